@@ -123,8 +123,12 @@ def _ieee(name: str, element: type, div: Callable[[Scalar, Scalar], Scalar]) -> 
     def lift(value: Any) -> Scalar:
         if isinstance(value, bool | np.bool_) or not isinstance(value, int | float | np.floating | np.integer):
             raise TypeError(f"{value!r} has type {type(value).__name__}, but should be a real number that {name} can hold.")
-        with np.errstate(all="ignore"):
-            rounded = element(value)
+        value = int(value) if isinstance(value, np.integer) else value  # Python compares an int with a float exactly, NumPy after rounding
+        try:
+            with np.errstate(all="ignore"):
+                rounded = element(value)
+        except OverflowError:  # an int beyond every binary64
+            rounded = element(np.inf if value > 0 else -np.inf)
         if value == value and float(rounded) != value:
             raise ValueError(f"{value!r} is not a number of {name}: the nearest one is {rounded!r}.")
         return rounded
@@ -159,10 +163,23 @@ FLOAT32 = _ieee("FLOAT32", np.float32, ieee_division)
 # -- High precision ------------------------------------------------------------------------------------------------------------
 
 
+def _int_or_float(value: Any, name: str) -> int | float:
+    """The number as Python's own int or float: integers of any size, and what binary64 holds."""
+    if isinstance(value, int | np.integer) and not isinstance(value, bool):
+        return int(value)
+    if isinstance(value, float | np.floating):
+        return float(REAL64.lift(value))
+    raise TypeError(f"{value!r} has type {type(value).__name__}, but should be a real number that {name} can hold.")
+
+
 def _lift_mpf(value: Any) -> mpmath.mpf:
     if isinstance(value, mpmath.mpf):
         return value
-    return mpmath.mpf(float(REAL64.lift(value)))
+    exact = _int_or_float(value, "MPF")
+    rounded = mpmath.mpf(exact)
+    if exact == exact and rounded != exact:
+        raise ValueError(f"{value!r} is not a number of MPF at {mpmath.mp.prec} bits: the nearest one is {rounded!r}.")
+    return rounded
 
 
 MPF = Context(
@@ -185,9 +202,7 @@ MPF = Context(
 
 
 def _lift_arb(value: Any) -> flint.arb:
-    if isinstance(value, flint.arb):
-        return value
-    return flint.arb(float(REAL64.lift(value)))
+    return value if isinstance(value, flint.arb) else flint.arb(_int_or_float(value, "ARB"))
 
 
 ARB = Context(
