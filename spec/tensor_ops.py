@@ -6,6 +6,8 @@ Lean: `NN/Spec/Core/TensorOps.lean`
 import operator
 from collections.abc import Callable
 
+import numpy as np
+
 from spec.context import Context, Scalar
 from spec.tensor import Array, Tensor, over, tabulate
 
@@ -40,7 +42,7 @@ def map2_spec(
 
     Lean: `map2Spec`
     """
-    if b.dtype == bool:
+    if isinstance(b, np.ndarray) and b.dtype == bool:
         alpha, a = over(scalar, a=a)
     else:
         alpha, a, b = over(scalar, a=a, b=b)
