@@ -426,19 +426,23 @@ class MultiHeadAttention:
 
         Lean: `MultiHeadAttention.forward`
         """
-        alpha, x, Wq, Wk, Wv, Wo = _over_parameters(self, scalar, x=x)
+        alpha, x, Wq, Wk, Wv, Wo = _over_parameters(self, scalar, x, mask)
         Q, K, V = mat_mul_spec(x, Wq, alpha), mat_mul_spec(x, Wk, alpha), mat_mul_spec(x, Wv, alpha)
         attention_heads = _attention_heads(_split(self, Q, alpha), _split(self, K, alpha), _split(self, V, alpha), mask, alpha)
         concatenated = combine_heads_spec(attention_heads, alpha)
         return mat_mul_spec(concatenated, Wo, alpha)
 
 
-def _over_parameters(mha: MultiHeadAttention, scalar: Context | None, x: Array) -> tuple[Context, Array, Array, Array, Array, Array]:
+def _over_parameters(
+    mha: MultiHeadAttention, scalar: Context | None, x: Array, mask: Array | None
+) -> tuple[Context, Array, Array, Array, Array, Array]:
     alpha, x, Wq, Wk, Wv, Wo = over(scalar or mha.scalar, x=x, Wq=mha.Wq, Wk=mha.Wk, Wv=mha.Wv, Wo=mha.Wo)
     n, _ = shape_of(x, "x", "n dModel")
     _expect_shape(x, "x", (n, Wq.shape[0]), "(n, dModel)")
     if n == 0:
         raise ValueError(f"x has shape {x.shape}, but n should not be 0: attention needs at least one query.")
+    if mask is not None:  # here and not only in each head, for there may be none
+        _expect_mask(mask, (n, n))
     return alpha, x, Wq, Wk, Wv, Wo
 
 
@@ -555,7 +559,7 @@ def multi_head_attention_backward(
 
     Lean: `MultiHeadAttentionBackward`
     """
-    alpha, x, Wq, Wk, Wv, Wo = _over_parameters(mha, scalar, x=x)
+    alpha, x, Wq, Wk, Wv, Wo = _over_parameters(mha, scalar, x, mask)
     _, grad_output = over(alpha, grad_output=grad_output)
     _expect_shape(grad_output, "grad_output", x.shape, "the shape of x")
     Q, K, V = (_split(mha, mat_mul_spec(x, W, alpha), alpha) for W in (Wq, Wk, Wv))
@@ -598,8 +602,8 @@ def multi_head_attention_jvp(
 
     Lean: `MultiHeadAttentionJvp`
     """
-    alpha, x, Wq, Wk, Wv, Wo = _over_parameters(mha, scalar, x=x)
-    _, dx, dWq, dWk, dWv, dWo = _over_parameters(dmha, alpha, x=dx)
+    alpha, x, Wq, Wk, Wv, Wo = _over_parameters(mha, scalar, x, mask)
+    _, dx, dWq, dWk, dWv, dWo = _over_parameters(dmha, alpha, dx, mask)
     _expect_shape(dx, "dx", x.shape, "the shape of x")
     if (dmha.num_heads, dmha.head_dim) != (mha.num_heads, mha.head_dim):
         raise ValueError(
