@@ -22,7 +22,7 @@ def _natural(text: str) -> int:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the checks and print them. Returns 0 when nothing undeclared happened, 1 otherwise."""
+    """Run the checks and print them. Returns 0 when every check was made and nothing undeclared happened, 1 otherwise."""
     parser = argparse.ArgumentParser(prog="python -m properties", description=__doc__)
     parser.add_argument("--examples", type=_natural, default=100, help="cases for each law and implementation (100)")
     parser.add_argument("--seed", type=int, default=0, help="what the cases are drawn from (0): the same seed, the same cases")
@@ -38,11 +38,14 @@ def main(arguments: list[str] | None = None) -> int:
     total = sum(len(plan(LAWS, implementations)) for implementations in groups.values())
     found: list[tuple[str, int, Outcome]] = []
     columns = (SpinnerColumn(), TextColumn("{task.completed}/{task.total} checks"), TextColumn("{task.description}"), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task("", total=total)
-        for group, place, outcome in run(options.implementations, options.examples, options.seed, options.jobs):
-            found.append((group, place, outcome))
-            progress.update(task, advance=1, description=f"{outcome.implementation}: {outcome.law}")
+    try:
+        with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+            task = progress.add_task("", total=total)
+            for group, place, outcome in run(options.implementations, options.examples, options.seed, options.jobs):
+                found.append((group, place, outcome))
+                progress.update(task, advance=1, description=f"{outcome.implementation}: {outcome.law}")
+    except KeyboardInterrupt:
+        console.print(f"Interrupted: {len(found)} of {total} checks were done. What they found:", style="bold red")
 
     outcomes = {group: [o for g, _, o in sorted(found, key=lambda f: f[1]) if g == group] for group in groups}
     for group, implementations in groups.items():
@@ -53,8 +56,10 @@ def main(arguments: list[str] | None = None) -> int:
     for o in violated:
         print_violation(console, o, options.implementations)
     counts = {status: sum(o.status == status for o in everything) for status in ("held", "declared", "violated")}
-    console.print(", ".join(f"{n} {status}" for status, n in counts.items()), style="bold red" if violated else "bold green")
-    return 1 if violated else 0
+    console.print(
+        ", ".join(f"{n} {status}" for status, n in counts.items()), style="bold red" if violated or len(found) < total else "bold green"
+    )
+    return 1 if violated or len(found) < total else 0
 
 
 if __name__ == "__main__":

@@ -119,3 +119,17 @@ def test_a_script_keeps_the_layout_of_its_arrays():
         rebuilt = eval(arguments, {"np": np})
         assert np.array_equal(rebuilt, array)
         assert rebuilt.flags.c_contiguous == array.flags.c_contiguous
+
+
+def test_an_interrupted_run_prints_what_it_knows_and_does_not_pass(monkeypatch, capsys):
+    law, implementation = plan(LAWS, GROUPS["positional encodings"])[0]
+
+    def interrupted(*_):
+        yield "positional encodings", 0, check(law, implementation, 5, 0)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("properties.__main__.run", interrupted)
+    assert main([]) == 1
+    printed = capsys.readouterr().out
+    assert "Interrupted: 1 of " in printed
+    assert "1 held, 0 declared, 0 violated" in printed
