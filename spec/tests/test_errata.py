@@ -78,7 +78,7 @@ def test_the_sum_over_heads_is_upstreams_revised_text(case):
     """Upstream splits by `split_heads`, attends in each head and combines; over balls the two enclose the same values."""
     x, W, num_heads, head_dim, mask = case
     mha, x = MultiHeadAttention(*W, num_heads, head_dim, scalar=ARB), tensor(x, ARB)
-    Q, K, V = (errata.split_heads(attention.mat_mul_spec(x, W), mha.num_heads, mha.head_dim, ARB) for W in (mha.Wq, mha.Wk, mha.Wv))
+    Q, K, V = (errata.split_heads(attention.mat_mul_spec(x, W, ARB), mha.num_heads, mha.head_dim, ARB) for W in (mha.Wq, mha.Wk, mha.Wv))
     heads = np.empty(Q.shape, object)
     for h in range(mha.num_heads):
         heads[h] = errata.scaled_dot_product_attention(AttentionContext(Q[h], K[h], V[h], mask, scalar=ARB))
