@@ -485,6 +485,8 @@ CASES = (
     Case("concatHeadsSpec", "headDim = 0", lambda a: att.concat_heads_spec([t([], a, 2, 0)] * 3, scalar=a), Empty((2, 0))),
     Case("concatHeadsSpec", "one head", lambda a: att.concat_heads_spec([t([[1, 2, 3]], a)]), [[1, 2, 3]]),
     Case("concatHeadsSpec", "side by side", lambda a: att.concat_heads_spec([t([[1], [2]], a), t([[3], [4]], a)]), [[1, 3], [2, 4]]),
+    Case("concatHeadsSpec", "wider heads stay whole", lambda a: att.concat_heads_spec([t([[1, 2]], a), t([[3, 4]], a)]), [[1, 2, 3, 4]]),
+    Case("combineHeadsSpec", "wider heads stay whole", lambda a: att.combine_heads_spec(t([[[1, 2]], [[3, 4]]], a)), [[1, 2, 3, 4]]),
     Case("combineHeadsSpec", "numHeads = 0", lambda a: att.combine_heads_spec(t([], a, 0, 3, 2), a), Empty((3, 0))),
     Case("combineHeadsSpec", "n = 0", lambda a: att.combine_heads_spec(t([], a, 2, 0, 3), a), Empty((0, 6))),
     Case("combineHeadsSpec", "headDim = 0", lambda a: att.combine_heads_spec(t([], a, 2, 3, 0), a), Empty((3, 0))),
