@@ -1,0 +1,53 @@
+# Every target sets up what it needs: .venv is made by the first, and made again only when its ingredients change.
+
+PYTHON   ?= python3
+EXAMPLES ?= 100
+SEED     ?= 0
+JOBS     ?= 2
+
+VENV   := .venv
+BIN    := $(VENV)/bin
+READY  := $(VENV)/.ready
+
+.DEFAULT_GOAL := help
+
+.PHONY: help
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: verify
+verify: $(READY) ## run the main job: judge PyTorch's own kernels by the spec [EXAMPLES=100 SEED=0 JOBS=2]
+	$(BIN)/python -m properties --examples $(EXAMPLES) --seed $(SEED) --jobs $(JOBS)
+
+.PHONY: test
+test: $(READY) ## run every test
+	$(BIN)/python -m pytest --numprocesses $(JOBS)
+
+.PHONY: check
+check: $(READY) ## lint, format and types, without writing anything
+	$(BIN)/python -m ruff check --no-cache .
+	$(BIN)/python -m ruff format --no-cache --check .
+	$(BIN)/python -m mypy --cache-dir=/dev/null
+
+.PHONY: fmt
+fmt: $(READY) ## format, and mend what the linter can
+	$(BIN)/python -m ruff check --fix .
+	$(BIN)/python -m ruff format .
+
+.PHONY: errata
+errata: $(READY) ## print where TorchLean's literal definitions break their own laws, with the numbers computed now
+	$(BIN)/python -m spec.errata
+
+.PHONY: clean
+clean: ## remove the environment and all caches
+	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# torch comes first and pinned, so that no other package pulls in another build. The stamp is written last: an interrupted set-up is
+# taken up again, and a finished one is left alone.
+$(READY): pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and f"Python 3.11 or later is needed, but $(PYTHON) is {sys.version.split()[0]}.")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[torch,dev]'
+	touch $@

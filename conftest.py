@@ -1,0 +1,27 @@
+"""Test settings that hold everywhere: shapes and types in signatures are checked, and Hypothesis draws the same cases every time."""
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+from jaxtyping import config, install_import_hook
+
+# The modules themselves and not their tests, whose assertions pytest rewrites so that a failure shows both sides; and not `properties`,
+# for beartype samples containers with `random`, which Hypothesis forbids in strategies.
+modules = [path for package in ("spec", "oracles") for path in sorted((Path(__file__).parent / package).glob("[!_]*.py"))]
+install_import_hook([f"{path.parent.name}.{path.stem}" for path in modules], "beartype.beartype")
+
+# Derandomised: the same cases on every machine. No database: nothing is carried from one run into the next. No deadline: machines differ.
+settings.register_profile("attnspec", database=None, derandomize=True, deadline=None, max_examples=100)
+settings.load_profile("attnspec")
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch is imported: one thread for each test process, so that -n 2 uses two cores
+
+
+@pytest.fixture
+def unchecked():
+    """Signatures unchecked, as a user's program runs: what is refused is refused by the function's own sentence."""
+    config.update("jaxtyping_disable", True)
+    yield
+    config.update("jaxtyping_disable", False)

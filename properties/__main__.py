@@ -1,0 +1,61 @@
+"""`python -m properties`: check every law on the implementations that come with attnspec, and print what held."""
+
+import argparse
+import os
+import sys
+
+from rich.console import Console
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+from properties.laws import LAWS
+from properties.report import print_deviations, print_table, print_violation
+from properties.runner import load, run
+from properties.verifier import Outcome, plan
+
+__all__ = ["main"]
+
+
+def _natural(text: str) -> int:
+    if not text.isdigit() or int(text) == 0:
+        raise argparse.ArgumentTypeError(f"{text!r}, but should be a whole number from 1.")
+    return int(text)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the checks and print them. Returns 0 when nothing undeclared happened, 1 otherwise."""
+    parser = argparse.ArgumentParser(prog="python -m properties", description=__doc__)
+    parser.add_argument("--examples", type=_natural, default=100, help="cases for each law and implementation (100)")
+    parser.add_argument("--seed", type=int, default=0, help="what the cases are drawn from (0): the same seed, the same cases")
+    parser.add_argument("--jobs", type=_natural, default=os.cpu_count() or 1, help="processes (one for each processor)")
+    parser.add_argument(
+        "--implementations", default="properties.implementations:GROUPS", metavar="MODULE:NAME", help="what is put under test"
+    )
+    options = parser.parse_args(arguments)
+
+    os.environ["OMP_NUM_THREADS"] = "1"  # the workers share the processors among them
+    console = Console()
+    groups = load(options.implementations)
+    total = sum(len(plan(LAWS, implementations)) for implementations in groups.values())
+    found: list[tuple[str, int, Outcome]] = []
+    columns = (SpinnerColumn(), TextColumn("{task.completed}/{task.total} checks"), TextColumn("{task.description}"), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task("", total=total)
+        for group, place, outcome in run(options.implementations, options.examples, options.seed, options.jobs):
+            found.append((group, place, outcome))
+            progress.update(task, advance=1, description=f"{outcome.implementation}: {outcome.law}")
+
+    outcomes = {group: [o for g, _, o in sorted(found, key=lambda f: f[1]) if g == group] for group in groups}
+    for group, implementations in groups.items():
+        print_table(console, group, implementations, outcomes[group])
+    everything = [o for group in outcomes.values() for o in group]
+    print_deviations(console, everything)
+    violated = [o for o in everything if o.status == "violated"]
+    for o in violated:
+        print_violation(console, o, options.implementations)
+    counts = {status: sum(o.status == status for o in everything) for status in ("held", "declared", "violated")}
+    console.print(", ".join(f"{n} {status}" for status, n in counts.items()), style="bold red" if violated else "bold green")
+    return 1 if violated else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

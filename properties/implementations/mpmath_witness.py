@@ -1,0 +1,70 @@
+"""The same functions in mpmath at 50 digits, written from the papers' formulas: an independent witness that the spec is right."""
+
+from typing import Any
+
+import mpmath
+import numpy as np
+
+from properties.bounds import MPMATH50
+from properties.implementation import Implementation
+from spec.tensor import Array
+
+__all__ = ["ATTENTION", "POSITIONAL"]
+
+_DIGITS = 50
+
+
+def _attention(q: Array, k: Array, v: Array, mask: Array | None = None) -> Array:
+    with mpmath.workdps(_DIGITS):
+        nQ, (nK, d) = len(q), k.shape
+        out = np.empty((nQ, v.shape[1]), object)
+        for i in range(nQ):
+            keys = [j for j in range(nK) if mask is None or mask[i, j]]
+            scores = [mpmath.fdot(map(float, q[i]), map(float, k[j])) / mpmath.sqrt(d) if d else mpmath.mpf(0) for j in keys]
+            weights = [mpmath.exp(s - max(scores)) for s in scores]
+            for c in range(v.shape[1]):
+                total = mpmath.fdot(weights, [float(v[j, c]) for j in keys])
+                out[i, c] = total / mpmath.fsum(weights) if keys else mpmath.mpf(0)
+        return out
+
+
+def _angle(pos: int, j: int, d: int) -> Any:
+    return pos * mpmath.power(10000, -mpmath.mpf(2 * (j // 2)) / d)
+
+
+def _sinusoid(seq_len: int, embed_dim: int, start_pos: int = 0) -> Array:
+    with mpmath.workdps(_DIGITS):
+        table = np.empty((seq_len, embed_dim), object)
+        for p, j in np.ndindex(seq_len, embed_dim):
+            theta = _angle(start_pos + p, j, embed_dim)
+            table[p, j] = mpmath.cos(theta) if j % 2 else mpmath.sin(theta)
+        return table
+
+
+def _rope(x: Array, start_pos: int = 0) -> Array:
+    """Each pair as a complex number times exp(iθ); the unpaired lane of an odd width times cos θ + sin θ, as the literal spec has it."""
+    with mpmath.workdps(_DIGITS):
+        out = np.empty(x.shape, object)
+        seq_len, d = x.shape
+        for p, j in np.ndindex(seq_len, (d + 1) // 2):
+            theta = _angle(start_pos + p, 2 * j, d)
+            if 2 * j + 1 < d:
+                turned = mpmath.mpc(float(x[p, 2 * j]), float(x[p, 2 * j + 1])) * mpmath.expj(theta)
+                out[p, 2 * j], out[p, 2 * j + 1] = turned.real, turned.imag
+            else:
+                out[p, 2 * j] = float(x[p, 2 * j]) * (mpmath.cos(theta) + mpmath.sin(theta))
+        return out
+
+
+ATTENTION = Implementation(
+    name=f"mpmath {_DIGITS} digits",
+    dtype="float64",
+    arithmetic=MPMATH50,
+    operations={"scaled_dot_product_attention": _attention},
+)
+POSITIONAL = Implementation(
+    name=f"mpmath {_DIGITS} digits",
+    dtype="float64",
+    arithmetic=MPMATH50,
+    operations={"sinusoidal_positional_encoding": _sinusoid, "rope": _rope},
+)

@@ -1,0 +1,121 @@
+"""The verifier finds what is planted, shows it by a smallest case that runs, and gives the same answer for the same seed."""
+
+import re
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from properties.__main__ import main
+from properties.implementations import GROUPS
+from properties.laws import LAWS
+from properties.report import script
+from properties.tests import planted
+from properties.tests.planted import FAULTS
+from properties.verifier import check, excess, plan
+from spec.context import ARB
+from spec.tensor import tensor
+
+
+def verify(where, *options):
+    return main(["--implementations", where, "--jobs", "1", "--examples", "40", *options])
+
+
+@pytest.fixture
+def one_fault(monkeypatch):
+    def use(name):
+        monkeypatch.setattr(planted, "GROUPS", FAULTS[name], raising=False)
+        return "properties.tests.planted:GROUPS"
+
+    return use
+
+
+def the_violation(name):
+    (implementation,) = FAULTS[name]["planted"]
+    outcomes = [check(law, i, 40, 0) for law, i in plan(LAWS, [implementation])]
+    return next(o for o in outcomes if o.status == "violated")
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_planted_fault_fails_the_run_with_a_case_that_can_be_pasted(name, one_fault, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    assert verify(one_fault(name)) == 1
+    printed = capsys.readouterr().out
+    assert "✗ violated" in printed
+    start = printed.index("import numpy as np")
+    code = printed[start : printed.index("\n))\n", start) + 3]
+    if name == "raises":
+        with pytest.raises(ZeroDivisionError):
+            exec(code, {})
+    else:
+        exec(code, {})
+
+
+@pytest.mark.parametrize(
+    ("name", "size"),
+    [("mask inverted", 2), ("causal off by one", 2), ("softmax over the wrong axis", 2), ("start position ignored in RoPE", 1)],
+)
+def test_the_case_shown_is_small(name, size):
+    case = the_violation(name).violation.case
+    assert all(max(x.shape) <= size + 1 for x in case if isinstance(x, np.ndarray)), case
+
+
+def test_a_message_names_the_entry_what_it_is_and_what_it_should_be():
+    summary = the_violation("start position ignored in the sinusoid").violation.summary
+    assert re.fullmatch(r"table\[\d+, \d+\]=\S+, but should be \S+ ± \S+: the error is \S+ times its bound\.", summary)
+    assert the_violation("wrong shape").violation.summary.startswith("out has shape (1, ")
+    assert the_violation("raises").violation.summary == "raised ZeroDivisionError: integer division or modulo by zero"
+    assert the_violation("writes into its input").violation.summary == "wrote into its inputs."
+    assert "=nan, but should be " in the_violation("returns NaN").violation.summary
+
+
+def test_the_same_seed_gives_the_same_cases_and_another_seed_others():
+    law, implementation = plan(LAWS, GROUPS["attention"])[0]
+    first, again, other = (replace(check(law, implementation, 30, seed), seconds=0.0) for seed in (0, 0, 1))
+    assert first == again
+    assert first.worst != other.worst
+
+
+def test_a_declared_deviation_that_does_not_happen_is_a_violation():
+    law, implementation = plan(LAWS, GROUPS["positional encodings"])[0]
+    outcome = check(law, replace(implementation, known_deviations={law.name: "none really"}), 10, 0)
+    assert outcome.status == "violated"
+    assert outcome.violation.summary == "is declared to deviate, but held on 10 cases: the declaration should go. It says: none really"
+
+
+def test_a_declaration_that_matches_no_law_is_refused():
+    implementation = replace(GROUPS["attention"][0], known_deviations={"RoPE is the spec's": "it has none"})
+    sentence = 'torch math float64 declares to deviate from ["RoPE is the spec\'s"], but no such law applies to it.'
+    with pytest.raises(ValueError, match=re.escape(sentence)):
+        plan(LAWS, [implementation])
+
+
+def test_the_two_paths_of_torchs_multi_head_attention_differ_on_dead_rows_and_only_one_is_declared():
+    law = next(law for law in LAWS if law.name == "a token that may attend to no token contributes zero")
+    statuses = {i.name: check(law, i, 20, 0).status for i in GROUPS["multi-head attention"]}
+    assert all(status == ("held" if "no weights" in name else "declared") for name, status in statuses.items())
+
+
+def test_excess_is_the_error_in_units_of_its_bound():
+    exact, bound = tensor([1.0, 1.0, 0.0, 0.0, 1.0], ARB), np.array([0.5, 0.5, 0.0, 0.0, 0.5])
+    actual = np.array([1.25, 2.0, 0.0, 1e-300, np.nan])
+    assert excess(actual, exact, bound).tolist() == [0.5, 2.0, 0.0, np.inf, np.inf]
+
+
+@pytest.mark.parametrize("options", [["--examples", "0"], ["--jobs", "-1"], ["--seed", "x"]])
+def test_nonsense_options_are_refused(options, capsys):
+    with pytest.raises(SystemExit) as exit:
+        main(options)
+    assert exit.value.code == 2
+    assert options[0] in capsys.readouterr().err
+
+
+def test_a_script_keeps_the_layout_of_its_arrays():
+    x = np.arange(6.0).reshape(2, 3)
+    outcome = the_violation("returns NaN")
+    for array in (x, np.asfortranarray(x), np.repeat(x, 2, axis=0)[::2]):
+        case = replace(outcome, violation=replace(outcome.violation, case=(array, 0)))
+        arguments = re.search(r"\]\(\n    (.*),\n    0,\n\)\)", script(case, "m:n"), re.DOTALL).group(1)
+        rebuilt = eval(arguments, {"np": np})
+        assert np.array_equal(rebuilt, array)
+        assert rebuilt.flags.c_contiguous == array.flags.c_contiguous

@@ -1,0 +1,35 @@
+"""TorchLean's definitions of attention and positional encodings, transcribed literally, to read and to run.
+
+One module per Lean file, in the file's order, under Lean's names in snake_case:
+
+    context                  the scalars a definition runs over: REAL64, REAL32, FLOAT64, FLOAT32, MPF, ARB, ARB_SERIES
+    tensor                   tensors, and how definitions make them
+    tensor_ops               elementwise operations
+    tensor_linalg            the product of matrices
+    tensor_reduction_shape   sums, transposes, reshapes
+    activation               softmax
+    positional_encoding      learned, sinusoidal and rotary encodings
+    attention                masks, attention, its derivatives, multi-head attention
+    errata                   where a literal definition breaks a law of its own page, with a witness and a correction
+
+Definitions take one sequence at a time, may be slow, and evaluate what Lean evaluates in Lean's order.
+"""
+
+from spec.context import ARB, ARB_SERIES, FLOAT32, FLOAT64, MPF, REAL32, REAL64, SCALARS, Context
+from spec.tensor import derivative, taylor, tensor, value
+
+__all__ = [
+    "ARB",
+    "ARB_SERIES",
+    "FLOAT32",
+    "FLOAT64",
+    "MPF",
+    "REAL32",
+    "REAL64",
+    "SCALARS",
+    "Context",
+    "derivative",
+    "taylor",
+    "tensor",
+    "value",
+]

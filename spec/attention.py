@@ -1,0 +1,696 @@
+"""Scaled dot-product attention, its derivatives, and multi-head attention, at TorchLean's seed revision.
+
+    Attention(Q, K, V) = softmax(Q Kᵀ / √d) V
+
+One sequence at a time: Q is (nQ, d), K and V are (nK, d), and a batch is a loop outside. Scores are laid out (query, key), softmax runs
+along the keys, and a mask is True where a query may attend to a key. Derivatives are written out, not derived: a backward takes the
+cotangent of the output to cotangents of the inputs (VJP), a JVP takes tangents of the inputs to the tangent of the output.
+
+The text follows Lean's seed revision to the letter. Where that breaks a law its own page states, the docstring names the entry of
+`spec.errata` that shows it by a smallest example and gives the corrected definition.
+
+Source: Vaswani et al., Attention Is All You Need, 2017, section 3.2
+
+Lean: `NN/Spec/Layers/Attention.lean`, at the seed revision
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from jaxtyping import Bool
+
+from spec.activation import softmax_spec
+from spec.context import Context
+from spec.tensor import Array, BroadcastTo, Tensor, nat, over, replicate, shape_of, stack, tabulate
+from spec.tensor_linalg import mat_mul_spec
+from spec.tensor_ops import add_spec, div_spec, map2_spec, mul_spec, scale_spec, sub_spec
+from spec.tensor_reduction_shape import (
+    concat_spec,
+    mat_mul_backward_spec,
+    matrix_transpose_spec,
+    reshape_spec,
+    sum_spec,
+    swap_first_two_spec,
+)
+
+__all__ = [
+    "AttentionContext",
+    "MultiHeadAttention",
+    "all_false_mask",
+    "all_true_mask",
+    "build_bc_proof",
+    "causal_mask",
+    "combine_heads_spec",
+    "concat_heads_spec",
+    "cross_attention",
+    "future_mask",
+    "hard_masked_scaled_dot_product_attention",
+    "hard_masked_softmax_spec",
+    "hard_masked_softmax_vec_spec",
+    "multi_head_attention_backward",
+    "multi_head_attention_jvp",
+    "scaled_dot_product_attention",
+    "scaled_dot_product_attention_backward",
+    "scaled_dot_product_attention_jvp",
+    "self_attention",
+    "softmax_backward_from_weights_spec",
+    "sparse_attention",
+    "split_heads_spec",
+]
+
+
+# -- Masks: True where the query may attend to the key -------------------------------------------------------------------------
+
+
+def all_true_mask(nQ: int, nK: int) -> Bool[Array, "nQ nK"]:
+    """The mask that allows every key to every query.
+
+    Edge cases: nQ = 0 or nK = 0 gives the empty mask of that shape.
+
+    >>> all_true_mask(1, 2)
+    array([[ True,  True]])
+
+    Lean: `allTrueMask`
+    """
+    return tabulate((nat(nQ, "nQ"), nat(nK, "nK")), lambda i, j: True, bool)
+
+
+def all_false_mask(nQ: int, nK: int) -> Bool[Array, "nQ nK"]:
+    """The mask that allows no key to any query.
+
+    Edge cases: nQ = 0 or nK = 0 gives the empty mask of that shape.
+
+    >>> all_false_mask(1, 2)
+    array([[False, False]])
+
+    Lean: `allFalseMask`
+    """
+    return tabulate((nat(nQ, "nQ"), nat(nK, "nK")), lambda i, j: False, bool)
+
+
+def causal_mask(n: int) -> Bool[Array, "n n"]:
+    """The mask that allows key j to query i where j ≤ i: each position attends to itself and the past.
+
+    Edge cases: n = 0 gives the empty mask; n = 1 allows the one key. Every row allows a key.
+
+    >>> causal_mask(3)
+    array([[ True, False, False],
+           [ True,  True, False],
+           [ True,  True,  True]])
+
+    Lean: `causalMask`
+    """
+    n = nat(n, "n")
+    return tabulate((n, n), lambda i, j: j <= i, bool)
+
+
+def future_mask(n: int) -> Bool[Array, "n n"]:
+    """The mask that allows key j to query i where i < j: the complement of `causal_mask`.
+
+    Edge cases: n = 0 gives the empty mask. The last row allows no key.
+
+    >>> future_mask(2)
+    array([[False,  True],
+           [False, False]])
+
+    Lean: `futureMask`
+    """
+    n = nat(n, "n")
+    return tabulate((n, n), lambda i, j: i < j, bool)
+
+
+# -- The inputs of attention ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class AttentionContext:
+    """The inputs of attention: nQ queries, and nK keys and values, all of width dModel, with an optional mask.
+
+    `bc_sum_to_target` witnesses that (nQ) broadcasts to (nQ, nK); by default it is made here, as Lean's instance search finds it.
+
+    Raises ValueError where shapes disagree or nQ or nK is 0 (Lean's hypotheses h1 and h2), TypeError where the mask is not boolean or
+    the tensors are over different scalars.
+
+    Edge cases: dModel = 0 is allowed.
+
+    >>> AttentionContext(np.ones((0, 2)), np.ones((1, 2)), np.ones((1, 2)))
+    Traceback (most recent call last):
+    ValueError: Q has shape (0, 2), but nQ should not be 0: attention needs at least one query.
+
+    Lean: `AttentionContext`
+    """
+
+    Q: Tensor[Array, "nQ dModel"]
+    K: Tensor[Array, "nK dModel"]
+    V: Tensor[Array, "nK dModel"]
+    mask: Bool[Array, "nQ nK"] | None = None
+    bc_sum_to_target: BroadcastTo = field(kw_only=True, default=None)  # type: ignore[assignment]  # set in __post_init__
+    scalar: Context = field(kw_only=True, default=None)  # type: ignore[assignment]  # set in __post_init__
+
+    def __post_init__(self) -> None:
+        alpha, Q, K, V = over(self.scalar, Q=self.Q, K=self.K, V=self.V)
+        (nQ, dModel), (nK, _) = shape_of(Q, "Q", "nQ dModel"), shape_of(K, "K", "nK dModel")
+        if nQ == 0:
+            raise ValueError(f"Q has shape {Q.shape}, but nQ should not be 0: attention needs at least one query.")
+        if nK == 0:
+            raise ValueError(f"K has shape {K.shape}, but nK should not be 0: attention needs at least one key.")
+        _expect_shape(K, "K", (nK, dModel), "the width of Q")
+        _expect_shape(V, "V", (nK, dModel), "the shape of K")
+        if self.mask is not None:
+            _expect_mask(self.mask, (nQ, nK))
+        witness = self.bc_sum_to_target or BroadcastTo((nQ,), (nQ, nK))
+        if witness != BroadcastTo((nQ,), (nQ, nK)):
+            raise ValueError(f"bc_sum_to_target={witness}, but should be {BroadcastTo((nQ,), (nQ, nK))}.")
+        for name, value in {"Q": Q, "K": K, "V": V, "bc_sum_to_target": witness, "scalar": alpha}.items():
+            object.__setattr__(self, name, value)
+
+
+def _expect_shape(t: Array, name: str, shape: tuple[int, ...], reason: str) -> None:
+    if t.shape != shape:
+        raise ValueError(f"{name} has shape {t.shape}, but should have shape {shape}, {reason}.")
+
+
+def _expect_mask(mask: Array, shape: tuple[int, ...]) -> None:
+    if not isinstance(mask, np.ndarray) or mask.dtype != bool:
+        raise TypeError(f"mask holds {getattr(mask, 'dtype', type(mask).__name__)}, but should be a numpy.ndarray of bool.")
+    if mask.shape != shape:
+        raise ValueError(f"mask has shape {mask.shape}, but should have shape {shape}, one entry for each query and key.")
+
+
+# -- Softmax under a mask ------------------------------------------------------------------------------------------------------
+
+
+def hard_masked_softmax_vec_spec(scores: Tensor[Array, "n"], mask: Bool[Array, "n"], scalar: Context | None = None) -> Tensor[Array, "n"]:
+    """exp(scoreⱼ) / Σₖ exp(scoreₖ) where the mask allows j, the sum over allowed k, and exactly 0 elsewhere. No maximum is subtracted.
+
+        numeratorⱼ = exp(scoreⱼ) if maskⱼ else 0,    result = numerator / Σ numerator
+
+    Edge cases
+    - No entry allowed: 0 / 0, which is 0 over ℝ and NaN over Float (`spec.errata`, `dead-row`).
+    - Over floats a score above 709.78 overflows, a row below −745.13 underflows to 0 / 0, and the sum can overflow before any term does
+      (`spec.errata`, `masked-overflow`, `masked-underflow`, `masked-sum-overflow`). Over ℝ none of this happens.
+    - n = 0: empty. n = 1: [1] where allowed.
+
+    >>> hard_masked_softmax_vec_spec(np.array([0.0, 0.0, 9.0]), np.array([True, True, False]))
+    array([0.5, 0.5, 0. ])
+    >>> hard_masked_softmax_vec_spec(np.array([0.0, 0.0]), np.array([False, False]))
+    array([0., 0.])
+
+    Lean: `hardMaskedSoftmaxVecSpec`
+    """
+    alpha, scores = over(scalar, scores=scores)
+    (n,) = shape_of(scores, "scores", "n")
+    _expect_mask(mask, (n,))
+    numerators = map2_spec(lambda score, allowed: alpha.exp(score) if allowed else alpha.zero, scores, mask, alpha)
+    denom = sum_spec(numerators, alpha)
+    return div_spec(numerators, replicate(denom, (n,), alpha), alpha)
+
+
+def hard_masked_softmax_spec(
+    scores: Tensor[Array, "nQ nK"], mask: Bool[Array, "nQ nK"], scalar: Context | None = None
+) -> Tensor[Array, "nQ nK"]:
+    """`hard_masked_softmax_vec_spec` of each row.
+
+    Edge cases: nQ = 0 or nK = 0 gives the empty tensor of that shape.
+
+    >>> hard_masked_softmax_spec(np.zeros((2, 2)), causal_mask(2))
+    array([[1. , 0. ],
+           [0.5, 0.5]])
+
+    Lean: `hardMaskedSoftmaxSpec`
+    """
+    alpha, scores = over(scalar, scores=scores)
+    shape_of(scores, "scores", "nQ nK")
+    _expect_mask(mask, scores.shape)
+    return stack(scores.shape, lambda i: hard_masked_softmax_vec_spec(scores[i], mask[i], alpha), alpha)
+
+
+def softmax_backward_from_weights_spec(
+    weights: Tensor[Array, "*s"], dWeights: Tensor[Array, "*s"], scalar: Context | None = None
+) -> Tensor[Array, "*s"]:
+    """w ⊙ (dW − Σⱼ dWⱼ wⱼ), row by row along the last axis: the cotangent of the scores, when their weights w are known.
+
+    The Jacobian diag(w) − w wᵀ is symmetric, so the same formula is the tangent of the weights along a tangent of the scores.
+
+    Edge cases: a weight of 0 gives 0, so nothing flows through a blocked key; for a single number it is 0.
+
+    >>> softmax_backward_from_weights_spec(np.array([0.5, 0.5, 0.0]), np.array([1.0, 0.0, 7.0]))
+    array([ 0.25, -0.25,  0.  ])
+
+    Lean: `softmaxBackwardFromWeightsSpec`
+    """
+    alpha, weights, dWeights = over(scalar, weights=weights, dWeights=dWeights)
+    _expect_shape(dWeights, "dWeights", weights.shape, "the shape of weights")
+    if weights.ndim == 0:
+        return replicate(alpha.zero, (), alpha)
+    if weights.ndim == 1:
+        row_dot = sum_spec(mul_spec(dWeights, weights, alpha), alpha)
+        return mul_spec(weights, sub_spec(dWeights, replicate(row_dot, weights.shape, alpha), alpha), alpha)
+    return stack(weights.shape, lambda i: softmax_backward_from_weights_spec(weights[i], dWeights[i], alpha), alpha)
+
+
+# -- Attention -----------------------------------------------------------------------------------------------------------------
+
+
+def scaled_dot_product_attention(ctx: AttentionContext, scalar: Context | None = None) -> Tensor[Array, "nQ dModel"]:
+    """A · V, where the weights A are the softmax of the scores Q Kᵀ × (1/√d), row by row, under the mask if there is one.
+
+    Edge cases
+    - A row of the mask that allows no key: the output row is 0 over ℝ, NaN over Float (`spec.errata`, `dead-row`).
+    - With a mask no maximum is subtracted, without one it is: over ℝ an all-true mask changes nothing, over floats it overflows above
+      709.78 (`spec.errata`, `masked-overflow`).
+    - nK = 1: the output is V's one row for every query that may attend to it.
+    - dModel = 0: the output has no columns. The scale 1/√0 is 0 over ℝ and ∞ over Float (`spec.errata`, `zero-width-scale`).
+
+    >>> Q, K, V = np.array([[0.0]]), np.array([[1.0], [2.0]]), np.array([[10.0], [20.0]])
+    >>> scaled_dot_product_attention(AttentionContext(Q, K, V))
+    array([[15.]])
+    >>> scaled_dot_product_attention(AttentionContext(Q, K, V, np.array([[False, True]])))
+    array([[20.]])
+    >>> scaled_dot_product_attention(AttentionContext(Q, K, V, all_false_mask(1, 2)))
+    array([[0.]])
+
+    Lean: `scaledDotProductAttention`
+    """
+    alpha, Q, K, V = _over_context(ctx, scalar)
+    scale = alpha.sqrt(alpha.of_nat(Q.shape[1]))
+    scores = mat_mul_spec(Q, matrix_transpose_spec(K, alpha), alpha)
+    scaled_scores = scale_spec(scores, alpha.div(alpha.one, scale), alpha)
+    attention_weights = _weights(scaled_scores, ctx.mask, alpha)
+    return mat_mul_spec(attention_weights, V, alpha)
+
+
+def _over_context(ctx: AttentionContext, scalar: Context | None) -> tuple[Context, Array, Array, Array]:
+    alpha, Q, K, V = over(scalar or ctx.scalar, Q=ctx.Q, K=ctx.K, V=ctx.V)
+    return alpha, Q, K, V
+
+
+def _weights(scaled_scores: Array, mask: Array | None, alpha: Context) -> Array:
+    """Lean's `match ctx.mask with | none => softmaxSpec … | some m => hardMaskedSoftmaxSpec …`."""
+    return softmax_spec(scaled_scores, alpha) if mask is None else hard_masked_softmax_spec(scaled_scores, mask, alpha)
+
+
+def hard_masked_scaled_dot_product_attention(ctx: AttentionContext, scalar: Context | None = None) -> Tensor[Array, "nQ dModel"]:
+    """`scaled_dot_product_attention` under another name: a mask there means exact zero weights already.
+
+    Lean: `hardMaskedScaledDotProductAttention`
+    """
+    return scaled_dot_product_attention(ctx, scalar)
+
+
+def scaled_dot_product_attention_backward(
+    ctx: AttentionContext, dOut: Tensor[Array, "nQ dModel"], scalar: Context | None = None
+) -> tuple[Tensor[Array, "nQ dModel"], Tensor[Array, "nK dModel"], Tensor[Array, "nK dModel"]]:
+    """(dQ, dK, dV), the cotangents of the inputs when the output has cotangent dOut. With A the weights and w = 1/√d,
+
+        dA = dOut Vᵀ,  dV = Aᵀ dOut,  dS = (A ⊙ (dA − rowsum(dA ⊙ A))) × w,  dQ = dS K,  dK = dSᵀ Q.
+
+    Edge cases
+    - A blocked key receives nothing through its weight 0; a row that may attend to no key gives dQ = 0 and adds nothing to dK and dV (ℝ).
+    - nK = 1: the weight is constant, so dQ = dK = 0 and dV is the sum of dOut over the rows that attend.
+
+    >>> ctx = AttentionContext(np.array([[0.0]]), np.array([[1.0], [3.0]]), np.array([[10.0], [20.0]]))
+    >>> scaled_dot_product_attention_backward(ctx, np.array([[1.0]]))  # A = (½, ½), dA = (10, 20), dS = (−2½, 2½)
+    (array([[5.]]), array([[0.],
+           [0.]]), array([[0.5],
+           [0.5]]))
+
+    Lean: `scaledDotProductAttentionBackward`
+    """
+    alpha, Q, K, V = _over_context(ctx, scalar)
+    _, dOut = over(alpha, dOut=dOut)
+    _expect_shape(dOut, "dOut", Q.shape, "the shape of Q")
+    scale = alpha.sqrt(alpha.of_nat(Q.shape[1]))
+    scores = mat_mul_spec(Q, matrix_transpose_spec(K, alpha), alpha)
+    scaled_scores = scale_spec(scores, alpha.div(alpha.one, scale), alpha)
+    attention_weights = _weights(scaled_scores, ctx.mask, alpha)
+
+    d_attention_weights = mat_mul_spec(dOut, matrix_transpose_spec(V, alpha), alpha)
+    dV = mat_mul_spec(matrix_transpose_spec(attention_weights, alpha), dOut, alpha)
+    d_scaled_scores = softmax_backward_from_weights_spec(attention_weights, d_attention_weights, alpha)
+    d_scores = scale_spec(d_scaled_scores, alpha.div(alpha.one, scale), alpha)
+    dQ = mat_mul_spec(d_scores, K, alpha)
+    dK = mat_mul_spec(matrix_transpose_spec(d_scores, alpha), Q, alpha)
+    return dQ, dK, dV
+
+
+def scaled_dot_product_attention_jvp(
+    ctx: AttentionContext,
+    dQ: Tensor[Array, "nQ dModel"],
+    dK: Tensor[Array, "nK dModel"],
+    dV: Tensor[Array, "nK dModel"],
+    scalar: Context | None = None,
+) -> Tensor[Array, "nQ dModel"]:
+    """The tangent of the output along the tangents (dQ, dK, dV) of the inputs. With A the weights and w = 1/√d,
+
+        dS = (dQ Kᵀ + Q dKᵀ) × w,  dA = A ⊙ (dS − rowsum(dS ⊙ A)),  dOut = dA V + A dV.
+
+    Edge cases
+    - A row that may attend to no key has tangent 0 over ℝ.
+    - nK = 1: the weight is constant, so the tangent is dV's one row for every query that may attend to it.
+
+    >>> ctx = AttentionContext(np.array([[0.0]]), np.array([[1.0], [3.0]]), np.array([[10.0], [20.0]]))
+    >>> scaled_dot_product_attention_jvp(ctx, np.array([[1.0]]), np.zeros((2, 1)), np.zeros((2, 1)))  # the adjoint of dQ = 5 above
+    array([[5.]])
+
+    Lean: `scaledDotProductAttentionJvp`
+    """
+    alpha, Q, K, V = _over_context(ctx, scalar)
+    _, dQ, dK, dV = over(alpha, dQ=dQ, dK=dK, dV=dV)
+    _expect_shape(dQ, "dQ", Q.shape, "the shape of Q")
+    _expect_shape(dK, "dK", K.shape, "the shape of K")
+    _expect_shape(dV, "dV", V.shape, "the shape of V")
+    scale = alpha.sqrt(alpha.of_nat(Q.shape[1]))
+    scores = mat_mul_spec(Q, matrix_transpose_spec(K, alpha), alpha)
+    d_scores = add_spec(
+        mat_mul_spec(dQ, matrix_transpose_spec(K, alpha), alpha),
+        mat_mul_spec(Q, matrix_transpose_spec(dK, alpha), alpha),
+        alpha,
+    )
+    scaled_scores = scale_spec(scores, alpha.div(alpha.one, scale), alpha)
+    d_scaled_scores = scale_spec(d_scores, alpha.div(alpha.one, scale), alpha)
+    attention_weights = _weights(scaled_scores, ctx.mask, alpha)
+    d_attention_weights = softmax_backward_from_weights_spec(attention_weights, d_scaled_scores, alpha)
+    return add_spec(mat_mul_spec(d_attention_weights, V, alpha), mat_mul_spec(attention_weights, dV, alpha), alpha)
+
+
+# -- Several heads -------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class MultiHeadAttention:
+    """The parameters of multi-head attention: three projections into numHeads heads of width headDim, and one back. No biases.
+
+    Wq, Wk and Wv are (dModel, numHeads·headDim), Wo is (numHeads·headDim, dModel). In this revision the heads are not blocks of columns:
+    see `split_heads_spec`.
+
+    Raises ValueError where shapes disagree, TypeError where the tensors are over different scalars.
+
+    Edge cases: dModel, numHeads and headDim may be 0.
+
+    Lean: `MultiHeadAttention`
+    """
+
+    Wq: Tensor[Array, "dModel width"]
+    Wk: Tensor[Array, "dModel width"]
+    Wv: Tensor[Array, "dModel width"]
+    Wo: Tensor[Array, "width dModel"]
+    num_heads: int
+    head_dim: int
+    scalar: Context = field(kw_only=True, default=None)  # type: ignore[assignment]  # set in __post_init__
+
+    def __post_init__(self) -> None:
+        alpha, Wq, Wk, Wv, Wo = over(self.scalar, Wq=self.Wq, Wk=self.Wk, Wv=self.Wv, Wo=self.Wo)
+        width = nat(self.num_heads, "num_heads") * nat(self.head_dim, "head_dim")
+        dModel, _ = shape_of(Wq, "Wq", "dModel numHeads·headDim")
+        for name, W in {"Wq": Wq, "Wk": Wk, "Wv": Wv}.items():
+            _expect_shape(W, name, (dModel, width), "(dModel, numHeads·headDim)")
+        _expect_shape(Wo, "Wo", (width, dModel), "(numHeads·headDim, dModel)")
+        for name, value in {"Wq": Wq, "Wk": Wk, "Wv": Wv, "Wo": Wo, "scalar": alpha}.items():
+            object.__setattr__(self, name, value)
+
+    def forward(
+        self, x: Tensor[Array, "n dModel"], mask: Bool[Array, "n n"] | None = None, scalar: Context | None = None
+    ) -> Tensor[Array, "n dModel"]:
+        """Project x to Q, K, V; split each into heads; attention in each head under the one mask; combine the heads; project by Wo.
+
+        Edge cases
+        - n = 0: refused, as attention needs a query (Lean's hypothesis h1).
+        - numHeads = 0 or headDim = 0: the combined heads have no columns and the output is 0.
+        - numHeads > 1 and n > 1: heads mix tokens, and a causal mask is not causal (`spec.errata`, `head-split-causality`).
+
+        >>> one = np.array([[1.0]])
+        >>> MultiHeadAttention(one, one, one, one, num_heads=1, head_dim=1).forward(np.array([[2.0]]))
+        array([[2.]])
+
+        Lean: `MultiHeadAttention.forward`
+        """
+        alpha, x, Wq, Wk, Wv, Wo = _over_parameters(self, scalar, x=x)
+        Q, K, V = mat_mul_spec(x, Wq, alpha), mat_mul_spec(x, Wk, alpha), mat_mul_spec(x, Wv, alpha)
+        attention_heads = _attention_heads(_split(self, Q, alpha), _split(self, K, alpha), _split(self, V, alpha), mask, alpha)
+        concatenated = combine_heads_spec(attention_heads, alpha)
+        return mat_mul_spec(concatenated, Wo, alpha)
+
+
+def _over_parameters(mha: MultiHeadAttention, scalar: Context | None, x: Array) -> tuple[Context, Array, Array, Array, Array, Array]:
+    alpha, x, Wq, Wk, Wv, Wo = over(scalar or mha.scalar, x=x, Wq=mha.Wq, Wk=mha.Wk, Wv=mha.Wv, Wo=mha.Wo)
+    n, _ = shape_of(x, "x", "n dModel")
+    _expect_shape(x, "x", (n, Wq.shape[0]), "(n, dModel)")
+    if n == 0:
+        raise ValueError(f"x has shape {x.shape}, but n should not be 0: attention needs at least one query.")
+    return alpha, x, Wq, Wk, Wv, Wo
+
+
+def _split(mha: MultiHeadAttention, t: Array, alpha: Context) -> Array:
+    return split_heads_spec(t, mha.num_heads, mha.head_dim, alpha)
+
+
+def _attention_heads(Q: Array, K: Array, V: Array, mask: Array | None, alpha: Context) -> Array:
+    """Lean's `Tensor.dim fun headIdx => scaledDotProductAttention …`: attention in each head, under the one mask."""
+    n = Q.shape[1]
+    return stack(Q.shape, lambda h: scaled_dot_product_attention(_head(Q, K, V, h, n, mask, alpha)), alpha)
+
+
+def _head(Q: Array, K: Array, V: Array, h: int, n: int, mask: Array | None, alpha: Context) -> AttentionContext:
+    return AttentionContext(Q[h], K[h], V[h], mask, bc_sum_to_target=build_bc_proof(n), scalar=alpha)
+
+
+def split_heads_spec(
+    x: Tensor[Array, "n dModel"], num_heads: int, head_dim: int, scalar: Context | None = None
+) -> Tensor[Array, "numHeads n headDim"]:
+    """x of shape (n, numHeads·headDim), its entries in row-major order, laid out as (numHeads, n, headDim).
+
+    This is the seed revision's text. It is not the inverse of `combine_heads_spec`: with numHeads > 1 and n > 1 the rows of head h come
+    from several tokens (`spec.errata`, `head-split-inverse`). The corrected split is in `spec.errata`.
+
+    Raises ValueError where dModel ≠ numHeads·headDim.
+
+    Edge cases: n, numHeads or headDim = 0 gives the empty tensor of that shape; for numHeads = 1 or n = 1 it is the head split one expects.
+
+    >>> split_heads_spec(np.array([[1.0, 2.0], [3.0, 4.0]]), 2, 1).tolist()  # head 0 holds both entries of token 0
+    [[[1.0], [2.0]], [[3.0], [4.0]]]
+
+    Lean: `splitHeadsSpec`
+    """
+    alpha, x = over(scalar, x=x)
+    n, dModel = shape_of(x, "x", "n dModel")
+    num_heads, head_dim = nat(num_heads, "num_heads"), nat(head_dim, "head_dim")
+    if dModel != num_heads * head_dim:
+        raise ValueError(f"x has shape {x.shape}, but dModel should be num_heads·head_dim = {num_heads}·{head_dim}.")
+    return reshape_spec(x, (num_heads, n, head_dim), alpha)
+
+
+def concat_heads_spec(
+    heads: Sequence[Tensor[Array, "n headDim"]], shape: tuple[int, int] | None = None, scalar: Context | None = None
+) -> Tensor[Array, "n width"]:
+    """The heads side by side: row i of the result is row i of each head in turn, (n, numHeads·headDim).
+
+    `shape` = (n, headDim) is needed only for an empty list of heads, whose shape Lean reads from the type.
+
+    >>> concat_heads_spec([np.array([[1.0], [2.0]]), np.array([[3.0], [4.0]])])
+    array([[1., 3.],
+           [2., 4.]])
+
+    Lean: `concatHeadsSpec`
+    """
+    return concat_spec(heads, shape, scalar)
+
+
+def combine_heads_spec(heads: Tensor[Array, "numHeads n headDim"], scalar: Context | None = None) -> Tensor[Array, "n width"]:
+    """The heads side by side, from one tensor: entry (i, h·headDim + c) is heads[h, i, c].
+
+    Edge cases: numHeads or headDim = 0 gives (n, 0); n = 0 gives (0, numHeads·headDim).
+
+    >>> combine_heads_spec(np.array([[[1.0], [2.0]], [[3.0], [4.0]]]))
+    array([[1., 3.],
+           [2., 4.]])
+
+    Lean: `combineHeadsSpec`
+    """
+    alpha, heads = over(scalar, heads=heads)
+    num_heads, n, head_dim = shape_of(heads, "heads", "numHeads n headDim")
+    return reshape_spec(swap_first_two_spec(heads, alpha), (n, num_heads * head_dim), alpha)
+
+
+def build_bc_proof(n: int) -> BroadcastTo:
+    """The witness that a tensor of shape (n) broadcasts to shape (n, n).
+
+    Edge cases: n = 0 holds too.
+
+    >>> build_bc_proof(3)
+    BroadcastTo(source=(3,), target=(3, 3))
+
+    Lean: `buildBcProof`
+    """
+    n = nat(n, "n")
+    return BroadcastTo((n,), (n, n))
+
+
+def multi_head_attention_backward(
+    mha: MultiHeadAttention,
+    x: Tensor[Array, "n dModel"],
+    mask: Bool[Array, "n n"] | None,
+    grad_output: Tensor[Array, "n dModel"],
+    scalar: Context | None = None,
+) -> tuple[
+    Tensor[Array, "n dModel"],
+    Tensor[Array, "dModel width"],
+    Tensor[Array, "dModel width"],
+    Tensor[Array, "dModel width"],
+    Tensor[Array, "width dModel"],
+]:
+    """(dx, dWq, dWk, dWv, dWo), the cotangents of x and the parameters when the output has cotangent grad_output.
+
+    The forward is computed again; then backwards through Wo, the combined heads, attention in each head, the split, and the projections.
+    The cotangent of the combined heads is taken apart by `split_heads_spec`, and the heads' cotangents are put together by
+    `combine_heads_spec`. In this revision these are not the adjoints of the forward's steps (`spec.errata`, `multi-head-adjoint`).
+
+    Edge cases: numHeads = 0 or headDim = 0 gives dx = 0 and empty cotangents of the parameters.
+
+    >>> one = np.array([[1.0]])
+    >>> mha = MultiHeadAttention(one, one, one, one, num_heads=1, head_dim=1)
+    >>> [g.item() for g in multi_head_attention_backward(mha, np.array([[2.0]]), None, np.array([[1.0]]))]
+    [1.0, 0.0, 0.0, 2.0, 2.0]
+
+    Lean: `MultiHeadAttentionBackward`
+    """
+    alpha, x, Wq, Wk, Wv, Wo = _over_parameters(mha, scalar, x=x)
+    _, grad_output = over(alpha, grad_output=grad_output)
+    _expect_shape(grad_output, "grad_output", x.shape, "the shape of x")
+    Q, K, V = (_split(mha, mat_mul_spec(x, W, alpha), alpha) for W in (Wq, Wk, Wv))
+    concatenated = combine_heads_spec(_attention_heads(Q, K, V, mask, alpha), alpha)
+
+    grad_concat, grad_Wo = mat_mul_backward_spec(concatenated, Wo, grad_output, alpha)
+    grad_heads = _split(mha, grad_concat, alpha)
+    contexts = [_head(Q, K, V, h, x.shape[0], mask, alpha) for h in range(mha.num_heads)]
+    grads = [scaled_dot_product_attention_backward(ctx, grad_heads[h]) for h, ctx in enumerate(contexts)]
+    grad_Q = combine_heads_spec(stack(Q.shape, lambda h: grads[h][0], alpha), alpha)
+    grad_K = combine_heads_spec(stack(Q.shape, lambda h: grads[h][1], alpha), alpha)
+    grad_V = combine_heads_spec(stack(Q.shape, lambda h: grads[h][2], alpha), alpha)
+
+    grad_x_Q, grad_Wq = mat_mul_backward_spec(x, Wq, grad_Q, alpha)
+    grad_x_K, grad_Wk = mat_mul_backward_spec(x, Wk, grad_K, alpha)
+    grad_x_V, grad_Wv = mat_mul_backward_spec(x, Wv, grad_V, alpha)
+    grad_x = add_spec(add_spec(grad_x_Q, grad_x_K, alpha), grad_x_V, alpha)
+    return grad_x, grad_Wq, grad_Wk, grad_Wv, grad_Wo
+
+
+def multi_head_attention_jvp(
+    mha: MultiHeadAttention,
+    dmha: MultiHeadAttention,
+    x: Tensor[Array, "n dModel"],
+    dx: Tensor[Array, "n dModel"],
+    mask: Bool[Array, "n n"] | None = None,
+    scalar: Context | None = None,
+) -> Tensor[Array, "n dModel"]:
+    """The tangent of the output along the tangents dmha of the parameters and dx of the input, through the graph of `forward`.
+
+    dQ = dx Wq + x dWq, and so on; the attention JVP in each head; dConcat Wo + concat dWo.
+
+    Edge cases: numHeads = 0 or headDim = 0 gives 0.
+
+    >>> one, zero = np.array([[1.0]]), np.array([[0.0]])
+    >>> mha = MultiHeadAttention(one, one, one, one, num_heads=1, head_dim=1)
+    >>> dmha = MultiHeadAttention(zero, zero, zero, zero, num_heads=1, head_dim=1)
+    >>> multi_head_attention_jvp(mha, dmha, np.array([[2.0]]), np.array([[1.0]]))
+    array([[1.]])
+
+    Lean: `MultiHeadAttentionJvp`
+    """
+    alpha, x, Wq, Wk, Wv, Wo = _over_parameters(mha, scalar, x=x)
+    _, dx, dWq, dWk, dWv, dWo = _over_parameters(dmha, alpha, x=dx)
+    _expect_shape(dx, "dx", x.shape, "the shape of x")
+    if (dmha.num_heads, dmha.head_dim) != (mha.num_heads, mha.head_dim):
+        raise ValueError(
+            f"dmha has {dmha.num_heads} heads of width {dmha.head_dim}, but should have {mha.num_heads} of width {mha.head_dim}, as mha."
+        )
+    Q, K, V = (_split(mha, mat_mul_spec(x, W, alpha), alpha) for W in (Wq, Wk, Wv))
+    dQ, dK, dV = (
+        _split(mha, add_spec(mat_mul_spec(dx, W, alpha), mat_mul_spec(x, dW, alpha), alpha), alpha)
+        for W, dW in ((Wq, dWq), (Wk, dWk), (Wv, dWv))
+    )
+    contexts = [_head(Q, K, V, h, x.shape[0], mask, alpha) for h in range(mha.num_heads)]
+    d_attention_heads = stack(Q.shape, lambda h: scaled_dot_product_attention_jvp(contexts[h], dQ[h], dK[h], dV[h]), alpha)
+    concatenated = combine_heads_spec(_attention_heads(Q, K, V, mask, alpha), alpha)
+    d_concatenated = combine_heads_spec(d_attention_heads, alpha)
+    return add_spec(mat_mul_spec(d_concatenated, Wo, alpha), mat_mul_spec(concatenated, dWo, alpha), alpha)
+
+
+# -- Attention with projections ------------------------------------------------------------------------------------------------
+
+
+def self_attention(
+    x: Tensor[Array, "n dModel"],
+    Wq: Tensor[Array, "dModel projDim"],
+    Wk: Tensor[Array, "dModel projDim"],
+    Wv: Tensor[Array, "dModel projDim"],
+    Wo: Tensor[Array, "projDim dModel"],
+    scalar: Context | None = None,
+) -> Tensor[Array, "n dModel"]:
+    """Attention(x Wq, x Wk, x Wv) · Wo: one head of width projDim, without a mask.
+
+    Edge cases: n = 0 is refused; n = 1 gives x Wv Wo; projDim = 0 gives 0.
+
+    >>> one = np.array([[1.0]])
+    >>> self_attention(np.array([[2.0]]), one, one, one, one)
+    array([[2.]])
+
+    Lean: `selfAttention`
+    """
+    return cross_attention(x, x, x, Wq, Wk, Wv, Wo, scalar)
+
+
+def cross_attention(
+    query: Tensor[Array, "n1 dModel"],
+    key: Tensor[Array, "n2 dModel"],
+    value: Tensor[Array, "n2 dModel"],
+    Wq: Tensor[Array, "dModel projDim"],
+    Wk: Tensor[Array, "dModel projDim"],
+    Wv: Tensor[Array, "dModel projDim"],
+    Wo: Tensor[Array, "projDim dModel"],
+    scalar: Context | None = None,
+) -> Tensor[Array, "n1 dModel"]:
+    """Attention(query Wq, key Wk, value Wv) · Wo: one head of width projDim, without a mask; the two lengths may differ.
+
+    Edge cases: n1 = 0 or n2 = 0 is refused; n2 = 1 gives value Wv Wo in every row.
+
+    >>> one = np.array([[1.0]])
+    >>> cross_attention(np.array([[0.0]]), np.array([[1.0], [2.0]]), np.array([[10.0], [20.0]]), one, one, one, one)
+    array([[15.]])
+
+    Lean: `crossAttention`
+    """
+    return _projected_attention(query, key, value, Wq, Wk, Wv, Wo, None, scalar)
+
+
+def sparse_attention(
+    x: Tensor[Array, "n dModel"],
+    sparsity_pattern: Bool[Array, "n n"],
+    Wq: Tensor[Array, "dModel projDim"],
+    Wk: Tensor[Array, "dModel projDim"],
+    Wv: Tensor[Array, "dModel projDim"],
+    Wo: Tensor[Array, "projDim dModel"],
+    scalar: Context | None = None,
+) -> Tensor[Array, "n dModel"]:
+    """`self_attention` with the pattern as its mask: query i attends to key j where the pattern is True.
+
+    Edge cases: those of a mask in `scaled_dot_product_attention`.
+
+    >>> one = np.array([[1.0]])
+    >>> sparse_attention(np.array([[2.0], [4.0]]), np.array([[False, True], [True, False]]), one, one, one, one)
+    array([[4.],
+           [2.]])
+
+    Lean: `sparseAttention`
+    """
+    return _projected_attention(x, x, x, Wq, Wk, Wv, Wo, sparsity_pattern, scalar)
+
+
+def _projected_attention(
+    query: Array, key: Array, value: Array, Wq: Array, Wk: Array, Wv: Array, Wo: Array, mask: Array | None, scalar: Context | None
+) -> Array:
+    """The text that Lean writes out in each of the three definitions above."""
+    alpha, query, key, value, Wq, Wk, Wv, Wo = over(scalar, query=query, key=key, value=value, Wq=Wq, Wk=Wk, Wv=Wv, Wo=Wo)
+    ctx = AttentionContext(mat_mul_spec(query, Wq, alpha), mat_mul_spec(key, Wk, alpha), mat_mul_spec(value, Wv, alpha), mask, scalar=alpha)
+    return mat_mul_spec(scaled_dot_product_attention(ctx), Wo, alpha)

@@ -1,0 +1,281 @@
+"""The scalars: one text, evaluated over seven kinds of number.
+
+TorchLean's definitions are polymorphic, `{α : Type} [Context α]`: a definition may use 0, 1, +, −, ×, /, max, exp, sqrt, log, sin,
+cos and the coercion ℕ → α, and nothing else. Here α is a `Context`, and every definition of `spec` runs over each of these:
+
+| scalar       | elements           | what it evaluates                                                             |
+|--------------|--------------------|-------------------------------------------------------------------------------|
+| `REAL64`     | `numpy.float64`    | the definition over ℝ, rounded to binary64 step by step; x / 0 = 0            |
+| `REAL32`     | `numpy.float32`    | the same in binary32                                                          |
+| `FLOAT64`    | `numpy.float64`    | the definition over Lean's `Float`: IEEE division, 0/0 = NaN, 1/0 = ∞         |
+| `FLOAT32`    | `numpy.float32`    | the same in binary32                                                          |
+| `MPF`        | `mpmath.mpf`       | ℝ, rounded to mpmath's working precision (`mpmath.workdps`)                   |
+| `ARB`        | `flint.arb`        | ℝ, enclosed: each result is a ball that contains the value                    |
+| `ARB_SERIES` | `flint.arb_series` | ℝ, enclosed, with the derivative along a direction: value + derivative · x    |
+
+The precision of `MPF`, `ARB` and `ARB_SERIES` is the caller's (`flint.ctx.workprec(113)`); it belongs to the process, not to a thread.
+`+`, `-`, `*` and unary `-` are Python's own, so that a definition reads as Lean's does; what differs between scalars is a field here.
+
+Lean: `NN/Spec/Core/Context.lean`, `Context`, `MathFunctions`, `Numbers`; only what the two layers use.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import flint
+import mpmath
+import numpy as np
+
+__all__ = [
+    "ARB",
+    "ARB_SERIES",
+    "FLOAT32",
+    "FLOAT64",
+    "MPF",
+    "REAL32",
+    "REAL64",
+    "SCALARS",
+    "Context",
+    "Scalar",
+    "series",
+    "total_division",
+]
+
+# An element of α: numpy.float64, numpy.float32, mpmath.mpf, flint.arb or flint.arb_series.
+Scalar = Any
+
+silent = np.errstate(all="ignore")  # IEEE arithmetic raises no warning, as Lean's Float does not
+
+
+@dataclass(frozen=True, repr=False, kw_only=True)
+class Context:
+    """The operations of one scalar type α that a definition may use.
+
+    `lift(value)` is the element of α that equals the number `value`, and a ValueError where α has none: it never rounds.
+
+    Lean: `Context`
+    """
+
+    name: str
+    element: type
+    dtype: np.dtype[Any]
+    lift: Callable[[Any], Scalar]
+    of_nat: Callable[[int], Scalar]
+    div: Callable[[Scalar, Scalar], Scalar]
+    max: Callable[[Scalar, Scalar], Scalar]
+    exp: Callable[[Scalar], Scalar]
+    sqrt: Callable[[Scalar], Scalar]
+    log: Callable[[Scalar], Scalar]
+    sin: Callable[[Scalar], Scalar]
+    cos: Callable[[Scalar], Scalar]
+
+    @property
+    def zero(self) -> Scalar:
+        """0 : α."""
+        return self.of_nat(0)
+
+    @property
+    def one(self) -> Scalar:
+        """1 : α."""
+        return self.of_nat(1)
+
+    @property
+    def two(self) -> Scalar:
+        """2 : α. Lean: `Numbers.two`."""
+        return self.of_nat(2)
+
+    @property
+    def log10000(self) -> Scalar:
+        """The natural logarithm of 10000, at the working precision. Lean: `Numbers.log10000`."""
+        return self.log(self.of_nat(10000))
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+def total_division(x: Scalar, y: Scalar) -> Scalar:
+    """x / y as Lean divides over ℝ, where x / 0 = 0.
+
+    IEEE 754, and so Lean's `Float`, gives NaN for 0/0 and ±∞ for any other x/0. The two part ways in floating point where y was
+    not zero but underflowed to zero: then the answer here is 0, which is neither ℝ's nor Float's (see `errata`, `masked-underflow`).
+    A ball that contains zero without being zero divides to the indeterminate ball.
+
+    >>> total_division(np.float64(1), np.float64(0)), total_division(flint.arb(1), flint.arb(0, 1))
+    (np.float64(0.0), nan)
+
+    Lean: `Div ℝ` (Mathlib, `div_zero`)
+    """
+    return type(y)(0) if y == 0 else x / y
+
+
+def lean_max(x: Scalar, y: Scalar) -> Scalar:
+    """max x y as Lean's `maxOfLe` decides it: y where x ≤ y, else x. A NaN on the left stays; one on the right is passed over."""
+    return y if x <= y else x  # noqa: FURB136 - Python's max decides otherwise on NaN
+
+
+# -- IEEE floating point: REAL64, REAL32, FLOAT64, FLOAT32 ---------------------------------------------------------------------
+
+
+def _ieee(name: str, element: type, div: Callable[[Scalar, Scalar], Scalar]) -> Context:
+    """The NumPy scalar `element`, under the given division."""
+
+    def lift(value: Any) -> Scalar:
+        if isinstance(value, bool | np.bool_) or not isinstance(value, int | float | np.floating | np.integer):
+            raise TypeError(f"{value!r} has type {type(value).__name__}, but should be a real number that {name} can hold.")
+        value = int(value) if isinstance(value, np.integer) else value  # Python compares an int with a float exactly, NumPy after rounding
+        try:
+            with np.errstate(all="ignore"):
+                rounded = element(value)
+        except OverflowError:  # an int beyond every binary64
+            rounded = element(np.inf if value > 0 else -np.inf)
+        if value == value and float(rounded) != value:
+            raise ValueError(f"{value!r} is not a number of {name}: the nearest one is {rounded!r}.")
+        return rounded
+
+    return Context(
+        name=name,
+        element=element,
+        dtype=np.dtype(element),
+        lift=lift,
+        of_nat=element,
+        div=silent(div),
+        max=lean_max,
+        exp=silent(np.exp),
+        sqrt=silent(np.sqrt),
+        log=silent(np.log),
+        sin=silent(np.sin),
+        cos=silent(np.cos),
+    )
+
+
+def ieee_division(x: Scalar, y: Scalar) -> Scalar:
+    """x / y as IEEE 754 divides: 0/0 = NaN, x/0 = ±∞."""
+    return x / y
+
+
+REAL64 = _ieee("REAL64", np.float64, total_division)
+REAL32 = _ieee("REAL32", np.float32, total_division)
+FLOAT64 = _ieee("FLOAT64", np.float64, ieee_division)
+FLOAT32 = _ieee("FLOAT32", np.float32, ieee_division)
+
+
+# -- High precision ------------------------------------------------------------------------------------------------------------
+
+
+def _int_or_float(value: Any, name: str) -> int | float:
+    """The number as Python's own int or float: integers of any size, and what binary64 holds."""
+    if isinstance(value, int | np.integer) and not isinstance(value, bool):
+        return int(value)
+    if isinstance(value, float | np.floating):
+        return float(REAL64.lift(value))
+    raise TypeError(f"{value!r} has type {type(value).__name__}, but should be a real number that {name} can hold.")
+
+
+def _lift_mpf(value: Any) -> mpmath.mpf:
+    if isinstance(value, mpmath.mpf):
+        return value
+    exact = _int_or_float(value, "MPF")
+    rounded = mpmath.mpf(exact)
+    if exact == exact and rounded != exact:
+        raise ValueError(f"{value!r} is not a number of MPF at {mpmath.mp.prec} bits: the nearest one is {rounded!r}.")
+    return rounded
+
+
+MPF = Context(
+    name="MPF",
+    element=mpmath.mpf,
+    dtype=np.dtype(object),
+    lift=_lift_mpf,
+    of_nat=mpmath.mpf,
+    div=total_division,
+    max=lean_max,
+    exp=mpmath.exp,
+    sqrt=mpmath.sqrt,
+    log=mpmath.log,
+    sin=mpmath.sin,
+    cos=mpmath.cos,
+)
+
+
+# -- Balls ---------------------------------------------------------------------------------------------------------------------
+
+
+def _lift_arb(value: Any) -> flint.arb:
+    return value if isinstance(value, flint.arb) else flint.arb(_int_or_float(value, "ARB"))
+
+
+ARB = Context(
+    name="ARB",
+    element=flint.arb,
+    dtype=np.dtype(object),
+    lift=_lift_arb,
+    of_nat=flint.arb,
+    div=total_division,
+    max=flint.arb.max,  # encloses the maximum; Python's own max would return one of the two balls
+    exp=flint.arb.exp,
+    sqrt=flint.arb.sqrt,
+    log=flint.arb.log,
+    sin=flint.arb.sin,
+    cos=flint.arb.cos,
+)
+
+
+# -- First-order Taylor arithmetic over balls ----------------------------------------------------------------------------------
+
+
+def series(value: Any, derivative: Any = 0) -> flint.arb_series:
+    """The function t ↦ value + derivative · t + O(t²), with both numbers exact or balls.
+
+    >>> series(2, 1) * series(2, 1)
+    4.00000000000000 + 4.00000000000000*x + O(x^2)
+    """
+    return flint.arb_series([_lift_arb(value), _lift_arb(derivative)], 2)
+
+
+def _lift_series(value: Any) -> flint.arb_series:
+    return value if isinstance(value, flint.arb_series) else series(value)
+
+
+def _series_division(x: flint.arb_series, y: flint.arb_series) -> flint.arb_series:
+    """t ↦ x(t) / y(t) with x / 0 = 0: enclosed where y(0) ≠ 0, zero where y vanishes identically, and indeterminate elsewhere.
+
+    Where y(0) = 0 exactly but y'(0) need not be, the value is 0 and the quotient jumps: the derivative is indeterminate.
+    """
+    unknown = flint.arb("nan")
+    if y[0] == 0:
+        return series(0, 0 if y[1] == 0 else unknown)
+    return series(unknown, unknown) if y[0].contains(0) else x / y
+
+
+def _series_max(x: flint.arb_series, y: flint.arb_series) -> flint.arb_series:
+    """The argument whose constant term has the larger midpoint.
+
+    This is not an enclosure of max where the balls overlap, nor is max differentiable where they tie. It is sound for the one use
+    the definitions make of it: softmax subtracts m = max t and exp(tⱼ − m) / Σ exp(tₖ − m) is the same function for every m, so any
+    choice of m encloses the same value and the same derivative; the larger one keeps the exponentials small.
+    """
+    return y if x[0].mid() <= y[0].mid() else x
+
+
+def _series_sqrt(x: flint.arb_series) -> flint.arb_series:
+    """√x; the constant function 0 has the square root 0, where flint's general rule would differentiate √ at 0."""
+    return x if x[0] == 0 and x[1] == 0 else x.sqrt()
+
+
+ARB_SERIES = Context(
+    name="ARB_SERIES",
+    element=flint.arb_series,
+    dtype=np.dtype(object),
+    lift=_lift_series,
+    of_nat=series,
+    div=_series_division,
+    max=_series_max,
+    exp=flint.arb_series.exp,
+    sqrt=_series_sqrt,
+    log=flint.arb_series.log,
+    sin=flint.arb_series.sin,
+    cos=flint.arb_series.cos,
+)
+
+SCALARS = (REAL64, REAL32, FLOAT64, FLOAT32, MPF, ARB, ARB_SERIES)

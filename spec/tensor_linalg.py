@@ -1,0 +1,33 @@
+"""Products of matrices.
+
+Lean: `NN/Spec/Core/Tensor/Linalg.lean`
+"""
+
+from functools import reduce
+
+from spec.context import Context
+from spec.tensor import Array, Tensor, over, shape_of, tabulate
+
+__all__ = ["mat_mul_spec"]
+
+
+def mat_mul_spec(A: Tensor[Array, "m n"], B: Tensor[Array, "n p"], scalar: Context | None = None) -> Tensor[Array, "m p"]:
+    """A · B, each entry a left fold from 0: ((0 + A[i,0]·B[0,j]) + A[i,1]·B[1,j]) + ….
+
+    Edge cases
+    - n = 0: every entry is the empty fold, 0.
+    - Over floats nothing is fused or reordered, and the result does not depend on the machine.
+
+    >>> import numpy as np
+    >>> mat_mul_spec(np.array([[1.0, 2.0]]), np.array([[3.0], [4.0]]))
+    array([[11.]])
+    >>> mat_mul_spec(np.ones((1, 0)), np.ones((0, 2)))
+    array([[0., 0.]])
+
+    Lean: `matMulSpec`
+    """
+    alpha, A, B = over(scalar, A=A, B=B)
+    (m, n), (n_B, p) = shape_of(A, "A", "m n"), shape_of(B, "B", "n p")
+    if n != n_B:
+        raise ValueError(f"A has shape {A.shape} and B has shape {B.shape}, but A should have as many columns as B has rows.")
+    return tabulate((m, p), lambda i, j: reduce(lambda acc, k: acc + A[i, k] * B[k, j], range(n), alpha.zero), alpha)

@@ -1,0 +1,90 @@
+"""Elementwise operations on tensors of one shape. Nothing broadcasts: two tensors of different shapes are refused.
+
+Lean: `NN/Spec/Core/TensorOps.lean`
+"""
+
+import operator
+from collections.abc import Callable
+
+from spec.context import Context, Scalar
+from spec.tensor import Array, Tensor, over, tabulate
+
+__all__ = ["add_spec", "div_spec", "exp_spec", "map2_spec", "map_spec", "mul_spec", "scale_spec", "sub_spec"]
+
+
+def map_spec(f: Callable[[Scalar], Scalar], t: Tensor[Array, "*s"], scalar: Context | None = None) -> Tensor[Array, "*s"]:
+    """f of each entry: map f t at i is f(tᵢ).
+
+    Edge cases: an empty tensor is itself, and f is not called.
+
+    >>> import numpy as np
+    >>> map_spec(lambda x: x + x, np.array([[1.0, 2.0]]))
+    array([[2., 4.]])
+
+    Lean: `mapSpec`
+    """
+    alpha, t = over(scalar, t=t)
+    return tabulate(t.shape, lambda *i: f(t[i]), alpha)
+
+
+def map2_spec(
+    f: Callable[[Scalar, Scalar], Scalar], a: Tensor[Array, "*s"], b: Array, scalar: Context | None = None
+) -> Tensor[Array, "*s"]:
+    """f of the entries of a and b at each index: map2 f a b at i is f(aᵢ, bᵢ), a tensor over a's scalar.
+
+    Here b is over the same scalar, or a tensor of booleans, which stays one. Shapes: alike, else ValueError.
+
+    >>> import numpy as np
+    >>> map2_spec(lambda x, keep: x if keep else 0.0, np.array([1.0, 2.0]), np.array([True, False]))
+    array([1., 0.])
+
+    Lean: `map2Spec`
+    """
+    if b.dtype == bool:
+        alpha, a = over(scalar, a=a)
+    else:
+        alpha, a, b = over(scalar, a=a, b=b)
+    if a.shape != b.shape:
+        raise ValueError(f"The tensors have shapes {a.shape} and {b.shape}, but should have one shape: nothing broadcasts.")
+    return tabulate(a.shape, lambda *i: f(a[i], b[i]), alpha)
+
+
+def add_spec(a: Tensor[Array, "*s"], b: Tensor[Array, "*s"], scalar: Context | None = None) -> Tensor[Array, "*s"]:
+    """a + b, entry by entry. Lean: `addSpec`"""
+    return map2_spec(operator.add, a, b, scalar)
+
+
+def mul_spec(a: Tensor[Array, "*s"], b: Tensor[Array, "*s"], scalar: Context | None = None) -> Tensor[Array, "*s"]:
+    """a ⊙ b, entry by entry. Lean: `mulSpec`"""
+    return map2_spec(operator.mul, a, b, scalar)
+
+
+def sub_spec(a: Tensor[Array, "*s"], b: Tensor[Array, "*s"], scalar: Context | None = None) -> Tensor[Array, "*s"]:
+    """a − b, entry by entry. Lean: `subSpec`"""
+    return map2_spec(operator.sub, a, b, scalar)
+
+
+def div_spec(a: Tensor[Array, "*s"], b: Tensor[Array, "*s"], scalar: Context | None = None) -> Tensor[Array, "*s"]:
+    """a / b, entry by entry, with the scalar's own division: x / 0 is 0 over ℝ, and NaN or ±∞ over Float.
+
+    >>> import numpy as np
+    >>> from spec.context import FLOAT64
+    >>> a, b = np.array([6.0, 1.0]), np.array([3.0, 0.0])
+    >>> div_spec(a, b), div_spec(a, b, scalar=FLOAT64)
+    (array([2., 0.]), array([ 2., inf]))
+
+    Lean: `divSpec`
+    """
+    alpha, a, b = over(scalar, a=a, b=b)
+    return map2_spec(alpha.div, a, b, alpha)
+
+
+def scale_spec(t: Tensor[Array, "*s"], c: Scalar, scalar: Context | None = None) -> Tensor[Array, "*s"]:
+    """t × c, entry by entry, with the number c on the right. Lean: `scaleSpec`"""
+    return map_spec(lambda x: x * c, t, scalar)
+
+
+def exp_spec(t: Tensor[Array, "*s"], scalar: Context | None = None) -> Tensor[Array, "*s"]:
+    """exp(t), entry by entry. Edge cases: above 709.78 a float64 overflows to ∞, below −745.13 it underflows to 0. Lean: `expSpec`"""
+    alpha, t = over(scalar, t=t)
+    return map_spec(alpha.exp, t, alpha)

@@ -1,0 +1,105 @@
+"""Sums, and operations that only move entries.
+
+Lean: `NN/Spec/Core/TensorReductionShape.lean`
+"""
+
+import operator
+from collections.abc import Sequence
+from functools import reduce
+from math import prod
+
+from spec.context import Context, Scalar
+from spec.tensor import Array, Tensor, over, shape_of, tabulate
+from spec.tensor_linalg import mat_mul_spec
+
+__all__ = ["concat_spec", "mat_mul_backward_spec", "matrix_transpose_spec", "reshape_spec", "sum_spec", "swap_first_two_spec"]
+
+
+def sum_spec(t: Tensor[Array, "*s"], scalar: Context | None = None) -> Scalar:
+    """The sum of all entries, a left fold from 0 in row-major order: ((0 + t₀) + t₁) + ….
+
+    Edge cases: an empty tensor sums to 0.
+
+    >>> import numpy as np
+    >>> sum_spec(np.array([1e16, 1.0, -1e16])), sum_spec(np.array([1e16, -1e16, 1.0]))
+    (np.float64(0.0), np.float64(1.0))
+
+    Lean: `sumSpec`
+    """
+    alpha, t = over(scalar, t=t)
+    return tabulate((), lambda: reduce(operator.add, t.flat, alpha.zero), alpha)[()]
+
+
+def reshape_spec(t: Tensor[Array, "*s"], shape: tuple[int, ...], scalar: Context | None = None) -> Array:
+    """The entries of t in row-major order, laid out row-major in `shape`.
+
+    Raises ValueError where the two shapes have different numbers of entries.
+
+    >>> import numpy as np
+    >>> reshape_spec(np.array([[1.0, 2.0], [3.0, 4.0]]), (4,))
+    array([1., 2., 3., 4.])
+
+    Lean: `reshapeSpec`
+    """
+    _, t = over(scalar, t=t)
+    if prod(t.shape) != prod(shape):
+        raise ValueError(f"t has shape {t.shape} and {t.size} entries, but shape {shape} has {prod(shape)}.")
+    return t.reshape(shape, order="C").copy()
+
+
+def matrix_transpose_spec(A: Tensor[Array, "m n"], scalar: Context | None = None) -> Tensor[Array, "n m"]:
+    """Aᵀ, whose entry (j, i) is A[i, j]. Lean: `matrixTransposeSpec`"""
+    alpha, A = over(scalar, A=A)
+    m, n = shape_of(A, "A", "m n")
+    return tabulate((n, m), lambda j, i: A[i, j], alpha)
+
+
+def swap_first_two_spec(t: Tensor[Array, "m n *s"], scalar: Context | None = None) -> Tensor[Array, "n m *s"]:
+    """The tensor whose entry (j, i, …) is t[i, j, …]. Raises ValueError for a tensor of rank below 2. Lean: `swapFirstTwoSpec`"""
+    alpha, t = over(scalar, t=t)
+    if t.ndim < 2:
+        raise ValueError(f"t has shape {t.shape}, but should have at least two axes to swap.")
+    m, n, *s = t.shape
+    return tabulate((n, m, *s), lambda j, i, *rest: t[i, j, *rest], alpha)
+
+
+def mat_mul_backward_spec(
+    A: Tensor[Array, "m n"], B: Tensor[Array, "n p"], dC: Tensor[Array, "m p"], scalar: Context | None = None
+) -> tuple[Tensor[Array, "m n"], Tensor[Array, "n p"]]:
+    """(dA, dB), the cotangents of A and B when C = A · B has cotangent dC: dA = dC · Bᵀ and dB = Aᵀ · dC.
+
+    >>> import numpy as np
+    >>> mat_mul_backward_spec(np.array([[2.0]]), np.array([[3.0]]), np.array([[1.0]]))
+    (array([[3.]]), array([[2.]]))
+
+    Lean: `matMulBackwardSpec`
+    """
+    alpha, A, B, dC = over(scalar, A=A, B=B, dC=dC)
+    dA = mat_mul_spec(dC, matrix_transpose_spec(B, alpha), alpha)
+    dB = mat_mul_spec(matrix_transpose_spec(A, alpha), dC, alpha)
+    return dA, dB
+
+
+def concat_spec(tensors: Sequence[Tensor[Array, "n d"]], shape: tuple[int, int] | None = None, scalar: Context | None = None) -> Array:
+    """The tensor of shape (n, len(tensors)·d) whose row i is row i of each tensor in turn.
+
+    `shape` = (n, d) states the shape of each tensor, as Lean's type does; it is needed only where the list is empty.
+
+    >>> import numpy as np
+    >>> concat_spec([np.array([[1.0], [2.0]]), np.array([[3.0], [4.0]])])
+    array([[1., 3.],
+           [2., 4.]])
+    >>> from spec.context import REAL64
+    >>> concat_spec([], shape=(2, 1), scalar=REAL64).shape
+    (2, 0)
+
+    Lean: `concatSpec`
+    """
+    alpha, *parts = over(scalar, **{f"tensors[{h}]": t for h, t in enumerate(tensors)})
+    if not parts and shape is None:
+        raise ValueError("tensors is empty and shape=None, but shape=(n, d) should be given where there is no tensor to read it from.")
+    n, d = shape_of(parts[0], "tensors[0]", "n d") if shape is None else shape
+    for h, part in enumerate(parts):
+        if part.shape != (n, d):
+            raise ValueError(f"tensors[{h}] has shape {part.shape}, but should have shape {(n, d)}.")
+    return tabulate((n, len(parts) * d), lambda i, j: parts[j // d][i, j % d], alpha)
