@@ -94,6 +94,8 @@ def vjp(q: Ball, k: Ball, v: Ball, g: Ball, setting: Setting) -> tuple[Ball, Bal
                 size = np.where(dead, cotangent.reach, 0.0).sum(axis=-2, keepdims=True) / p.n_k
                 relative = p.terms.queries_sum + p.terms.normalise + p.terms.weights + p.terms.exp + p.terms.product
                 dv, dv_error = dv + share, dv_error + np.expm1(relative) * size + p.n_q * p.terms.weight_underflow
+                if cotangent.rad is not None:
+                    dv_error = dv_error + np.where(dead, cotangent.rad, 0.0).sum(axis=-2, keepdims=True) / p.n_k
             pairs = ((dq, dq_error), (dk, dk_error), (dv, dv_error))
             for (mid, rad), (x, error) in zip(results, pairs, strict=True):
                 _store(mid, rad, at, slice(None), *_rounded(p.terms, x, error))

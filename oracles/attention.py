@@ -266,12 +266,10 @@ def _problem(
         raise ValueError(f"k has {k.shape[-1]} columns, but should have {q.shape[-1]} like q.")
     if v.shape[-2] != k.shape[-2]:
         raise ValueError(f"v has {v.shape[-2]} rows, but should have {k.shape[-2]} like k.")
-    if not isinstance(is_causal, bool | np.bool_):
-        raise TypeError(f"is_causal has type {type(is_causal).__name__}, but should be a bool.")
     n_q, n_k, d = q.shape[-2], k.shape[-2], q.shape[-1]
     given = arrays.bool_mask(mask, "mask", (*q.shape[:-1], n_k), c.mask_polarity)
-    causal = None if not is_causal else 0 if c.causal == "top_left" else n_k - n_q
-    factor = _scale(scale)
+    causal = None if not checked_flag(is_causal) else 0 if c.causal == "top_left" else n_k - n_q
+    factor = checked_scale(scale)
     positions = _positions(rows, n_q)
     if rows is not None:
         q, given = q[..., positions, :], None if given is None else given[..., positions, :]
@@ -279,15 +277,25 @@ def _problem(
     return _Problem(q, k, v, n_q, setting, {"scale": factor, "conventions": c})
 
 
-def _scale(scale: Any) -> float | None:
-    """A given scale as a float; None stays None."""
+def checked_flag(is_causal: Any) -> bool:
+    """A given is_causal as a bool; raises TypeError for anything else."""
+    if not isinstance(is_causal, bool | np.bool_):
+        raise TypeError(f"is_causal has type {type(is_causal).__name__}, but should be a bool.")
+    return bool(is_causal)
+
+
+def checked_scale(scale: Any) -> float | None:
+    """A given scale as a float; None stays None.  Raises TypeError and ValueError for what is not a finite number."""
     if scale is None:
         return None
     if isinstance(scale, bool | np.bool_) or not isinstance(scale, Real):
         raise TypeError(f"scale has type {type(scale).__name__}, but should be a real number or None.")
-    factor = float(scale)
+    try:
+        factor = float(scale)
+    except OverflowError:
+        factor = float("inf")
     if not isfinite(factor):
-        raise ValueError(f"scale={scale}, but should be finite.")
+        raise ValueError("scale is not a finite float64 number, but should be.")
     return factor
 
 
