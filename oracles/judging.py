@@ -55,10 +55,7 @@ def settle(
             balls, judged = precise(), True
     flags = (False,) * len(balls) if arithmetic is None else vacuous(balls)
     target = None if arithmetic is None else arithmetic.output
-    return tuple(
-        Enclosure(x.mid, x.rad, format=target, vacuous=flag, judged=judged)
-        for x, flag in zip(balls, flags, strict=True)
-    )
+    return tuple(Enclosure(x.mid, x.rad, format=target, vacuous=flag, judged=judged) for x, flag in zip(balls, flags, strict=True))
 
 
 def zero_is_accepted(balls: Balls) -> tuple[bool, ...]:
@@ -95,9 +92,9 @@ def _is_narrow(x: Ball) -> bool:
 
     Entries without a midpoint are left out: nothing is known of them because of an input, which no method can change.
     """
-    known = ~np.isnan(x.mid)
-    largest = np.abs(x.mid[known]).max(initial=0.0)
-    return bool((x.rad[known] <= BINARY32.unit_roundoff / 4 * largest + BINARY32.smallest_subnormal).all())
+    largest = np.fmax.reduce(np.abs(x.mid), axis=None, initial=0.0)
+    widest = np.max(x.rad, where=~np.isnan(x.mid), initial=0.0)
+    return bool(widest <= BINARY32.unit_roundoff / 4 * largest + BINARY32.smallest_subnormal)
 
 
 def _around(exact: Ball, budget: Ball) -> Ball:
@@ -105,4 +102,5 @@ def _around(exact: Ball, budget: Ball) -> Ball:
     with np.errstate(all="ignore"):
         moved = np.abs(exact.mid - budget.mid) + exact.rad + budget.rad
         moved *= 1 + 2.0**-48
-    return ball(exact.mid, np.where(np.isnan(exact.mid), exact.rad, moved))
+    moved = ball(exact.mid, moved).rad
+    return Ball(exact.mid, np.where(np.isnan(exact.mid), exact.rad, moved))
