@@ -16,6 +16,7 @@ from spec import ARB, errata, tensor
 from spec import attention as literal
 from spec import positional_encoding as positional
 from spec.tensor import Array as Balls
+from spec.tensor import stack
 from spec.tensor_ops import add_spec, mul_spec
 
 __all__ = ["Deviation", "compare", "evaluate"]
@@ -23,7 +24,9 @@ __all__ = ["Deviation", "compare", "evaluate"]
 Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
-MOST_PRECISION = 8192
+MORE, MOST_PRECISION = 6, 1 << 13
+NEGLIGIBLE = flint.arb(2) ** -1200
+"""Far below the smallest number of float64: a narrower ball across the edge of an interval touches it, for all that balls can tell."""
 
 
 @dataclass(frozen=True)
@@ -33,13 +36,16 @@ class Deviation:
     entries    how many were judged; those with an infinite radius promise nothing and are not among them
     unbounded  how many of those there were
     outside    how many are certainly not within the radius
-    undecided  how many balls still straddle the edge of their interval at the highest precision
+    touching   how many balls straddle the edge of their interval and are narrower than 2⁻¹²⁰⁰: the value is on the edge, as where a
+               radius of 0 claims a value that the spec reaches by exp(s)/exp(s) = 1
+    undecided  how many wider balls still do so at the highest precision
     largest    the largest (|exact − mid| + the ball's own radius) ÷ radius among those with a positive radius
     """
 
     entries: int
     unbounded: int
     outside: int
+    touching: int
     undecided: int
     largest: float
 
@@ -55,7 +61,7 @@ def compare(operation: str, arguments: tuple[object, ...], intervals: list[tuple
     """Whether the exact results of an operation lie in the intervals mid ± rad.
 
     An entry is decided when its ball is wholly inside its interval or wholly outside; where a ball straddles the edge, everything is
-    evaluated again in twice the precision.
+    evaluated again in a higher precision.
     """
     exact = evaluate(operation, arguments, precision)
     entries = [
@@ -64,7 +70,7 @@ def compare(operation: str, arguments: tuple[object, ...], intervals: list[tuple
         for ball, mid, rad in zip(balls.ravel(), mids.ravel(), rads.ravel(), strict=True)
     ]
     bounded = [entry for entry in entries if entry[2] != np.inf]
-    outside, undecided, largest = 0, 0, 0.0
+    outside, touching, undecided, largest = 0, 0, 0, 0.0
     with flint.ctx.workprec(precision):
         for ball, mid, rad in bounded:
             distance = abs(ball - flint.arb(mid))  # NaN, and so outside, where mid is
@@ -73,11 +79,13 @@ def compare(operation: str, arguments: tuple[object, ...], intervals: list[tuple
             elif distance.abs_lower() > rad or mid != mid:
                 outside += 1
                 largest = max(largest, float(distance.abs_lower()) / rad if rad else np.inf)
+            elif ball.rad() < NEGLIGIBLE:
+                touching += 1
             else:
                 undecided += 1
     if undecided and precision < MOST_PRECISION:
-        return compare(operation, arguments, intervals, 2 * precision)
-    return Deviation(len(bounded), len(entries) - len(bounded), outside, undecided, largest)
+        return compare(operation, arguments, intervals, MORE * precision)
+    return Deviation(len(bounded), len(entries) - len(bounded), outside, touching, undecided, largest)
 
 
 def _balls(*arrays: Array) -> tuple[Balls, ...]:
@@ -113,9 +121,7 @@ def _multi_head(x: Array, wq: Array, wk: Array, wv: Array, wo: Array, num_heads:
     return errata.multi_head_attention_forward(_parameters(wq, wk, wv, wo, num_heads), *_balls(x), mask)
 
 
-def _multi_head_vjp(
-    x: Array, wq: Array, wk: Array, wv: Array, wo: Array, num_heads: int, mask: Mask | None, g: Array
-) -> tuple[Balls, ...]:
+def _multi_head_vjp(x: Array, wq: Array, wk: Array, wv: Array, wo: Array, num_heads: int, mask: Mask | None, g: Array) -> tuple[Balls, ...]:
     points, cotangents = _balls(x, g)
     return errata.multi_head_attention_backward(_parameters(wq, wk, wv, wo, num_heads), points, mask, cotangents)
 
@@ -146,10 +152,9 @@ def _add(x: Array, pos: Array) -> Balls:
     return positional.add_positional_encoding_spec(positional.PositionalEncodingSpec(table, ARB), points, ARB)
 
 
-def _conjugated(turn: Callable[[Balls], Balls], g: Array) -> Balls:
-    """J · turn(J · g) with J = diag(1, −1, 1, …)."""
-    sign = np.where(np.arange(g.shape[1]) % 2, -1, 1)
-    return turn(tensor(g * sign, ARB)) * sign.astype(object)
+def _learned(table: Array, seq_len: int, start_pos: int) -> Balls:
+    """The rows of a table: `PositionalEncodingSpec.pos` of a chunk."""
+    return positional.PositionalEncodingSpec(*_balls(table[start_pos : start_pos + seq_len]), ARB).pos
 
 
 def _rope(x: Array, start_pos: int) -> Balls:
@@ -157,14 +162,46 @@ def _rope(x: Array, start_pos: int) -> Balls:
 
 
 def _rope_vjp(_x: Array, g: Array, start_pos: int) -> Balls:
-    return _conjugated(lambda h: positional.rope_apply_spec(h, start_pos), g)
+    """J · rope(J · g) with J = diag(1, −1, 1, …): both lanes of a pair share their cosine and their sine."""
+    return positional.rope_apply_spec(tensor(g * _signs(g), ARB), start_pos) * _signs(g).astype(object)
 
 
-def _rotated(x: Balls, cos: Balls, sin: Balls) -> Balls:
-    """The body of `rope_apply_spec` with given tables."""
-    rows = [add_spec(mul_spec(r, c, ARB), mul_spec(positional.rope_rotate_pairs_lastdim_spec(r), s, ARB), ARB) for r, c, s in zip(x, cos, sin, strict=True)]
-    return np.array(rows, object).reshape(x.shape)
+def _signs(x: Array) -> NDArray[np.int64]:
+    return np.where(np.arange(x.shape[1]) % 2, -1, 1)
 
 
 def _rotary(x: Array, cos: Array, sin: Array) -> Balls:
-    return _rotated(*_balls(x, cos, sin))
+    """The body of `rope_apply_spec` with given tables: x ⊙ cos + R(x) ⊙ sin, R the turn of every pair by a quarter."""
+    points, cosines, sines = _balls(x, cos, sin)
+    return add_spec(mul_spec(points, cosines, ARB), mul_spec(_quarter_turn(points), sines, ARB), ARB)
+
+
+def _rotary_vjp(_x: Array, cos: Array, sin: Array, g: Array) -> Balls:
+    """g ⊙ cos + Rᵀ(g ⊙ sin), where Rᵀ = J · R · J."""
+    points, cosines, sines = _balls(g, cos, sin)
+    signs = _signs(g).astype(object)
+    return add_spec(mul_spec(points, cosines, ARB), _quarter_turn(mul_spec(points, sines, ARB) * signs) * signs, ARB)
+
+
+def _quarter_turn(x: Balls) -> Balls:
+    return stack(x.shape, lambda p: positional.rope_rotate_pairs_lastdim_spec(x[p], ARB), ARB)
+
+
+_OPERATIONS: dict[str, Callable[..., Balls | tuple[Balls, ...]]] = {
+    "scaled_dot_product_attention": _attention,
+    "scaled_dot_product_attention_vjp": _attention_vjp,
+    "scaled_dot_product_attention_jvp": _attention_jvp,
+    "grouped_query_attention": _grouped,
+    "multi_head_attention": _multi_head,
+    "multi_head_attention_vjp": _multi_head_vjp,
+    "multi_head_attention_jvp": _multi_head_jvp,
+    "hard_masked_softmax": _softmax,
+    "hard_masked_softmax_vjp": _softmax_vjp,
+    "sinusoidal_positional_encoding": _sinusoid,
+    "add_positional_encoding": _add,
+    "learned_positional_encoding": _learned,
+    "rope": _rope,
+    "rope_vjp": _rope_vjp,
+    "apply_rotary": _rotary,
+    "apply_rotary_vjp": _rotary_vjp,
+}

@@ -30,7 +30,9 @@ class Problem:
     is_causal: bool = False
 
 
-def draw(dtype: str, n_q: int, n_k: int, d: int, seed: int, *, is_causal: bool = False, logits: float = 1.0, offset: float = 0.0) -> Problem:
+def draw(
+    dtype: str, n_q: int, n_k: int, d: int, seed: int, *, is_causal: bool = False, logits: float = 1.0, offset: float = 0.0
+) -> Problem:
     """A standard normal problem rounded to a format; `logits` multiplies q, `offset` is added to every key and value."""
     rng = np.random.default_rng(seed)
     q, k, v, g = (rng.standard_normal((n, d)) for n in (n_q, n_k, n_k, n_q))

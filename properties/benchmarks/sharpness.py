@@ -8,11 +8,11 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from rich.console import Console
 from rich.table import Table
 
 import oracles
 from properties.benchmarks.kernels import BACKENDS, RESULTS, Problem, draw, kernel
+from properties.benchmarks.report import console
 
 __all__ = ["FLOORS", "SIZES", "excess", "main", "used"]
 
@@ -71,11 +71,11 @@ def main(arguments: list[str] | None = None) -> int:
             most = max(found[dtype, backend][name] for backend in BACKENDS)
             met = floor <= most <= 1
             missed += not met
-            verdicts.append(f"{'met' if met else 'MISSED'}: {floor} to 1")
+            verdicts.append(f"{'met' if met else 'MISSED'} ({floor} to 1)")
         table.add_row("", "", *verdicts, end_section=True)
-    console = Console()
-    console.print(table)
-    console.print(f"{missed} missed" if missed else "all met", style="bold red" if missed else "bold green")
+    target = console()
+    target.print(table)
+    target.print(f"{missed} missed" if missed else "all met", style="bold red" if missed else "bold green")
     return 1 if missed else 0
 
 
