@@ -103,15 +103,13 @@ def vjp(q: Ball, k: Ball, v: Ball, g: Ball, setting: Setting) -> tuple[Ball, Bal
     return dq_ball, dk_ball, dv_ball
 
 
-def _pieces(
-    q: Ball, k: Ball, v: Ball, setting: Setting, inputs: tuple[Ball, ...] | None = None
-) -> Iterator[tuple[Index, Problem]]:
+def _pieces(q: Ball, k: Ball, v: Ball, setting: Setting, inputs: tuple[Ball, ...] | None = None) -> Iterator[tuple[Index, Problem]]:
     """The problem's batches, one index of the batch axes at a time or all together, each with its terms."""
     head, n_q, d = q.mid.shape[:-2], q.mid.shape[-2], q.mid.shape[-1]
     n_k, d_v, a = k.mid.shape[-2], v.mid.shape[-1], setting.arithmetic
     sizes = (n_q, n_k, d, d_v, setting.scale)
     together = terms(OWN, *sizes) if a is None else terms(OWN, *sizes) + terms(a, *sizes)
-    points = not any(x.rad.any() for x in inputs or (q, k, v))
+    points = not any((np.isfinite(x.rad) & (x.rad > 0)).any() for x in inputs or (q, k, v))
     small = int(np.prod(head)) * n_q * n_k <= TOGETHER
     for at in [...] if small else np.ndindex(head):
         q_at, k_at, v_at = (operand(Ball(x.mid[at], x.rad[at])) for x in (q, k, v))

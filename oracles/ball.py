@@ -76,7 +76,7 @@ def add(a: Ball, b: Ball) -> Ball:
     """a + b.  The radius is rad a + rad b + u·|mid|."""
     with np.errstate(all="ignore"):
         mid = a.mid + b.mid
-        return ball(mid, _upwards(a.rad + b.rad + _if_inexact(mid, mid - a.mid == b.mid, mid - b.mid == a.mid)))
+        return ball(mid, _upwards(a.rad + b.rad + _inexact_sum(mid, a.mid, b.mid)))
 
 
 def multiply(a: Ball, b: Ball) -> Ball:
@@ -196,6 +196,6 @@ def _scaled(factor: float, magnitude: Array) -> Array:
     return factor * magnitude if np.isfinite(factor) else np.where(magnitude == 0, 0.0, factor)
 
 
-def _if_inexact(mid: Array, *exact_if: Array) -> Array:
-    """u·|mid|, and 0 where mid − a = b and mid − b = a show the sum to be exact (Higham, section 4.3, Fast2Sum)."""
-    return np.where(np.logical_and.reduce(exact_if), 0.0, ROUNDOFF * np.abs(mid))
+def _inexact_sum(mid: Array, a: Array, b: Array) -> Array:
+    """u·|mid|, and 0 where mid − a = b and mid − b = a show mid = a + b to be exact (Higham, section 4.3, Fast2Sum)."""
+    return np.where((mid - a == b) & (mid - b == a), 0.0, ROUNDOFF * np.abs(mid))

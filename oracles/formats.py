@@ -160,10 +160,7 @@ def resolve(arithmetic: Arithmetic | str | None) -> Arithmetic | None:
     if arithmetic is None or isinstance(arithmetic, Arithmetic):
         return arithmetic
     if not isinstance(arithmetic, str):
-        raise TypeError(
-            f"arithmetic has type {type(arithmetic).__name__}, "
-            "but should be an oracles.Arithmetic, a preset's name, or None."
-        )
+        raise TypeError(f"arithmetic has type {type(arithmetic).__name__}, but should be an oracles.Arithmetic, a preset's name, or None.")
     for preset in PRESETS:
         if preset.name == arithmetic:
             return preset

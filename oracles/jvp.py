@@ -84,9 +84,7 @@ def rows_jvp(p: Problem, tangents: Tangents, rows: slice) -> tuple[Array, Array]
     return np.where(forward.dead, 0.0, dout), np.where(forward.dead, 0.0, np.where(overflow, np.inf, error))
 
 
-def _score_tangents(
-    p: Problem, q: Operand, k: Operand, dq: Operand, dk: Operand, allowed: Mask | None
-) -> tuple[Array, Array]:
+def _score_tangents(p: Problem, q: Operand, k: Operand, dq: Operand, dk: Operand, allowed: Mask | None) -> tuple[Array, Array]:
     """t = scale·(dq·kᵀ + q·dkᵀ), 0 where blocked, and how far a kernel's may be from it (or the row maxima of that)."""
     t, c = p.terms, abs(p.scale)
     tangent = dq.raw @ k.raw.swapaxes(-1, -2)

@@ -102,10 +102,7 @@ def multi_head_attention_vjp(
         concat = _side_by_side(attend.forward(q, k, v, p.setting))
         split = p.heads(p.stored(p.product(out, _transposed(exact(p.wo)), backward=True)))
         pulled = [_side_by_side(d) for d in attend.vjp(q, k, v, split, p.setting)]
-        parts = [
-            p.last(p.product(d, _transposed(exact(w)), backward=True))
-            for d, w in zip(pulled, (p.wq, p.wk, p.wv), strict=True)
-        ]
+        parts = [p.last(p.product(d, _transposed(exact(w)), backward=True)) for d, w in zip(pulled, (p.wq, p.wk, p.wv), strict=True)]
         dx = p.last(p.last(parts[0] + parts[1]) + parts[2])
         pairs = [(tokens, d) for d in pulled] + [(concat, out)]
         weights = (p.product(_transposed(_tokens(a)), _tokens(b), backward=True) for a, b in pairs)
@@ -235,16 +232,12 @@ class _Problem:
 
     def _rounded(self, a: Ball, targets: set[Format]) -> Ball:
         for target in sorted(targets, key=lambda f: f.unit_roundoff):
-            a = ball.rounded(
-                a, target, flush=self.setting.arithmetic is not None and self.setting.arithmetic.flush_to_zero
-            )
+            a = ball.rounded(a, target, flush=self.setting.arithmetic is not None and self.setting.arithmetic.flush_to_zero)
         return a
 
     def heads(self, a: Ball) -> Ball:
         """(…, n, num_heads·head_dim) -> (…, num_heads, n, head_dim)."""
-        return _mapped(
-            a, lambda m: m.reshape(*m.shape[:-1], self.num_heads, m.shape[-1] // self.num_heads).swapaxes(-3, -2)
-        )
+        return _mapped(a, lambda m: m.reshape(*m.shape[:-1], self.num_heads, m.shape[-1] // self.num_heads).swapaxes(-3, -2))
 
     def projections(self) -> tuple[Ball, Ball, Ball]:
         """The heads of x·wq, x·wk and x·wv."""
@@ -285,9 +278,7 @@ def _problem(
         raise ValueError(f"x has shape {x.shape}, but should be (…, n, d_model) with n at least 1.")
     n, d_model = x.shape[-2:]
     if wq.ndim != 2 or wq.shape[0] != d_model:
-        raise ValueError(
-            f"wq has shape {wq.shape}, but should be ({d_model}, num_heads·head_dim) as x has shape {x.shape}."
-        )
+        raise ValueError(f"wq has shape {wq.shape}, but should be ({d_model}, num_heads·head_dim) as x has shape {x.shape}.")
     width = wq.shape[1]
     if width % heads:
         raise ValueError(f"num_heads={heads}, but should divide the {width} columns of wq.")

@@ -160,10 +160,11 @@ def row_products(a: Operand, b: Operand, allowed: Mask | None) -> Array:
 
 
 def expm1(tau: Array) -> Array:
-    """An upper bound of exp(τ) − 1 for τ ≥ 0, overwriting τ: τ + τ² up to τ = 1, since Σ_{k≥2} 1/k! < 1."""
-    if tau.size and not tau.max() <= 1.0:
-        return np.expm1(tau) * (1 + 2.0**-48)
+    """An upper bound of exp(τ) − 1 for τ ≥ 0, overwriting τ: τ + τ² in rows up to τ = 1, since Σ_{k≥2} 1/k! < 1."""
+    large = ~(tau.max(axis=-1) <= 1.0)
+    precise = np.expm1(tau[large]) * (1 + 2.0**-48)
     tau += tau * tau
+    tau[large] = precise
     return tau
 
 

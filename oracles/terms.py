@@ -95,24 +95,21 @@ def terms(a: Arithmetic, n_q: int, n_k: int, d: int, d_v: int, scale: float) -> 
     """The terms of attention under an arithmetic.
 
     dot        d products and additions in the accumulator; 5 roundings more: scale·s, the scale's own two, and two to
-               spare, which
-               cover |s| and R being known to (1 + γ_d(2⁻⁵³)) only.
-    slope      Per weight, at most 6u(|s| + |m| + |lse|) for every listed form.  The argument passes through: the
-               product with
-               log₂e (1 for s, 1 for m or lse, 1 for the constant in base e), the subtraction (1), the log-sum-exp's own
-               logarithm, sum and change of base (3, |log D| ≤ |m| + |lse|); rescalings have arguments m_old − m_new, of
-               one sign, so that they telescope to m − s_j (2).  No entry of |s|, |m|, |lse| is charged more than 6
-               times.
-    rescale    N = ⌈n_k / rescale_block⌉ factors exp(m_old − m_new), each with one exponential and 3 roundings.
+               spare, which cover |s| and R being known to (1 + γ_d(2⁻⁵³)) only.
+    slope      At most 6u of each of |s|, |m| and |lse|, in every listed form.  An argument passes through the product
+               with log₂e (one rounding for s, one for m or lse, one for the constant), the subtraction (1), and the
+               logarithm, sum and change of base in lse (3, as |log D| ≤ |m| + |lse|); rescalings have arguments
+               m_old − m_new of one sign, which telescope to m − s_j (2).
+    rescale    N = ⌈n_k / rescale_block⌉ − 1 factors exp(m_old − m_new), each with one exponential and 3 roundings: the
+               keys of a block are rescaled at most once per other block, whether online or in a merge.
     normalise  A reciprocal, a product, a conversion and a merge.
     underflow  A product is off by at most η when it underflows, a sum never is (Higham, Problem 2.19); with flushing
-               everything is, by
-               the smallest normal number.  Unnormalised weights are at least 1 at the maximum, so D ≥ 1 and absolute
-               errors do not grow by the division.
+               everything is, by the smallest normal number.  Unnormalised weights reach 1 at the maximum, so D ≥ 1 and
+               absolute errors do not grow by the division.
     """
     work = a.elementwise
     u, eta = work.unit_roundoff, _step(work, a)
-    rescalings = -(-n_k // a.rescale_block)
+    rescalings = -(-n_k // a.rescale_block) - 1
     product = a.product * (2 + a.product)
     inputs = _roundoff(a.scale_on_inputs) * (2 + _roundoff(a.scale_on_inputs))
     flushed_inputs = work.smallest_normal * abs(scale) if a.flush_to_zero else 0.0

@@ -82,9 +82,7 @@ def gradients(p: Problem, g: Operand, dead_rows_are_unchecked: bool) -> Gradient
     return Gradients(dq, dq_error * inflation, dk, dk_error * inflation, dv, dv_error * inflation)
 
 
-def grad_scores(
-    p: Problem, forward: Rows, q: Operand, k: Operand, v: Operand, g: Operand, allowed: Mask | None
-) -> GradScores:
+def grad_scores(p: Problem, forward: Rows, q: Operand, k: Operand, v: Operand, g: Operand, allowed: Mask | None) -> GradScores:
     """A tile of weights and of dS, with their errors; all 0 where a row may not read a key."""
     t = p.terms
     kappa = t.grad_scores + t.product + t.scale_on_inputs + max(t.keys_sum, t.queries_sum)

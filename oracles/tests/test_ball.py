@@ -12,7 +12,7 @@ from oracles import ball
 from oracles.ball import Ball
 from oracles.formats import BINARY16, BINARY32, BRAIN16, Format
 
-SETTINGS = settings(max_examples=300, deadline=None, database=None, derandomize=True)
+SETTINGS = settings(max_examples=150, deadline=None, database=None, derandomize=True)
 NUMBERS = st.one_of(
     st.floats(allow_nan=False, allow_infinity=False),
     st.floats(-1e4, 1e4),
@@ -33,19 +33,17 @@ def precision() -> object:
 
 def contains(enclosure: Ball, value: flint.arb) -> bool:
     """Whether the whole arb ball lies in [mid − rad, mid + rad]; everything lies in an infinite radius."""
-    if np.isinf(enclosure.rad):
-        return True
-    distance = abs(value - flint.arb(float(enclosure.mid)))
-    return bool(distance <= flint.arb(float(enclosure.rad)))
+    mid, rad = enclosure.mid.item(), enclosure.rad.item()
+    return bool(np.isinf(rad) or abs(value - flint.arb(mid)) <= flint.arb(rad))
 
 
 def point(mid: float, rad: float, offset: float) -> tuple[Ball, flint.arb]:
     """A one-entry ball and a real number inside it."""
-    return Ball(np.float64(mid), np.float64(rad)), flint.arb(mid) + flint.arb(rad) * flint.arb(offset)
+    return Ball(np.array([mid]), np.array([rad])), flint.arb(mid) + flint.arb(rad) * flint.arb(offset)
 
 
 @pytest.mark.parametrize(
-    "ours, theirs",
+    ("ours", "theirs"),
     [
         (ball.add, lambda x, y: x + y),
         (ball.multiply, lambda x, y: x * y),
@@ -65,7 +63,7 @@ def test_binary_primitives_enclose(
 
 
 @pytest.mark.parametrize(
-    "ours, theirs, domain",
+    ("ours", "theirs", "domain"),
     [
         (ball.exp, flint.arb.exp, st.floats(-800, 800)),
         (ball.sqrt, flint.arb.sqrt, st.floats(0, 1e308)),
@@ -98,12 +96,11 @@ def test_matmul_and_sum_enclose_in_every_order(data: st.DataObject) -> None:
     )
     product = ball.matmul(Ball(a.mid[None], a.rad[None]), Ball(b.mid[:, None], b.rad[:, None]))
     exact = sum((s * t for s, t in zip(x, y, strict=True)), flint.arb(0))
-    assert contains(Ball(product.mid[0, 0], product.rad[0, 0]), exact)
-    summed = ball.total(a)
-    assert contains(Ball(np.asarray(summed.mid), np.asarray(summed.rad)), sum(x, flint.arb(0)))
+    assert contains(product, exact)
+    assert contains(ball.total(Ball(a.mid[None], a.rad[None])), sum(x, flint.arb(0)))
 
 
-@pytest.mark.parametrize("target, dtype", [(BINARY32, "float32"), (BINARY16, "float16"), (BRAIN16, "bfloat16")])
+@pytest.mark.parametrize(("target", "dtype"), [(BINARY32, "float32"), (BINARY16, "float16"), (BRAIN16, "bfloat16")])
 @SETTINGS
 @given(value=st.one_of(st.floats(-1e39, 1e39), st.floats(-1e5, 1e5), st.floats(-1e-6, 1e-6), st.floats(-1e-38, 1e-38)))
 def test_rounding_to_a_format_stays_within_its_ball(target: Format, dtype: str, value: float) -> None:
@@ -111,13 +108,14 @@ def test_rounding_to_a_format_stays_within_its_ball(target: Format, dtype: str, 
 
     with np.errstate(over="ignore"):
         stored = float(np.float64(value).astype(getattr(ml_dtypes, dtype, dtype)))
-    result = ball.rounded(ball.exact(np.float64(value)), target)
+    result = ball.rounded(ball.exact(np.array([value])), target)
     assert np.isinf(result.rad) or abs(stored - value) <= result.rad
 
 
 def test_exact_sums_and_zero_products_have_radius_zero() -> None:
     three = ball.add(ball.exact(np.array([1.0, 0.1])), ball.exact(np.array([2.0, 0.2])))
-    assert three.rad[0] == 0.0 and 0.0 < three.rad[1] < 1e-16
+    assert three.rad[0] == 0.0
+    assert 0.0 < three.rad[1] < 1e-16
     assert ball.multiply(ball.exact(np.zeros(2)), ball.exact(np.array([3.0, 1e300]))).rad.tolist() == [0.0, 0.0]
 
 
