@@ -6,7 +6,8 @@ has both factors in their supports and one of them lost.  The balls themselves h
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
 from threading import RLock
@@ -24,7 +25,16 @@ MOST_PRECISION = 4000
 SMALLEST = 2.0**-1074
 
 _lock = RLock()
-"""arb's precision is one number for the whole process: one evaluation at a time sets it and gives it back."""
+
+
+@contextmanager
+def working_precision(bits: int) -> Iterator[None]:
+    """Ball arithmetic with so many bits.
+
+    arb's precision is one number for the whole process: one evaluation at a time sets it, and gives it back.
+    """
+    with _lock, ctx.workprec(bits):
+        yield
 
 
 @dataclass(frozen=True)
@@ -92,7 +102,7 @@ def enclosed(evaluate: Callable[[], list[tuple[list[arb], Bools]]], precision: i
     midpoint NaN and radius ∞.
     """
     while True:
-        with _lock, ctx.workprec(precision):
+        with working_precision(precision):
             results = [(_outward(entries, lost), lost) for entries, lost in evaluate()]
         if precision >= MOST_PRECISION or all(_settled(*result) for result in results):
             return tuple(ball(np.where(lost, np.nan, found.mid), found.rad) for found, lost in results)

@@ -52,9 +52,7 @@ def table_array(x: Any, name: str, *, arithmetic: Arithmetic | None = None) -> N
     return float_array(x, name, arithmetic=arithmetic and replace(arithmetic, inputs=arithmetic.angle.table))
 
 
-def bool_mask(
-    mask: Any, name: str, shape: tuple[int, ...], polarity: Literal["true_allows", "true_blocks"]
-) -> NDArray[np.bool_] | None:
+def bool_mask(mask: Any, name: str, shape: tuple[int, ...], polarity: Literal["true_allows", "true_blocks"]) -> NDArray[np.bool_] | None:
     """A mask as a read-only bool array of exactly `shape`, true where attention is allowed; None stays None.
 
     Axes are broadcast as NumPy does.  Raises TypeError for anything but booleans, ValueError for a shape that doesn't

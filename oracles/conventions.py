@@ -51,9 +51,7 @@ def resolve(conventions: Conventions | None) -> Conventions:
     if conventions is None:
         return Conventions()
     if not isinstance(conventions, Conventions):
-        raise TypeError(
-            f"conventions has type {type(conventions).__name__}, but should be an oracles.Conventions or None."
-        )
+        raise TypeError(f"conventions has type {type(conventions).__name__}, but should be an oracles.Conventions or None.")
     return conventions
 
 

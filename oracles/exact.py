@@ -29,9 +29,7 @@ from oracles.ball import Array, Ball
 from oracles.conventions import Conventions
 
 
-def hard_masked_softmax(
-    scores: Array, allowed: Bools | None, *, conventions: Conventions, precision: int = PRECISION
-) -> tuple[Ball, ...]:
+def hard_masked_softmax(scores: Array, allowed: Bools | None, *, conventions: Conventions, precision: int = PRECISION) -> tuple[Ball, ...]:
     """weights[i, j] = exp(scores[i, j]) / Σ_allowed exp(scores[i, ·]), and 0 where blocked; dead rows by convention."""
     live = _allowed(scores.shape, allowed)
 
@@ -118,7 +116,7 @@ def scaled_dot_product_attention_jvp(
         return [attention_jvp(point, tangent, a, _scale(scale, q.shape[-1]), conventions)]
 
     live = _allowed((*q.shape[:-1], k.shape[-2]), allowed)
-    return _batched(evaluate, [q, k, v, live, dq, dk, dv], precision)
+    return _expecting_nan(_batched(evaluate, [q, k, v, live, dq, dk, dv], precision), live, conventions)
 
 
 def grouped_query_attention(
@@ -230,10 +228,7 @@ def multi_head_attention_jvp(
         moves = (split_heads(exact(dx) @ w + exact(x) @ dw, num_heads) for w, dw in pairs)
         tangents = list(zip(*moves, strict=True))
         outs = [attention(point, a, factor, conventions) for point in points]
-        douts = [
-            attention_jvp(point, tangent, a, factor, conventions)
-            for point, tangent in zip(points, tangents, strict=True)
-        ]
+        douts = [attention_jvp(point, tangent, a, factor, conventions) for point, tangent in zip(points, tangents, strict=True)]
         return [side_by_side(douts) @ exact(wo) + side_by_side(outs) @ exact(dwo)]
 
     found = _batched(evaluate, [x, live, dx], precision)
@@ -257,9 +252,7 @@ def _scale(scale: float | None, width: int) -> arb:
     return arb(scale) if scale is not None else arb(max(width, 1)).rsqrt()
 
 
-def _batched(
-    evaluate: Callable[..., list[Matrix]], arguments: list[Array | Bools], precision: int, *, summed: int = 0
-) -> tuple[Ball, ...]:
+def _batched(evaluate: Callable[..., list[Matrix]], arguments: list[Array | Bools], precision: int, *, summed: int = 0) -> tuple[Ball, ...]:
     """`evaluate` for every element of the batch; its last `summed` results are added up, the others stacked."""
     batch = arguments[0].shape[:-2]
     if 0 in batch:

@@ -114,13 +114,9 @@ def test_infinity_in_float64_is_accepted_beyond_float64() -> None:
     assert excess(INF, largest / 2, 0.0) == INF
 
 
-@pytest.mark.parametrize(
-    ("form", "dtype"), [(BINARY64, np.float64), (None, np.float64), (BINARY32, np.float32), (BINARY16, np.float16)]
-)
+@pytest.mark.parametrize(("form", "dtype"), [(BINARY64, np.float64), (None, np.float64), (BINARY32, np.float32), (BINARY16, np.float16)])
 def test_an_ulp_is_the_spacing_of_the_format(form: Any, dtype: Any) -> None:
-    mid = np.array(
-        [0.0, 1.0, 1.5, -2.0, 60000.0, np.finfo(dtype).tiny, np.finfo(dtype).smallest_subnormal], dtype=dtype
-    )
+    mid = np.array([0.0, 1.0, 1.5, -2.0, 60000.0, np.finfo(dtype).tiny, np.finfo(dtype).smallest_subnormal], dtype=dtype)
     wide = mid.astype(np.float64)
     enclosure = Enclosure(wide, np.zeros(mid.shape), format=form)
     away = np.nextafter(mid, np.copysign(dtype(np.inf), mid))
@@ -159,9 +155,7 @@ def test_an_output_within_its_enclosure_passes() -> None:
 
 
 def test_a_wrong_shape_fails() -> None:
-    assert message(np.ones(3), Enclosure(np.ones((3, 1)), np.ones((3, 1)))) == (
-        "AssertionError: out.shape=(3,), but should be (3, 1)."
-    )
+    assert message(np.ones(3), Enclosure(np.ones((3, 1)), np.ones((3, 1)))) == ("AssertionError: out.shape=(3,), but should be (3, 1).")
     enclosure = Enclosure(one(1.0), one(1.0))
     for judge in (enclosure.excess, enclosure.contains, enclosure.ulps):
         with pytest.raises(ValueError, match=r"^out has shape \(2,\), but should be \(1,\)\.$"):
@@ -178,11 +172,13 @@ def test_an_enclosure_that_means_nothing_fails() -> None:
     assert message(one(9.0), Enclosure(one(1.0), one(1.0), vacuous=True)).startswith("AssertionError: out[0]=9.0, but")
 
 
+@pytest.mark.usefixtures("unchecked")
 def test_what_is_not_an_enclosure_or_an_output_is_refused() -> None:
     assert message(one(1.0), one(1.0)) == "TypeError: enclosure has type ndarray, but should be an oracles.Enclosure."
     assert message([1.0], Enclosure(one(1.0), one(1.0))) == "TypeError: out has type list, but should be an array."
 
 
+@pytest.mark.usefixtures("unchecked")
 @pytest.mark.parametrize(
     ("mid", "rad", "keywords", "sentence"),
     [
@@ -200,6 +196,7 @@ def test_what_is_no_pair_of_midpoints_and_radii_is_refused(mid: Any, rad: Any, k
     assert str(caught.value) == sentence
 
 
+@pytest.mark.usefixtures("unchecked")
 def test_other_arrays_become_float64() -> None:
     enclosure = Enclosure(np.float32([1.5]), torch.tensor([0.5]))
     assert enclosure.mid.dtype == enclosure.rad.dtype == np.float64

@@ -292,9 +292,7 @@ def test_dead_rows_follow_their_convention() -> None:
     assert (np.abs(flat_dv.mid - dv.mid - g[0] / 4) <= 1e-15).all()
 
 
-@pytest.mark.parametrize(
-    ("batch", "n_q", "n_k", "d", "d_v"), [((0,), 2, 3, 1, 2), ((2, 0), 1, 1, 1, 1), ((2,), 3, 2, 0, 0)]
-)
+@pytest.mark.parametrize(("batch", "n_q", "n_k", "d", "d_v"), [((0,), 2, 3, 1, 2), ((2, 0), 1, 1, 1, 1), ((2,), 3, 2, 0, 0)])
 def test_empty_axes_are_legal(batch: tuple[int, ...], n_q: int, n_k: int, d: int, d_v: int) -> None:
     q, k, v = np.ones((*batch, n_q, d)), np.ones((*batch, n_k, d)), np.ones((*batch, n_k, d_v))
     (out,) = exact.scaled_dot_product_attention(q, k, v, None, conventions=DEFAULT)
