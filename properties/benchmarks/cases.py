@@ -40,40 +40,41 @@ def draw(operation: str, seed: int, number: int) -> Case:
 
 def values(rng: Generator, shape: tuple[int, ...], kind: str) -> Array:
     """An array of a kind, for what enters an operation linearly."""
-    x = rng.standard_normal(shape)
+    x: Array = rng.standard_normal(shape)
     match kind:
         case "grid":
-            return rng.integers(-2, 3, shape).astype(np.float64)
+            x = rng.integers(-2, 3, shape).astype(np.float64)
         case "large":
-            return x * 10.0 ** rng.uniform(0, 4)
+            x *= 10.0 ** rng.uniform(0, 4)
         case "cancelling":  # every other row cancels its neighbour but for a few last bits
             x[1::2] = -x[: 2 * (len(x) // 2) : 2] * (1 + 2.0 ** -rng.integers(20, 53))
-            return x * 10.0 ** rng.uniform(0, 8)
+            x *= 10.0 ** rng.uniform(0, 8)
         case "offset":
-            return x + rng.standard_normal(shape[-1:]) * 10.0 ** rng.uniform(1, 6)
+            x += rng.standard_normal(shape[-1:]) * 10.0 ** rng.uniform(1, 6)
         case "subnormal":
-            return x * 2.0 ** -rng.uniform(1000, 1074)
+            x *= 2.0 ** -rng.uniform(1000, 1074)
         case "spread":
-            return x * 2.0 ** rng.uniform(-60, 60, shape)
+            x *= 2.0 ** rng.uniform(-60, 60, shape)
         case "huge":
-            return x * 2.0 ** rng.uniform(500, 1020)
+            x *= 2.0 ** rng.uniform(500, 1020)
     return x
 
 
 def factors(rng: Generator, shape: tuple[int, ...], kind: str, decades: float) -> Array:
     """An array of a kind, for what is exponentiated: `large` reaches to 10^decades, and nothing is much larger but what keys share."""
+    x: Array = rng.standard_normal(shape)
     match kind:
         case "large":
-            return rng.standard_normal(shape) * 10.0 ** rng.uniform(0, decades)
+            x *= 10.0 ** rng.uniform(0, decades)
         case "offset":
-            return values(rng, shape, "offset") if decades >= 2 else rng.standard_normal(shape) + 10.0 ** rng.uniform(0, 2 * decades)
+            x += 10.0 ** rng.uniform(0, 2 * decades)
         case "cancelling":
-            return values(rng, shape, "cancelling") * 1e-6
+            x = values(rng, shape, kind) * 1e-6
         case "spread":
-            return rng.standard_normal(shape) * 2.0 ** rng.uniform(-8, 8, shape)
-        case "huge":
-            return rng.standard_normal(shape)
-    return values(rng, shape, kind)
+            x *= 2.0 ** rng.uniform(-8, 8, shape)
+        case "grid" | "subnormal":
+            x = values(rng, shape, kind)
+    return x
 
 
 def _kind(rng: Generator) -> str:
@@ -108,9 +109,11 @@ def _attention(rng: Generator, long: bool, rest: Callable[[int, int, int], tuple
     names, shapes = rest(n_q, n_k, d)
     further = _values(rng, *shapes)
     mask, is_causal = _mask(rng, n_q, n_k), bool(rng.random() < 0.2)
-    allowed = np.tri(n_q, n_k, dtype=bool) & (True if mask is None else mask) if is_causal else mask
-    unread = np.zeros(n_k, bool) if allowed is None else ~allowed.any(axis=0)
-    unread &= rng.random() < 0.5
+    past: Mask = np.tri(n_q, n_k, dtype=bool)
+    allowed = mask if not is_causal else past if mask is None else past & mask
+    unread: Mask = np.zeros(n_k, bool)
+    if allowed is not None and rng.random() < 0.5:
+        unread = np.logical_not(np.logical_or.reduce(allowed, axis=0))
     poison = rng.choice(POISON)
     k_given, v_given = (np.where(unread[:, None], poison, x) for x in (k, v))
     further_given = [np.where(unread[:, None], poison, x) if name == "k" else x for name, x in zip(names, further, strict=True)]
@@ -157,7 +160,8 @@ def _softmax(rng: Generator, long: bool, linear: int = 0) -> Case:
 
 
 def _position(rng: Generator) -> int:
-    return int(rng.choice([0, 1, rng.integers(2**10), rng.integers(2**20), 2**20 - rng.integers(1, 9), rng.integers(2**40)]))
+    """The first, any to 2¹⁰, any to 2²⁰, the last before 2²⁰, or any to 2⁴⁰."""
+    return int(rng.choice(np.array([0, 1, rng.integers(2**10), rng.integers(2**20), 2**20 - rng.integers(1, 9), rng.integers(2**40)])))
 
 
 def _lengths(rng: Generator) -> tuple[int, int]:

@@ -88,12 +88,12 @@ def compare(operation: str, arguments: tuple[object, ...], intervals: list[tuple
     return Deviation(len(bounded), len(entries) - len(bounded), outside, touching, undecided, largest)
 
 
-def _balls(*arrays: Array) -> tuple[Balls, ...]:
-    return tuple(tensor(x, ARB) for x in arrays)
+def _balls(x: Array) -> Balls:
+    return tensor(x, ARB)
 
 
 def _context(q: Array, k: Array, v: Array, mask: Mask | None) -> literal.AttentionContext:
-    return literal.AttentionContext(*_balls(q, k, v), mask)
+    return literal.AttentionContext(_balls(q), _balls(k), _balls(v), mask)
 
 
 def _attention(q: Array, k: Array, v: Array, mask: Mask | None) -> Balls:
@@ -101,11 +101,11 @@ def _attention(q: Array, k: Array, v: Array, mask: Mask | None) -> Balls:
 
 
 def _attention_vjp(q: Array, k: Array, v: Array, mask: Mask | None, g: Array) -> tuple[Balls, ...]:
-    return literal.scaled_dot_product_attention_backward(_context(q, k, v, mask), *_balls(g))
+    return literal.scaled_dot_product_attention_backward(_context(q, k, v, mask), _balls(g))
 
 
 def _attention_jvp(q: Array, k: Array, v: Array, mask: Mask | None, dq: Array, dk: Array, dv: Array) -> Balls:
-    return literal.scaled_dot_product_attention_jvp(_context(q, k, v, mask), *_balls(dq, dk, dv))
+    return literal.scaled_dot_product_attention_jvp(_context(q, k, v, mask), _balls(dq), _balls(dk), _balls(dv))
 
 
 def _grouped(q: Array, k: Array, v: Array, mask: Mask | None) -> Balls:
@@ -114,16 +114,15 @@ def _grouped(q: Array, k: Array, v: Array, mask: Mask | None) -> Balls:
 
 
 def _parameters(wq: Array, wk: Array, wv: Array, wo: Array, num_heads: int) -> literal.MultiHeadAttention:
-    return literal.MultiHeadAttention(*_balls(wq, wk, wv, wo), num_heads, wq.shape[1] // num_heads)
+    return literal.MultiHeadAttention(_balls(wq), _balls(wk), _balls(wv), _balls(wo), num_heads, wq.shape[1] // num_heads)
 
 
 def _multi_head(x: Array, wq: Array, wk: Array, wv: Array, wo: Array, num_heads: int, mask: Mask | None) -> Balls:
-    return errata.multi_head_attention_forward(_parameters(wq, wk, wv, wo, num_heads), *_balls(x), mask)
+    return errata.multi_head_attention_forward(_parameters(wq, wk, wv, wo, num_heads), _balls(x), mask)
 
 
 def _multi_head_vjp(x: Array, wq: Array, wk: Array, wv: Array, wo: Array, num_heads: int, mask: Mask | None, g: Array) -> tuple[Balls, ...]:
-    points, cotangents = _balls(x, g)
-    return errata.multi_head_attention_backward(_parameters(wq, wk, wv, wo, num_heads), points, mask, cotangents)
+    return errata.multi_head_attention_backward(_parameters(wq, wk, wv, wo, num_heads), _balls(x), mask, _balls(g))
 
 
 def _multi_head_jvp(
@@ -131,16 +130,16 @@ def _multi_head_jvp(
     dx: Array, dwq: Array, dwk: Array, dwv: Array, dwo: Array,
 ) -> Balls:  # fmt: skip
     weights, tangents = _parameters(wq, wk, wv, wo, num_heads), _parameters(dwq, dwk, dwv, dwo, num_heads)
-    return errata.multi_head_attention_jvp(weights, tangents, *_balls(x, dx), mask)
+    return errata.multi_head_attention_jvp(weights, tangents, _balls(x), _balls(dx), mask)
 
 
 def _softmax(scores: Array, mask: Mask | None) -> Balls:
     mask = np.ones(scores.shape, bool) if mask is None else mask
-    return literal.hard_masked_softmax_spec(*_balls(scores), mask)
+    return literal.hard_masked_softmax_spec(_balls(scores), mask)
 
 
 def _softmax_vjp(scores: Array, mask: Mask | None, g: Array) -> Balls:
-    return literal.softmax_backward_from_weights_spec(_softmax(scores, mask), *_balls(g))
+    return literal.softmax_backward_from_weights_spec(_softmax(scores, mask), _balls(g))
 
 
 def _sinusoid(seq_len: int, embed_dim: int, start_pos: int) -> Balls:
@@ -148,22 +147,22 @@ def _sinusoid(seq_len: int, embed_dim: int, start_pos: int) -> Balls:
 
 
 def _add(x: Array, pos: Array) -> Balls:
-    points, table = _balls(x, pos)
-    return positional.add_positional_encoding_spec(positional.PositionalEncodingSpec(table, ARB), points, ARB)
+    return positional.add_positional_encoding_spec(positional.PositionalEncodingSpec(_balls(pos), ARB), _balls(x), ARB)
 
 
 def _learned(table: Array, seq_len: int, start_pos: int) -> Balls:
     """The rows of a table: `PositionalEncodingSpec.pos` of a chunk."""
-    return positional.PositionalEncodingSpec(*_balls(table[start_pos : start_pos + seq_len]), ARB).pos
+    return positional.PositionalEncodingSpec(_balls(table[start_pos : start_pos + seq_len]), ARB).pos
 
 
 def _rope(x: Array, start_pos: int) -> Balls:
-    return positional.rope_apply_spec(*_balls(x), start_pos)
+    return positional.rope_apply_spec(_balls(x), start_pos)
 
 
 def _rope_vjp(_x: Array, g: Array, start_pos: int) -> Balls:
     """J · rope(J · g) with J = diag(1, −1, 1, …): both lanes of a pair share their cosine and their sine."""
-    return positional.rope_apply_spec(tensor(g * _signs(g), ARB), start_pos) * _signs(g).astype(object)
+    turned: Balls = positional.rope_apply_spec(tensor(g * _signs(g), ARB), start_pos) * _signs(g).astype(object)
+    return turned
 
 
 def _signs(x: Array) -> NDArray[np.int64]:
@@ -172,13 +171,13 @@ def _signs(x: Array) -> NDArray[np.int64]:
 
 def _rotary(x: Array, cos: Array, sin: Array) -> Balls:
     """The body of `rope_apply_spec` with given tables: x ⊙ cos + R(x) ⊙ sin, R the turn of every pair by a quarter."""
-    points, cosines, sines = _balls(x, cos, sin)
+    points, cosines, sines = _balls(x), _balls(cos), _balls(sin)
     return add_spec(mul_spec(points, cosines, ARB), mul_spec(_quarter_turn(points), sines, ARB), ARB)
 
 
 def _rotary_vjp(_x: Array, cos: Array, sin: Array, g: Array) -> Balls:
     """g ⊙ cos + Rᵀ(g ⊙ sin), where Rᵀ = J · R · J."""
-    points, cosines, sines = _balls(g, cos, sin)
+    points, cosines, sines = _balls(g), _balls(cos), _balls(sin)
     signs = _signs(g).astype(object)
     return add_spec(mul_spec(points, cosines, ARB), _quarter_turn(mul_spec(points, sines, ARB) * signs) * signs, ARB)
 

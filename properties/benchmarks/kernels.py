@@ -36,8 +36,8 @@ def draw(
     """A standard normal problem rounded to a format; `logits` multiplies q, `offset` is added to every key and value."""
     rng = np.random.default_rng(seed)
     q, k, v, g = (rng.standard_normal((n, d)) for n in (n_q, n_k, n_k, n_q))
-    rounded = (to_torch(x, dtype) for x in (logits * q, k + offset, v + offset, g))
-    return Problem(*map(to_numpy, rounded), is_causal=is_causal)
+    q, k, v, g = (to_numpy(to_torch(x, dtype)) for x in (logits * q, k + offset, v + offset, g))
+    return Problem(q, k, v, g, is_causal)
 
 
 def kernel(p: Problem, dtype: str, backend: str, *, scale: float | None = None) -> dict[str, Array]:

@@ -10,8 +10,9 @@ Array = NDArray[np.float64]
 
 def _weights(q: Array, k: Array) -> Array:
     scores = q @ k.T / np.sqrt(q.shape[1])
-    weights = np.exp(scores - scores.max(axis=1, keepdims=True))
-    return weights / weights.sum(axis=1, keepdims=True)
+    weights: Array = np.exp(scores - scores.max(axis=1, keepdims=True))
+    weights /= weights.sum(axis=1, keepdims=True)
+    return weights
 
 
 def attention(q: Array, k: Array, v: Array) -> Array:
@@ -31,11 +32,13 @@ def attention_jvp(q: Array, k: Array, v: Array, dq: Array, dk: Array, dv: Array)
     """The tangent of the output."""
     weights = _weights(q, k)
     d_scores = (dq @ k.T + q @ dk.T) / np.sqrt(q.shape[1])
-    return weights * (d_scores - (weights * d_scores).sum(axis=1, keepdims=True)) @ v + weights @ dv
+    tangent: Array = weights * (d_scores - (weights * d_scores).sum(axis=1, keepdims=True)) @ v + weights @ dv
+    return tangent
 
 
 def _angles(seq_len: int, dim: int, start_pos: int) -> Array:
-    return np.arange(start_pos, start_pos + seq_len)[:, None] * 10000.0 ** (-np.arange(0, dim, 2) / dim)
+    angles: Array = np.arange(start_pos, start_pos + seq_len)[:, None] * 10000.0 ** (-np.arange(0, dim, 2) / dim)
+    return angles
 
 
 def sinusoid(seq_len: int, dim: int, start_pos: int) -> Array:
@@ -48,7 +51,8 @@ def sinusoid(seq_len: int, dim: int, start_pos: int) -> Array:
 
 def rope(x: Array, start_pos: int) -> Array:
     """x of even width, each pair rotated."""
-    angles = _angles(*x.shape, start_pos)
+    seq_len, dim = x.shape
+    angles = _angles(seq_len, dim, start_pos)
     cos, sin = np.cos(angles), np.sin(angles)
     out = np.empty(x.shape)
     out[:, 0::2] = x[:, 0::2] * cos - x[:, 1::2] * sin

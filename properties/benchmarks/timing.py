@@ -17,6 +17,7 @@ import tracemalloc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from functools import partial
 from math import log2
 from pathlib import Path
 from typing import Any
@@ -132,11 +133,11 @@ def attention_rows(s: Sizes, repeats: int) -> Iterator[Row]:
         few = repeats if n == s.square else max(3, repeats // 3)
         yield from ratios(
             f"attention ({n}, {n}, {s.d}) ÷ naive NumPy",
-            lambda q=q, k=k, v=v: oracles.scaled_dot_product_attention(q, k, v),
-            lambda q=q, k=k, v=v: naive.attention(q, k, v),
+            partial(oracles.scaled_dot_product_attention, q, k, v),
+            partial(naive.attention, q, k, v),
             few, bound, "one",
         )  # fmt: skip
-        yield radius(f"  its radius ÷ max|v|", (oracles.scaled_dot_product_attention(q, k, v),), (v,), 1e-12)
+        yield radius("  its radius ÷ max|v|", (oracles.scaled_dot_product_attention(q, k, v),), (v,), 1e-12)
 
     n = s.square
     q, k, v, a, b, c = _normal(*[(n, s.d)] * 6)
@@ -157,11 +158,11 @@ def attention_rows(s: Sizes, repeats: int) -> Iterator[Row]:
     tangent = oracles.scaled_dot_product_attention_jvp(q, k, v, None, a, b, c)
     yield radius("  its radius ÷ max|tangent|", (tangent,), (tangent.mid,), 1e-10)
 
-    tensors = [torch.from_numpy(x)[None, None] for x in (q, k, v)]
+    tq, tk, tv = (torch.from_numpy(x)[None, None] for x in (q, k, v))
     yield from ratios(
         f"attention ({n}, {n}, {s.d}) ÷ torch float64",
         lambda: oracles.scaled_dot_product_attention(q, k, v),
-        lambda: torch.nn.functional.scaled_dot_product_attention(*tensors),
+        lambda: torch.nn.functional.scaled_dot_product_attention(tq, tk, tv),
         repeats, 3.0, "all",
     )  # fmt: skip
 
@@ -192,7 +193,7 @@ def arb_rows(s: Sizes, repeats: int) -> Iterator[Row]:
     q, k, v = _normal((n_q, d), (n_k, d), (n_k, d))
 
     def literal() -> object:
-        with mpmath.workprec(113):
+        with mpmath.workprec(113):  # type: ignore[no-untyped-call]  # mpmath ships no types
             return literal_attention(AttentionContext(*(tensor(x, MPF) for x in (q, k, v))))
 
     def balls() -> object:
@@ -216,7 +217,7 @@ def length_rows(s: Sizes, repeats: int) -> Iterator[Row]:
                 q, k, v = _normal((n_q, s.d), (n_k, s.d), (n_k, s.d))
                 oracles.scaled_dot_product_attention(q[:1], k, v)
                 with threads("one"):
-                    times.append(seconds(lambda q=q, k=k, v=v: oracles.scaled_dot_product_attention(q, k, v, rows=rows)))
+                    times.append(seconds(partial(oracles.scaled_dot_product_attention, q, k, v, rows=rows)))
             slopes.append(float(np.polyfit([log2(n) for n in s.keys], [log2(t) for t in times], 1)[0]))
         figure = statistics.median(slopes), min(slopes), max(slopes)
         yield Row(f"time ~ n_k^figure, n_k = {s.keys[0]} … {s.keys[-1]}, {what}", "one", *figure, "", at_most=1.1)
