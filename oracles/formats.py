@@ -62,6 +62,8 @@ class Arithmetic:
     weights           format of the softmax weights as they enter the product with v, if narrower than `elementwise`
     grad_scores       format of dS as it enters the products with q and k, likewise
     grad_accumulate   unit roundoff of the accumulators of the backward products
+    grad_block        fewest queries (for dk and dv) or keys (for dq) after which a partial gradient is rounded to the
+                      output's format, where gradients are accumulated in memory; None where they are rounded once
     saved_output      format of the output from which the backward takes delta = rowsum(g·O), if it does
     saved_lse         format of the saved log-sum-exp, if narrower than `elementwise`
     scale_on_inputs   format in which scaled q, scaled k, or both scaled by the root are stored, if the scale is folded
@@ -89,6 +91,7 @@ class Arithmetic:
     saved_lse: Format | None = None
     scale_on_inputs: Format | None = None
     rescale_block: int = 16
+    grad_block: int | None = None
     sum_depth: int | None = None
     flush_to_zero: bool = False
 
@@ -148,8 +151,21 @@ BFLOAT16 = replace(
 )
 FLOAT16_TENSOR_CORE = replace(FLOAT16, name="float16-tensor-core", accumulate=2.0**-22, grad_accumulate=2.0**-22)
 BFLOAT16_TENSOR_CORE = replace(BFLOAT16, name="bfloat16-tensor-core", accumulate=2.0**-22, grad_accumulate=2.0**-22)
+# PyTorch's flash backward on CPUs adds up dk and dv in the output's own 16 bits, 32 queries at a time.
+FLOAT16_STORED_GRADIENTS = replace(FLOAT16, name="float16-stored-gradients", grad_block=32)
+BFLOAT16_STORED_GRADIENTS = replace(BFLOAT16, name="bfloat16-stored-gradients", grad_block=32)
 
-PRESETS = (FLOAT64, FLOAT32, TF32, FLOAT16, BFLOAT16, FLOAT16_TENSOR_CORE, BFLOAT16_TENSOR_CORE)
+PRESETS = (
+    FLOAT64,
+    FLOAT32,
+    TF32,
+    FLOAT16,
+    BFLOAT16,
+    FLOAT16_TENSOR_CORE,
+    BFLOAT16_TENSOR_CORE,
+    FLOAT16_STORED_GRADIENTS,
+    BFLOAT16_STORED_GRADIENTS,
+)
 
 
 def resolve(arithmetic: Arithmetic | str | None) -> Arithmetic | None:

@@ -54,7 +54,7 @@ class Terms:
     grad_dot         × |g||v|ᵀ        products and additions of dP = g·vᵀ, and of delta = rowsum(g·o)
     tangent_dot      × |dq||k| + |q||dk|  the same of dS = dq·kᵀ + q·dkᵀ
     grad_scores      × |dS|           roundings of dS, and its storage in a narrow format
-    keys_sum         × |dS||k|        the sum over keys in dq, and its scaling
+    keys_sum         × |dS||k|        the sum over keys in dq, its scaling, and partial gradients stored in between
     queries_sum      × |dS||q|, p|g|  the sums over queries in dk and dv
     Absolute errors:
     score_underflow, input_underflow, weight_underflow, sum_underflow, grad_underflow, output_underflow, saved_underflow
@@ -131,12 +131,12 @@ def terms(a: Arithmetic, n_q: int, n_k: int, d: int, d_v: int, scale: float) -> 
         grad_dot=_chain(a, d_v + 1, a.grad_accumulate) + gamma(1, u),
         tangent_dot=_chain(a, 2 * d + 1, a.accumulate) + gamma(6, u),
         grad_scores=gamma(4, u) + _roundoff(a.grad_scores),
-        keys_sum=_chain(a, n_k + 1, a.grad_accumulate) + gamma(4, u),
-        queries_sum=_chain(a, n_q + 1, a.grad_accumulate) + gamma(4, u),
+        keys_sum=_chain(a, n_k + 1, a.grad_accumulate) + gamma(4, u) + gamma(_partial(a, n_k), a.output.unit_roundoff),
+        queries_sum=_chain(a, n_q + 1, a.grad_accumulate) + gamma(4, u) + gamma(_partial(a, n_q), a.output.unit_roundoff),
         score_underflow=(d * abs(scale) + 2) * eta + _step(a.scores, a),
         input_underflow=_step(a.scale_on_inputs, a) * max(1.0, abs(scale)) + flushed_inputs,
         weight_underflow=max(a.exp.flush, eta) + 2 * eta + _step(a.weights, a),
-        sum_underflow=(n_k + n_q + d_v + rescalings + 4) * eta,
+        sum_underflow=(n_k + n_q + d_v + rescalings + 4) * eta + _partial(a, max(n_q, n_k)) * _step(a.output, a),
         grad_underflow=2 * eta + _step(a.grad_scores, a),
         output_underflow=_step(a.output, a),
         saved_underflow=_step(a.saved_output, a),
@@ -146,6 +146,11 @@ def terms(a: Arithmetic, n_q: int, n_k: int, d: int, d_v: int, scale: float) -> 
 def _chain(a: Arithmetic, n: int, roundoff: float) -> float:
     """γ of a sum of n products: n roundings, or those of its longest chain of additions and one for the product."""
     return gamma(n if a.sum_depth is None else min(n, a.sum_depth + 1), roundoff)
+
+
+def _partial(a: Arithmetic, n: int) -> int:
+    """How often a gradient summed over n rows is rounded to the output's format before its last rounding."""
+    return 0 if a.grad_block is None else -(-n // a.grad_block) - 1
 
 
 def _roundoff(stored: Format | None) -> float:

@@ -1,6 +1,7 @@
 """Attention's enclosures: sound, blind to what is blocked, by convention, and refusing what makes no sense."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import hypothesis.strategies as st
@@ -17,7 +18,7 @@ from oracles.attention import (
 from oracles.ball import Array
 from oracles.conventions import Conventions
 from oracles.enclosure import Enclosure
-from oracles.formats import BRAIN16, FLOAT32, Arithmetic, replace
+from oracles.formats import BRAIN16, FLOAT32, Arithmetic
 from oracles.multi_head import multi_head_attention, multi_head_attention_jvp, multi_head_attention_vjp
 from oracles.softmax import hard_masked_softmax, hard_masked_softmax_vjp
 

@@ -5,11 +5,13 @@ from itertools import product
 import hypothesis.strategies as st
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from oracles.attention import scaled_dot_product_attention, scaled_dot_product_attention_vjp
 from oracles.ball import Array
-from oracles.formats import BFLOAT16, BFLOAT16_TENSOR_CORE, FLOAT16, FLOAT32, FLOAT64, Arithmetic
+from oracles.formats import BFLOAT16, BFLOAT16_STORED_GRADIENTS, BFLOAT16_TENSOR_CORE, FLOAT16, FLOAT32, FLOAT64, Arithmetic
 from oracles.scores import Mask
 from oracles.tests.kernels import DTYPES, Form, Kernel, machine, to
 
@@ -58,6 +60,21 @@ def test_covered_kernels_stay_inside(form: Form, seed: int, kind: str, which: tu
 @given(seed=st.integers(0, 2**32 - 1), kind=st.sampled_from(["plain", "large", "offset", "grid"]))
 def test_truncating_accumulators_stay_inside(seed: int, kind: str) -> None:
     require_inside(Form(order="fused", base="2"), seed, kind, BFLOAT16_TENSOR_CORE, "bfloat16", truncating=True)
+
+
+def test_gradients_stored_in_sixteen_bits_between_blocks_are_inside_only_where_that_is_said() -> None:
+    generator = torch.Generator().manual_seed(1)
+    q, k, v, g = (4 * torch.randn(1, 1, 128, 8, generator=generator) for _ in range(4))
+    inputs = [x.to(torch.bfloat16).requires_grad_() for x in (q, k, v)]
+    with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
+        out = torch.nn.functional.scaled_dot_product_attention(*inputs)
+    grads = torch.autograd.grad(out, inputs, g.to(torch.bfloat16))
+
+    def worst(arithmetic: Arithmetic) -> float:
+        budgets = scaled_dot_product_attention_vjp(*inputs, None, g.to(torch.bfloat16), arithmetic=arithmetic)
+        return max(float(budget.excess(grad).max()) for budget, grad in zip(budgets, grads, strict=True))
+
+    assert worst(BFLOAT16_STORED_GRADIENTS) <= 1 < worst(BFLOAT16)
 
 
 def require_inside(form: Form, seed: int, kind: str, arithmetic: Arithmetic, dtype: str, truncating: bool) -> None:
