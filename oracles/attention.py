@@ -20,7 +20,7 @@ Raises ValueError or TypeError, in a sentence, for shapes, types and values that
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import isfinite, prod
+from math import isfinite, prod, sqrt
 from numbers import Real
 from typing import Any
 
@@ -273,7 +273,7 @@ def _problem(
     positions = _positions(rows, n_q)
     if rows is not None:
         q, given = q[..., positions, :], None if given is None else given[..., positions, :]
-    setting = Setting(given, causal, positions, factor if factor is not None else max(d, 1) ** -0.5, a, c)
+    setting = Setting(given, causal, positions, factor if factor is not None else 1.0 / sqrt(max(d, 1)), a, c)
     return _Problem(q, k, v, n_q, setting, {"scale": factor, "conventions": c})
 
 

@@ -14,7 +14,7 @@ from oracles.scores import Mask
 Method = Literal["auto", "fast", "arb"]
 Balls = tuple[Ball, ...]
 
-AFFORDABLE = 1 << 19
+AFFORDABLE = 1 << 20
 """Multiplications in ball arithmetic that take about 100 ms."""
 
 

@@ -75,6 +75,7 @@ def rows_jvp(p: Problem, tangents: Tangents, rows: slice) -> tuple[Array, Array]
         for x in (v, dv):
             if x.unknown is not None:
                 unknown += over_keys(allowed, x.unknown)
+    mean_error = mean_error + p.n_k * t.weight_underflow * largest + t.sum_underflow
     absolute = t.weight_underflow * ((largest + np.abs(mean)) * readable + readable_tangent)
     absolute = absolute + t.grad_underflow * (1.0 + p.n_k) * readable + t.sum_underflow * (1.0 + np.abs(mean) + size)
     error = error + np.abs(mean) * (drift + forward.error) + mean_error * (size + drift) + grow * absolute

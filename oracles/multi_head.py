@@ -9,7 +9,7 @@ balls (`oracles.attend`).
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import prod
+from math import prod, sqrt
 from typing import Any
 
 import numpy as np
@@ -292,7 +292,7 @@ def _problem(
         mask=shared,
         causal=0 if checked_flag(is_causal) else None,
         positions=np.arange(n),
-        scale=factor if factor is not None else max(width // heads, 1) ** -0.5,
+        scale=factor if factor is not None else 1.0 / sqrt(max(width // heads, 1)),
         arithmetic=a,
         conventions=c,
     )

@@ -24,7 +24,7 @@ OWN = replace(
     name="the oracle's own",
     elementwise=replace(BINARY64, smallest_subnormal=UNDERFLOW),
     output=replace(BINARY64, smallest_subnormal=UNDERFLOW),
-    exp=Elementary(ELEMENTARY, 0.0, UNDERFLOW),
+    exp=Elementary(ELEMENTARY, ELEMENTARY, UNDERFLOW),  # per unit: the logarithm in lse, also within 4 ulp
     saved_output=None,
     scale_on_inputs=None,
     rescale_block=KEY_TILE,
@@ -112,7 +112,7 @@ def terms(a: Arithmetic, n_q: int, n_k: int, d: int, d_v: int, scale: float) -> 
     rescalings = -(-n_k // a.rescale_block) - 1
     product = a.product * (2 + a.product)
     inputs = _roundoff(a.scale_on_inputs) * (2 + _roundoff(a.scale_on_inputs))
-    flushed_inputs = work.smallest_normal * abs(scale) if a.flush_to_zero else 0.0
+    flushed_inputs = work.smallest_normal * max(1.0, abs(scale)) if a.flush_to_zero else 0.0
     log_exp = a.exp.relative / (1 - a.exp.relative)
     return Terms(
         dot=_chain(a, d, a.accumulate) + gamma(5, u),

@@ -122,6 +122,8 @@ def _spread(p: Problem, forward: Rows, g: Operand, v: Operand, allowed: Mask | N
         spread += g.rad @ v.reach.swapaxes(-1, -2)
     if v.rad is not None:
         spread += g.reach @ v.rad.swapaxes(-1, -2)
+    if t.input_underflow:
+        spread += t.input_underflow * (g.reach.sum(-1)[..., :, None] + v.reach.sum(-1)[..., None, :])
     spread += delta
     return spread
 

@@ -70,11 +70,12 @@ class Form:
 
 @dataclass(frozen=True)
 class Machine:
-    """Where a simulated kernel rounds: working precision, storage of weights and dS, accumulators."""
+    """Where a simulated kernel rounds: working precision, storage of weights and dS, accumulators, storage of a scaled q or k."""
 
     work: Rounding
     stored: Rounding
     accumulate: Rounding
+    scaled: Rounding
 
     def product(self, a: Array, b: Array, form: Form) -> Array:
         """a·b in the form's order of summation."""
@@ -95,11 +96,11 @@ def IDENTITY(x: Array) -> Array:  # noqa: N802
     return x
 
 
-def machine(dtype: str, truncating: bool = False) -> Machine:
+def machine(dtype: str, truncating: bool = False, scaled_in_storage: bool = False) -> Machine:
     """The machine of a dtype: binary64 works in itself, all others in binary32."""
     work = IDENTITY if dtype == "float64" else to(np.float32)
     stored = to(DTYPES[dtype]) if dtype in ("float16", "bfloat16") else IDENTITY
-    return Machine(work, stored, truncated if truncating else work)
+    return Machine(work, stored, truncated if truncating else work, stored if scaled_in_storage else work)
 
 
 @dataclass(frozen=True)
@@ -120,12 +121,12 @@ class Kernel:
         work, form = self.on.work, self.form
         c = float(work(np.array(1 / np.sqrt(q.shape[1]))))
         if form.scale == "q":
-            q = work(q * c)
+            q = self.on.scaled(q * c)
         elif form.scale == "k":
-            k = work(k * c)
+            k = self.on.scaled(k * c)
         elif form.scale == "both":
             root = float(work(np.array(np.sqrt(c))))
-            q, k = work(q * root), work(k * root)
+            q, k = self.on.scaled(q * root), self.on.scaled(k * root)
         s = self.on.product(q, k.T, form)
         if form.scale == "scores":
             s = work(s * c)
