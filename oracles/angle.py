@@ -42,8 +42,10 @@ TERMS = 9
 BLOCK = 1 << 12
 FREQUENCY_BITS = 200
 QUARTER = pi / 2 * (1 + 2 * ROUNDOFF)
+EXPONENT = 3
+"""Roundings in e·ln(base): of ln(base) or log₂(base), of e, of the product."""
 EXPONENTIAL = 9
-"""An exponential or power to 4 ulp (8u) and a reciprocal."""
+"""An exponential or power to 4 ulp (8u), and a reciprocal."""
 COS_SIGN, SIN_SIGN = np.array([1.0, -1.0, -1.0, 1.0]), np.array([1.0, 1.0, -1.0, -1.0])
 
 
@@ -142,15 +144,15 @@ def _kernel(value: Ball, p: Array, chosen: Frequencies, arithmetic: Arithmetic) 
     """Widen a sine or cosine by what a kernel of that arithmetic may get.
 
     It computes θ = p·f with f = base^(−e), as an exponential or power and perhaps its reciprocal, in roundoff
-    u = `angle.frequency`: x = e·ln(base) takes 3 roundings (ln(base) or log₂(base), e, the product), so exp(−x) moves
-    by 3u·x relative, and by `EXPONENTIAL`·u more; for e = 0 all is exact.  Then θ takes one rounding of
+    u = `angle.frequency`: x = e·ln(base) moves by `EXPONENT`·u·x, which is relative in exp(−x), and that by
+    `EXPONENTIAL`·u more; for e = 0 all is exact.  Then θ takes one rounding of
     `angle.product`, and another where p itself may be no number of that precision.  All these are exponents:
     (1 ± u)^±1 lies within exp(±u/(1 − u)) = exp(±γ₁).  The derivatives of sine and cosine are at most 1; then come
     `trig_absolute` and the format of the table.
     """
     angle = arithmetic.angle
     pairs, rounded_position = chosen.exponent != 0, p * angle.product > 1
-    frequency = gamma(1, angle.frequency) * np.where(pairs, 3 * chosen.exponent + EXPONENTIAL, 0.0)
+    frequency = gamma(1, angle.frequency) * np.where(pairs, EXPONENT * chosen.exponent + EXPONENTIAL, 0.0)
     product = gamma(1, angle.product) * (pairs + 1.0 * rounded_position)
     theta = p * (chosen.high + np.abs(chosen.low)) * QUARTER
     moved = np.minimum(theta * np.expm1(frequency + product), 2.0) + arithmetic.trig_absolute

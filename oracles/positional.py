@@ -22,7 +22,7 @@ from oracles.judging import Method, require_method, settle, zero_is_accepted
 Given = Arithmetic | str | None
 
 SINUSOID_BASE = 10000.0
-LARGEST_TABLE = 2**31
+LARGEST_TABLE, WIDEST = 2**31, 2**20
 ARB_WORK = 8
 """What an entry costs in ball arithmetic, counted in multiplications."""
 
@@ -45,12 +45,13 @@ def sinusoidal_positional_encoding(
     Shapes: (seq_len, embed_dim).  Positions count from 0.
     Edge cases: an odd embed_dim ends with a sine; `tensor2tensor` refuses it, and has exponent 0 at embed_dim 2; sizes
     may be 0.
-    Raises TypeError and ValueError for sizes and positions that are no natural numbers, and positions beyond 2⁵³.
+    Raises TypeError and ValueError for sizes and positions that are no natural numbers, positions beyond 2⁵³, an embed_dim beyond 2²⁰,
+    and more than 2³¹ entries.
     """
     model, named = formats.resolve(arithmetic), resolve_conventions(conventions)
     require_method(method)
-    length, dim = arrays.natural(seq_len, "seq_len"), arrays.natural(embed_dim, "embed_dim")
-    if length * dim > LARGEST_TABLE or max(length, dim) > LARGEST_TABLE:
+    length, dim = arrays.natural(seq_len, "seq_len"), arrays.natural(embed_dim, "embed_dim", most=WIDEST)
+    if length * dim > LARGEST_TABLE:
         raise ValueError(f"seq_len × embed_dim = {length} × {dim}, but should be at most {LARGEST_TABLE} entries.")
     first = start_position(start_pos, length)
     exponents = _exponents(dim, named)

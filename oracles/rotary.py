@@ -106,7 +106,7 @@ def _rope(x: Any, turned: Any, back: bool, start: Any, given: Given, conventions
     problem = _problem(x, turned, back, given, conventions, method)
     length, dim = problem.x.shape[-2:]
     first = start_position(start, length)
-    chosen = frequencies(pair_exponents(dim), problem.conventions.rope_base, first + length)
+    chosen = frequencies(pair_exponents(dim) if problem.x.size else [], problem.conventions.rope_base, first + length)
 
     def tables(rows: slice) -> tuple[Ball, Ball]:
         positions = np.arange(first + rows.start, first + rows.stop, dtype=np.float64)

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 
 import oracles
 from oracles import FLOAT32, FLOAT64, Arithmetic, Conventions
+from oracles import angle as angle_module
 from oracles.ball import ROUNDOFF, UNDERFLOW
 
 SETTINGS = settings(max_examples=60, deadline=None, database=None, derandomize=True)
@@ -62,7 +63,7 @@ def test_the_sinusoid_contains_the_exact_value(length: int, dim: int, start: int
 
 def exact_rope(x: Any, start: int, conventions: Conventions, back: bool) -> Any:
     """Every pair of lanes (a, b) turned by mpmath, as the definition says, or by the opposite angle."""
-    length, dim = x.shape
+    dim = x.shape[1]
     half = dim // 2
     with mpmath.workdps(50):
         result = np.zeros(x.shape, dtype=object)
@@ -295,6 +296,40 @@ def test_products_in_binary16_are_within_the_budget_of_that_arithmetic() -> None
 
 def without(arithmetic: Arithmetic, **angle: Any) -> Arithmetic:
     return replace(arithmetic, angle=replace(arithmetic.angle, **angle))
+
+
+def worst_kernel(dim: int, start: int) -> Any:
+    """A float32 table that takes every rounding of its frequencies and angles, and all upwards."""
+    u, p = 2.0**-24, np.arange(start, start + 64, dtype=np.float64)[:, None]
+    x = np.log(10000.0) * np.arange(0, dim, 2) / dim
+    relative = np.where(x > 0, 3 * x + 9, 0.0) + (x > 0) + (p > 2**24)
+    theta = p * np.exp(-x) * np.exp(0.999 * u * relative)
+    return np.stack([np.sin(theta), np.cos(theta)], axis=-1).reshape(64, dim)
+
+
+@pytest.mark.parametrize("term", ["EXPONENT", "EXPONENTIAL"])
+def test_the_worst_frequencies_leave_the_budget_without_a_term(term: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    out, sizes = worst_kernel(128, 2**10), (64, 128, 2**10)
+    model = replace(FLOAT32, trig_absolute=0.0, angle=replace(FLOAT32.angle, table=oracles.BINARY64))
+    oracles.assert_within(out, oracles.sinusoidal_positional_encoding(*sizes, arithmetic=model))
+    monkeypatch.setattr(angle_module, term, 0)
+    assert not oracles.sinusoidal_positional_encoding(*sizes, arithmetic=model).contains(out).all()
+
+
+def test_positions_that_float32_cannot_hold_are_rounded() -> None:
+    """Beyond 2²⁴, where the frequency of pair 0 is exact and so is all about its angle but the position itself."""
+    positions = np.arange(2**25 + 1, 2**25 + 65)
+    theta = positions.astype(np.float32).astype(np.float64)
+    out = np.stack([np.sin(theta), np.cos(theta)], axis=-1)
+    kept = replace(FLOAT32, trig_absolute=0.0, angle=replace(FLOAT32.angle, table=oracles.BINARY64))
+    deleted = replace(kept, angle=replace(kept.angle, product=0.0))
+    assert oracles.sinusoidal_positional_encoding(64, 2, 2**25 + 1, arithmetic=kept).contains(out).all()
+    assert not oracles.sinusoidal_positional_encoding(64, 2, 2**25 + 1, arithmetic=deleted).contains(out).all()
+
+
+def test_the_angle_of_pair_0_is_exact() -> None:
+    exact = oracles.sinusoidal_positional_encoding(64, 2, 2**20, arithmetic=replace(FLOAT32, trig_absolute=0.0))
+    assert (exact.rad <= 2.0**-23).all()
 
 
 def test_a_float32_table_leaves_the_budget_of_float64_angles() -> None:
