@@ -1,7 +1,7 @@
 """Attention with a small mistake in it: what a criterion should see.
 
 Each fault is a function of a problem and a dtype that returns the output and the gradients as a kernel with that mistake would. Where the
-mistake is in what is computed, PyTorch's flash kernel computes it; where it is in a rounding, `formula` does.
+mistake is in what is computed, PyTorch's math kernel computes it; where it is in a rounding, `formula` does.
 """
 
 from collections.abc import Callable
@@ -60,7 +60,7 @@ def formula(
 
 def _one_element(share: float) -> Fault:
     def plant(p: Problem, dtype: str) -> dict[str, Array]:
-        found = kernel(p, dtype, "flash")
+        found = kernel(p, dtype, "math")
         place = len(p.q) // 2, p.v.shape[1] // 2
         found["out"][place] += share * np.abs(p.v).max()
         return found | {"out": to_numpy(to_torch(found["out"], dtype))}
@@ -69,17 +69,17 @@ def _one_element(share: float) -> Fault:
 
 
 def _dropped_key(p: Problem, dtype: str) -> dict[str, Array]:
-    found = kernel(replace(p, k=p.k[:-1], v=p.v[:-1]), dtype, "flash")
+    found = kernel(replace(p, k=p.k[:-1], v=p.v[:-1]), dtype, "math")
     return found | {name: np.vstack([found[name], np.zeros_like(found[name][:1])]) for name in ("dk", "dv")}
 
 
 def _scale(p: Problem, dtype: str) -> dict[str, Array]:
-    return kernel(p, dtype, "flash", scale=1.01 * p.q.shape[1] ** -0.5)
+    return kernel(p, dtype, "math", scale=1.01 * p.q.shape[1] ** -0.5)
 
 
 def _zeroed(name: str) -> Fault:
     def plant(p: Problem, dtype: str) -> dict[str, Array]:
-        found = kernel(p, dtype, "flash")
+        found = kernel(p, dtype, "math")
         flat = found[name].reshape(-1)
         flat[np.argsort(np.abs(flat))[flat.size // 2]] = 0.0
         return found
@@ -112,8 +112,8 @@ def _tf32_products(p: Problem, dtype: str) -> dict[str, Array]:
 def _last_row_missing(p: Problem, dtype: str) -> dict[str, Array]:
     g = p.g.copy()
     g[-1] = 0.0
-    without = kernel(replace(p, g=g), dtype, "flash")
-    return kernel(p, dtype, "flash") | {name: without[name] for name in ("dk", "dv")}
+    without = kernel(replace(p, g=g), dtype, "math")
+    return kernel(p, dtype, "math") | {name: without[name] for name in ("dk", "dv")}
 
 
 FAULTS = (

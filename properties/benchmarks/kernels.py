@@ -10,12 +10,16 @@ from numpy.typing import NDArray
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
-__all__ = ["BACKENDS", "DTYPES", "RESULTS", "Array", "Problem", "draw", "kernel"]
+__all__ = ["ARITHMETIC", "BACKENDS", "DTYPES", "RESULTS", "Array", "Problem", "draw", "kernel"]
 
 Array = NDArray[np.float64]
 
 BACKENDS = {"math": SDPBackend.MATH, "flash": SDPBackend.FLASH_ATTENTION}
 DTYPES: dict[str, torch.dtype] = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+ARITHMETIC = {(dtype, backend): dtype for dtype in DTYPES for backend in BACKENDS} | {
+    (dtype, "flash"): f"{dtype}-stored-gradients" for dtype in ("bfloat16", "float16")
+}
+"""The preset that a kernel is held to: the 16-bit flash backward keeps its partial gradients in 16 bits."""
 RESULTS = ("out", "dq", "dk", "dv")
 
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from rich.table import Table
 
 import oracles
-from properties.benchmarks.kernels import BACKENDS, RESULTS, Problem, draw, kernel
+from properties.benchmarks.kernels import ARITHMETIC, BACKENDS, RESULTS, Problem, draw, kernel
 from properties.benchmarks.report import console
 
 __all__ = ["FLOORS", "SIZES", "excess", "main", "used"]
@@ -27,17 +27,17 @@ FLOORS = {
 """What the largest error ÷ budget of some kernel at some size should reach, by dtype and result."""
 
 
-def budgets(p: Problem, dtype: str) -> dict[str, oracles.Enclosure]:
-    """The budget of each result of a problem under the preset of a dtype."""
-    out = oracles.scaled_dot_product_attention(p.q, p.k, p.v, is_causal=p.is_causal, arithmetic=dtype)
-    grads = oracles.scaled_dot_product_attention_vjp(p.q, p.k, p.v, None, p.g, is_causal=p.is_causal, arithmetic=dtype)
+def budgets(p: Problem, arithmetic: str) -> dict[str, oracles.Enclosure]:
+    """The budget of each result of a problem under a preset."""
+    out = oracles.scaled_dot_product_attention(p.q, p.k, p.v, is_causal=p.is_causal, arithmetic=arithmetic)
+    grads = oracles.scaled_dot_product_attention_vjp(p.q, p.k, p.v, None, p.g, is_causal=p.is_causal, arithmetic=arithmetic)
     return dict(zip(RESULTS, (out, *grads), strict=True))
 
 
 def excess(p: Problem, dtype: str, backend: str) -> dict[str, float]:
     """The largest error ÷ budget of each result of a kernel on a problem."""
     found = kernel(p, dtype, backend)
-    return {name: float(budget.excess(found[name]).max()) for name, budget in budgets(p, dtype).items()}
+    return {name: float(budget.excess(found[name]).max()) for name, budget in budgets(p, ARITHMETIC[dtype, backend]).items()}
 
 
 def used(sizes: Sequence[tuple[int, int, int, bool]], seeds: int) -> dict[tuple[str, str], dict[str, float]]:
