@@ -33,14 +33,13 @@ from oracles.scores import (
 class Rows:
     """What the forward pass knows of a tile of rows; columns are (rows, 1), matrices (rows, d_v).
 
-    m, lse      row maximum of the scores, and the log-sum-exp
+    lse         log-sum-exp of the scores
     dead        which rows may read no key
     out, error  the output and the bound of its error, before it is rounded to the output's format
     weight      exponent b − log(1 − λ) of a normalised weight's error, on top of τ
     delta       bound of the error of Σ_c |g_c| õ_c per unit of |g_c|, for delta as rowsum(g·o) or as rowsum(p·dp)
     """
 
-    m: Array
     lse: Array
     dead: Mask
     out: Array
@@ -132,7 +131,6 @@ def _bounded(p: Problem, m: Array, lse: Array, dead: Mask, out: Array, sums: Sum
     delta = (np.exp(delta) * (sums.grown + absolute) + _expm1(delta) * sums.size) * inflation
     delta = delta + t.saved_output * (np.abs(out) + delta) + t.saved_underflow
     return Rows(
-        m=m,
         lse=np.where(dead, 0.0, lse),
         dead=dead,
         out=np.where(dead, 0.0, out),

@@ -94,6 +94,14 @@ def test_gradients_stored_in_sixteen_bits_between_blocks_are_inside_only_where_t
     assert worst(BFLOAT16_STORED_GRADIENTS) <= 1 < worst(BFLOAT16)
 
 
+def test_flushed_weights_of_many_keys_may_vanish_only_where_results_are_flushed() -> None:
+    q, k, v = np.zeros((1, 1)), np.zeros((20000, 1)), np.ones((20000, 1))
+    flushing = replace(FLOAT16, flush_to_zero=True)
+    vanished = np.zeros((1, 1))
+    assert scaled_dot_product_attention(q, k, v, arithmetic=flushing).contains(vanished).all()
+    assert not scaled_dot_product_attention(q, k, v, arithmetic=FLOAT16).contains(vanished).any()
+
+
 TORCH = [(torch.float64, FLOAT64), (torch.float32, FLOAT32), (torch.float16, FLOAT16), (torch.bfloat16, BFLOAT16)]
 
 
