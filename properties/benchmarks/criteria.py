@@ -166,8 +166,8 @@ _ALARMS = """\
 
 Correct code judged by the same criteria: PyTorch's math and flash kernels, and the formula in float32 with weights and dS stored in the
 dtype; causal and not; at ({n}, {n}, {d}); each held to the budget of its own arithmetic. A cell says how many of the runs were rejected,
-and the largest excess. `vacuous` counts the runs in which the budget says of itself that zeros or the mean would pass: it is no evidence there.
-The other criteria have no such notion.
+and the largest excess. `vacuous` counts the runs in which the budget says of itself that zeros or the mean would pass: it is no
+evidence there. The other criteria have no such notion.
 """
 
 _SOURCES = """\

@@ -80,8 +80,8 @@ def _scale(p: Problem, dtype: str) -> dict[str, Array]:
 def _zeroed(name: str) -> Fault:
     def plant(p: Problem, dtype: str) -> dict[str, Array]:
         found = kernel(p, dtype, "math")
-        flat = found[name].reshape(-1)
-        flat[np.argsort(np.abs(flat))[flat.size // 2]] = 0.0
+        order = np.argsort(np.abs(found[name]), axis=None)
+        found[name][np.unravel_index(order[order.size // 2], found[name].shape)] = 0.0
         return found
 
     return Fault(f"{name} zeroed in one place, of median size", plant)
