@@ -1,5 +1,7 @@
 """Softmax and attention of one head on matrices of arb balls, row by row over the allowed keys."""
 
+from math import isfinite
+
 import numpy as np
 from flint import arb
 
@@ -7,6 +9,8 @@ from oracles.arb_matrix import Bools, Matrix, from_rows
 from oracles.conventions import Conventions
 
 Head = tuple[Matrix, ...]
+
+ZERO = arb(0)
 
 
 def attention(head: Head, allowed: Bools, scale: arb, conventions: Conventions) -> Matrix:
@@ -36,21 +40,21 @@ def attention_jvp(point: Head, tangent: Head, allowed: Bools, scale: arb, conven
 def softmax(scores: Matrix, allowed: Bools, conventions: Conventions) -> Matrix:
     """exp(s_j − s_m) / Σ exp(s_l − s_m) over the allowed keys of each row, m the largest; exactly 1 for a single key.
 
-    A shift by any one number cancels; this one keeps arb's exponential within its range for scores of any size.
+    A shift by any one number cancels; the largest score keeps arb's exponential within its range, for scores of any size.
     """
-    uniform = np.broadcast_to(~allowed.any(axis=1, keepdims=True), allowed.shape)
-    uniform = uniform & (conventions.dead_rows == "uniform")
-    rows = []
-    table = zip(scores.balls.tolist(), scores.balls.mid().tolist(), allowed.tolist(), uniform.tolist(), strict=True)
-    for row, mids, allows, alike in table:
+    uniform = ~allowed.any(axis=1, keepdims=True) & np.full(allowed.shape, conventions.dead_rows == "uniform")
+    share, rows = [1 / arb(allowed.shape[1])] * allowed.shape[1], []
+    for row, allows, is_uniform in zip(scores.balls.tolist(), allowed.tolist(), uniform.any(axis=1).tolist(), strict=True):
         keys = [key for key, allow in enumerate(allows) if allow]
-        weights = [1 / arb(len(row)) if same else arb(0) for same in alike]
+        weights = list(share) if is_uniform else [ZERO] * len(row)
         if len(keys) == 1:
             weights[keys[0]] = arb(1)
         elif keys:
-            top = max(mids[key] for key in keys)
-            numerators = [(row[key] - top).exp() for key in keys]
-            reciprocal = 1 / sum(numerators, arb(0))
+            read = [row[key] for key in keys]
+            top = max([float(score) for score in read])
+            shift = arb(top) if isfinite(top) else max(score.mid() for score in read)
+            numerators = [(score - shift).exp() for score in read]
+            reciprocal = 1 / sum(numerators, ZERO)
             for key, numerator in zip(keys, numerators, strict=True):
                 weights[key] = numerator * reciprocal
         rows.append(weights)
@@ -64,9 +68,9 @@ def softmax_derivative(weights: Matrix, allowed: Bools, direction: Matrix) -> Ma
     table = zip(weights.balls.tolist(), direction.balls.tolist(), allowed.tolist(), strict=True)
     for row, slopes, allows in table:
         keys = [key for key, allow in enumerate(allows) if allow]
-        result = [arb(0)] * len(row)
+        result = [ZERO] * len(row)
         if len(keys) > 1:
-            mean = sum((row[key] * slopes[key] for key in keys), arb(0))
+            mean = sum((row[key] * slopes[key] for key in keys), ZERO)
             for key in keys:
                 result[key] = row[key] * (slopes[key] - mean)
         rows.append(result)

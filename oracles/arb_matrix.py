@@ -5,7 +5,6 @@ A `Matrix` knows where it can be nonzero at all (`support`) and which entries a 
 has both factors in their supports and one of them lost.  The balls themselves hold 0 where an entry is lost.
 """
 
-import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -112,10 +111,12 @@ def enclosed(evaluate: Callable[[], list[tuple[list[arb], Bools]]], precision: i
 def _outward(entries: list[arb], lost: Bools) -> Ball:
     """Nearest float64 midpoints, and radii |entry − mid| upwards: as float() rounds to nearest, go one number up."""
     mids = [float(entry) for entry in entries]
-    mid = np.array(mids, dtype=np.float64).reshape(lost.shape)
-    differences = [entry - middle for entry, middle in zip(entries, mids, strict=True)]
-    rads = [0.0 if gap.is_zero() else math.nextafter(float(gap.abs_upper()), math.inf) for gap in differences]
-    return Ball(mid, np.array(rads, dtype=np.float64).reshape(lost.shape))
+    gaps = [(entry - middle).abs_upper() for entry, middle in zip(entries, mids, strict=True)]
+    rads = np.array([float(gap) for gap in gaps], dtype=np.float64)
+    inexact = (rads != 0) | np.array([gap != 0 for gap in gaps], dtype=bool)
+    with np.errstate(over="ignore"):
+        rads = np.where(inexact, np.nextafter(rads, np.inf), 0.0)
+    return Ball(np.array(mids, dtype=np.float64).reshape(lost.shape), rads.reshape(lost.shape))
 
 
 def _settled(found: Ball, lost: Bools) -> bool:
