@@ -1,1 +1,106 @@
-"""The functions of `spec`, batched and fast, each value with a rigorous enclosure."""
+"""The functions of `spec`, batched and fast, each value with a rigorous enclosure.
+
+    ref = oracles.scaled_dot_product_attention(q, k, v, mask)          # exact ∈ [ref.mid − ref.rad, ref.mid + ref.rad]
+    budget = oracles.scaled_dot_product_attention(q, k, v, mask, arithmetic=oracles.FLOAT32)
+    oracles.assert_within(out, budget)                                 # out may come from any correct float32 kernel
+
+One module per idea:
+
+    formats, conventions              what an implementation rounds, and which reading it follows, as data
+    arrays                            any array in, float64 out
+    ball, terms                       the error analysis: midpoint-radius primitives, and the terms of a budget
+    attention, softmax, multi_head    operations …
+    masks, positional, rotary         … and more of them
+    exact, arb_positional             the same values by ball arithmetic of any precision
+    enclosure                         what comes out, and the judgement of an implementation's output by it
+"""
+
+from importlib.util import find_spec
+from pathlib import Path
+
+from oracles.attention import (
+    grouped_query_attention,
+    scaled_dot_product_attention,
+    scaled_dot_product_attention_jvp,
+    scaled_dot_product_attention_vjp,
+)
+from oracles.conventions import Conventions
+from oracles.enclosure import Enclosure, assert_within
+from oracles.formats import (
+    BFLOAT16,
+    BFLOAT16_TENSOR_CORE,
+    BINARY16,
+    BINARY32,
+    BINARY64,
+    BRAIN16,
+    FLOAT16,
+    FLOAT16_TENSOR_CORE,
+    FLOAT32,
+    FLOAT64,
+    TF32,
+    Angle,
+    Arithmetic,
+    Elementary,
+    Format,
+)
+from oracles.masks import causal_mask
+from oracles.multi_head import multi_head_attention, multi_head_attention_jvp, multi_head_attention_vjp
+from oracles.positional import (
+    add_positional_encoding,
+    learned_positional_encoding,
+    sinusoidal_positional_encoding,
+)
+from oracles.rotary import apply_rotary, apply_rotary_vjp, rope, rope_vjp
+from oracles.softmax import hard_masked_softmax, hard_masked_softmax_vjp
+
+__all__ = [
+    "BFLOAT16",
+    "BFLOAT16_TENSOR_CORE",
+    "BINARY16",
+    "BINARY32",
+    "BINARY64",
+    "BRAIN16",
+    "FLOAT16",
+    "FLOAT16_TENSOR_CORE",
+    "FLOAT32",
+    "FLOAT64",
+    "TF32",
+    "Angle",
+    "Arithmetic",
+    "Conventions",
+    "Elementary",
+    "Enclosure",
+    "Format",
+    "add_positional_encoding",
+    "apply_rotary",
+    "apply_rotary_vjp",
+    "assert_within",
+    "causal_mask",
+    "grouped_query_attention",
+    "hard_masked_softmax",
+    "hard_masked_softmax_vjp",
+    "learned_positional_encoding",
+    "multi_head_attention",
+    "multi_head_attention_jvp",
+    "multi_head_attention_vjp",
+    "rope",
+    "rope_vjp",
+    "scaled_dot_product_attention",
+    "scaled_dot_product_attention_jvp",
+    "scaled_dot_product_attention_vjp",
+    "sinusoidal_positional_encoding",
+]
+
+
+def _require_beside(name: str) -> None:
+    """Raise ImportError unless the package that `import name` finds lies beside this one: both are generic names."""
+    found, home = find_spec(name), Path(__file__).resolve().parent.parent
+    origin = found.origin if found is not None else None
+    if origin is None or Path(origin).resolve().parent.parent != home:
+        raise ImportError(
+            f"import {name} finds {origin or 'no package'}, but should find {home / name}: "
+            f"another distribution shadows a package of attnspec."
+        )
+
+
+_require_beside("spec")

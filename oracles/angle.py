@@ -1,0 +1,159 @@
+"""Sine and cosine of position × frequency, to a little more than an ulp at every position, and what others may get.
+
+Angles are counted in quarter turns, so that they are reduced without a multiple of π: with φ = (2/π)·base^(−e) from
+ball arithmetic, split as φ = high + low + rest,
+
+    t = p·high                exact: p < 2ᵇ is an integer, and `high` has 53 − b bits
+    f = t − n                 exact: n is the integer nearest to t
+    g = f + p·low, reduced    likewise by the nearest integer, so |g| ≤ 1/2
+
+and sin and cos of (π/2)·p·φ are ±sin(πg/2) and ±cos(πg/2), in an order and with signs that follow from the quadrant.
+The error of g is at most p·rest + u·|p·low| + u·(1/2 + |p·low|), from the rest, the product and the sum.
+
+The series sin(πg/2) = g·Σ aₖzᵏ and cos(πg/2) = Σ cₖzᵏ, z = g² ≤ 1/4, end with z⁸: their remainders, (π/4)¹⁹/19! and
+(π/4)¹⁸/18!, are below u/50.  In Horner's rule (Higham, Accuracy and Stability, 2nd ed., section 5.1) the term of zᵏ
+takes part in k products and k sums before the last sum, z is rounded k times and the coefficient once: 3k + 1
+roundings.  The last sum is at most 1 for the cosine (½ ulp is u/2), and below 2, times g, for the sine, whose last
+product is below 1.  In units of u:
+
+    cosine   4·(π/4)²/2! + 7·(π/4)⁴/4! + 10·(π/4)⁶/6! + … + 1/2             < 1.86
+    sine     0.28 + 4·(π/4)³/3! + 7·(π/4)⁵/5! + … + 1/2 + 1/2               < 1.63
+
+where 0.28u is g times the error of the float64 number next to π/2.  The u/2 of g's own error adds (1/2)(π/2)/√2 < 0.56.
+So `SERIES` = 2.5u bounds both, and (π/2)(p·rest + 2u·|p·low|) adds what grows with the position.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from math import factorial, pi
+from typing import Any
+
+import numpy as np
+from flint import arb
+
+from oracles import arrays
+from oracles.arb_matrix import working_precision
+from oracles.ball import ROUNDOFF, Array, Ball, gamma, rounded
+from oracles.formats import Arithmetic
+
+SERIES = 2.5 * ROUNDOFF
+TERMS = 9
+BLOCK = 1 << 12
+FREQUENCY_BITS = 200
+QUARTER = pi / 2 * (1 + 2 * ROUNDOFF)
+EXPONENT = 3
+"""Roundings in e·ln(base): of ln(base) or log₂(base), of e, of the product."""
+EXPONENTIAL = 9
+"""An exponential or power to 4 ulp (8u), and a reciprocal."""
+COS_SIGN, SIN_SIGN = np.array([1.0, -1.0, -1.0, 1.0]), np.array([1.0, 1.0, -1.0, -1.0])
+
+
+@dataclass(frozen=True)
+class Frequencies:
+    """Frequencies base^(−e) in quarter turns, |φ − high − low| ≤ rest; e·ln(base); the coefficients of the series."""
+
+    high: Array
+    low: Array
+    rest: Array
+    exponent: Array
+    even: list[float]
+    odd: list[float]
+
+
+def frequencies(exponents: list[Fraction], base: float, positions: int) -> Frequencies:
+    """The frequencies base^(−e), such that p·high is exact for every position p below `positions`."""
+    bits = 53 - max(positions - 1, 1).bit_length()
+    high, low, rest = (np.zeros(len(exponents)) for _ in range(3))
+    with working_precision(FREQUENCY_BITS):
+        log_base, quarters = arb(base).log(), 2 / arb.pi()
+        for i, e in enumerate(exponents):
+            phi = quarters * (-log_base * e.numerator / e.denominator).exp()
+            mantissa, exponent = np.frexp(float(phi))
+            high[i] = np.ldexp(np.rint(np.ldexp(mantissa, bits)), exponent - bits)
+            low[i] = float(phi - float(high[i]))
+            rest[i] = np.nextafter(float((phi - float(high[i]) - float(low[i])).abs_upper()), np.inf)
+        powers = [(-1) ** (k // 2) * (arb.pi() / 2) ** k / factorial(k) for k in range(2 * TERMS)]
+    exponent = np.array([float(e) for e in exponents]) * np.log(base) * (1 + 8 * ROUNDOFF)
+    return Frequencies(high, low, rest, exponent, list(map(float, powers[::2])), list(map(float, powers[1::2])))
+
+
+def pair_exponents(dim: int) -> list[Fraction]:
+    """2i/dim for every pair of lanes, the unfinished pair of an odd dim included."""
+    return [Fraction(2 * i, dim) for i in range(-(-dim // 2))]
+
+
+def start_position(start: Any, length: int) -> int:
+    """A first position as an int.  Positions are exact in float64: the last is at most 2⁵³."""
+    return arrays.natural(start, "start_pos", most=2**53 - length)
+
+
+def blocks(length: int, dim: int) -> Iterator[slice]:
+    """Rows to take at a time, so that the arrays of a block stay in the first caches."""
+    step = max(1, BLOCK // max(1, dim // 2))
+    return (slice(start, min(start + step, length)) for start in range(0, length, step))
+
+
+def cos_sin(positions: Array, chosen: Frequencies, arithmetic: Arithmetic | None) -> tuple[Ball, Ball]:
+    """cos and sin of position × frequency, both (positions, frequencies): exact values, or those of a modelled kernel.
+
+    The kernel's part is described in `model`.  At position 0 the certificate is exact.
+    """
+    p = positions[:, None]
+    turns, tail = p * chosen.high, p * chosen.low
+    quadrant = np.rint(turns)
+    turns -= quadrant
+    turns += tail
+    step = np.rint(turns)
+    turns -= step
+    quadrant += step
+    cos, sin = _series(turns, chosen)
+    quarter = quadrant.astype(np.int64) & 3
+    swapped = (quarter & 1).astype(bool)
+    rad = _radius(p, chosen)
+    balls = (
+        Ball(np.where(swapped, sin, cos) * COS_SIGN.take(quarter), rad),
+        Ball(np.where(swapped, cos, sin) * SIN_SIGN.take(quarter), rad),
+    )
+    if arithmetic is None:
+        return balls
+    return _kernel(balls[0], p, chosen, arithmetic), _kernel(balls[1], p, chosen, arithmetic)
+
+
+def _radius(p: Array, chosen: Frequencies) -> Array:
+    """The bound of the module's derivation, for all positions at once by the largest; 0 at position 0."""
+    growth = QUARTER * p.max() * (chosen.rest + 2 * ROUNDOFF * np.abs(chosen.low))
+    rad = np.minimum(SERIES + growth, 2.0) * (1 + 16 * ROUNDOFF)
+    return np.where(p == 0, 0.0, rad) if p.min() == 0 else np.broadcast_to(rad, (len(p), len(rad)))
+
+
+def _series(g: Array, chosen: Frequencies) -> tuple[Array, Array]:
+    """cos(πg/2) and sin(πg/2) for |g| ≤ 1/2."""
+    z = g * g
+    cos, sin = np.full(g.shape, chosen.even[-1]), np.full(g.shape, chosen.odd[-1])
+    for c, a in zip(chosen.even[-2::-1], chosen.odd[-2::-1], strict=True):
+        cos *= z
+        cos += c
+        sin *= z
+        sin += a
+    sin *= g
+    return cos, sin
+
+
+def _kernel(value: Ball, p: Array, chosen: Frequencies, arithmetic: Arithmetic) -> Ball:
+    """Widen a sine or cosine by what a kernel of that arithmetic may get.
+
+    It computes θ = p·f with f = base^(−e), as an exponential or power and perhaps its reciprocal, in roundoff
+    u = `angle.frequency`: x = e·ln(base) moves by `EXPONENT`·u·x, which is relative in exp(−x), and that by
+    `EXPONENTIAL`·u more; for e = 0 all is exact.  Then θ takes one rounding of
+    `angle.product`, and another where p itself may be no number of that precision.  All these are exponents:
+    (1 ± u)^±1 lies within exp(±u/(1 − u)) = exp(±γ₁).  The derivatives of sine and cosine are at most 1; then come
+    `trig_absolute` and the format of the table.
+    """
+    angle = arithmetic.angle
+    pairs, rounded_position = chosen.exponent != 0, p * angle.product > 1
+    frequency = gamma(1, angle.frequency) * np.where(pairs, EXPONENT * chosen.exponent + EXPONENTIAL, 0.0)
+    product = gamma(1, angle.product) * (pairs + 1.0 * rounded_position)
+    theta = p * (chosen.high + np.abs(chosen.low)) * QUARTER
+    moved = np.minimum(theta * np.expm1(frequency + product), 2.0) + arithmetic.trig_absolute
+    return rounded(Ball(value.mid, (value.rad + moved) * (1 + 2.0**-48)), angle.table)

@@ -1,0 +1,126 @@
+"""Matrices of arb balls with a pattern, and their way back to float64.
+
+A `Matrix` knows where it can be nonzero at all (`support`) and which entries a number that is not finite has reached
+(`lost`).  So a product never lets a blocked NaN through: entry (i, j) of A·B is lost only if some term A[i, k]·B[k, j]
+has both factors in their supports and one of them lost.  The balls themselves hold 0 where an entry is lost.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import chain
+from threading import RLock
+
+import numpy as np
+from flint import arb, arb_mat, ctx
+from numpy.typing import NDArray
+
+from oracles.ball import Array, Ball, ball
+
+Bools = NDArray[np.bool_]
+
+PRECISION = 113
+MOST_PRECISION = 4000
+SMALLEST = 2.0**-1074
+
+_lock = RLock()
+
+
+@contextmanager
+def working_precision(bits: int) -> Iterator[None]:
+    """Ball arithmetic with so many bits.
+
+    arb's precision is one number for the whole process: one evaluation at a time sets it, and gives it back.
+    """
+    with _lock, ctx.workprec(bits):
+        yield
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """Balls, the entries that can be nonzero, and the entries that a number which is not finite has reached."""
+
+    balls: arb_mat
+    support: Bools
+    lost: Bools
+
+    def __matmul__(self, other: "Matrix") -> "Matrix":
+        """The product; balls of a row and a column without common support multiply to exactly 0."""
+        support = self.support @ other.support
+        lost = np.zeros(support.shape, dtype=bool)
+        if self.lost.any() or other.lost.any():
+            lost = (self.lost @ other.support) | (self.support @ other.lost)
+        return Matrix(self.balls * other.balls, support, lost)
+
+    def __add__(self, other: "Matrix") -> "Matrix":
+        """The sum."""
+        return Matrix(self.balls + other.balls, self.support | other.support, self.lost | other.lost)
+
+    def __mul__(self, factor: arb) -> "Matrix":
+        """Every entry times a number."""
+        return Matrix(self.balls * factor, self.support, self.lost)
+
+    @property
+    def transposed(self) -> "Matrix":
+        """The transpose."""
+        return Matrix(self.balls.transpose(), self.support.T, self.lost.T)
+
+    def columns(self, chosen: slice) -> "Matrix":
+        """Some neighbouring columns."""
+        rows = [row[chosen] for row in self.balls.tolist()]
+        return from_rows(rows, self.support[:, chosen], self.lost[:, chosen])
+
+
+def from_rows(rows: list[list[arb]], support: Bools, lost: Bools) -> Matrix:
+    """The matrix of a list of rows of balls."""
+    height, width = support.shape
+    return Matrix(arb_mat(height, width, [entry for row in rows for entry in row]), support, lost)
+
+
+def exact(x: Array) -> Matrix:
+    """The matrix of a two-dimensional float64 array; its entries that are not finite are lost."""
+    finite = np.isfinite(x)
+    height, width = x.shape
+    balls = arb_mat(height, width, np.where(finite, x, 0.0).ravel().tolist())
+    return Matrix(balls, np.ones(x.shape, dtype=bool), ~finite)
+
+
+def side_by_side(parts: list[Matrix]) -> Matrix:
+    """Matrices of equally many rows, one beside the other."""
+    rows = [list(chain(*pieces)) for pieces in zip(*(part.balls.tolist() for part in parts), strict=True)]
+    supports, losses = [part.support for part in parts], [part.lost for part in parts]
+    return from_rows(rows, np.concatenate(supports, axis=1), np.concatenate(losses, axis=1))
+
+
+def enclosed(evaluate: Callable[[], list[tuple[list[arb], Bools]]], precision: int) -> tuple[Ball, ...]:
+    """The float64 balls of what `evaluate` returns, at the first precision that settles every entry.
+
+    `evaluate` gives, for each result, its entries in row-major order and which of them are lost; it is called with
+    twice the bits until the radius of each is at most one spacing of float64 at its midpoint (half of it is the
+    rounding of the midpoint), or `MOST_PRECISION` is reached.  Lost entries, and those beyond float64's range, have
+    midpoint NaN and radius ∞.
+    """
+    while True:
+        with working_precision(precision):
+            results = [(_outward(entries, lost), lost) for entries, lost in evaluate()]
+        if precision >= MOST_PRECISION or all(_settled(*result) for result in results):
+            return tuple(ball(np.where(lost, np.nan, found.mid), found.rad) for found, lost in results)
+        precision = min(2 * precision, MOST_PRECISION)
+
+
+def _outward(entries: list[arb], lost: Bools) -> Ball:
+    """Nearest float64 midpoints, and radii |entry − mid| upwards: as float() rounds to nearest, go one number up."""
+    mids = [float(entry) for entry in entries]
+    gaps = [(entry - middle).abs_upper() for entry, middle in zip(entries, mids, strict=True)]
+    rads = np.array([float(gap) for gap in gaps], dtype=np.float64)
+    inexact = (rads != 0) | np.array([gap != 0 for gap in gaps], dtype=bool)
+    with np.errstate(over="ignore"):
+        rads = np.where(inexact, np.nextafter(rads, np.inf), 0.0)
+    return Ball(np.array(mids, dtype=np.float64).reshape(lost.shape), rads.reshape(lost.shape))
+
+
+def _settled(found: Ball, lost: Bools) -> bool:
+    beyond = np.isinf(found.mid)
+    with np.errstate(invalid="ignore"):
+        narrow = found.rad <= np.maximum(np.spacing(np.abs(found.mid)), SMALLEST)
+    return bool((lost | beyond | narrow).all())

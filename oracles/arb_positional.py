@@ -1,0 +1,115 @@
+"""The exact value of every positional operation, by ball arithmetic: `method="arb"`.
+
+Arguments are validated float64 arrays, positions count from 0, and each function returns a tuple with one `Ball`.  A
+number that is not finite loses exactly the entries it reaches: midpoint NaN, radius ∞.
+"""
+
+from collections.abc import Callable, Iterable
+from fractions import Fraction
+from math import prod
+
+import numpy as np
+from flint import arb
+
+from oracles.angle import pair_exponents
+from oracles.arb_matrix import PRECISION, Bools, enclosed
+from oracles.ball import Array, Ball
+from oracles.conventions import Conventions
+
+Row = list[arb]
+
+
+def sinusoidal_positional_encoding(
+    seq_len: int, exponents: list[Fraction], start: int, base: float, *, precision: int = PRECISION
+) -> tuple[Ball, Ball]:
+    """cos and sin of position·base^(−e), both (seq_len, exponents)."""
+
+    def both() -> list[tuple[Row, Bools]]:
+        table = [pair for row in _angles(seq_len, exponents, start, base) for pair in row]
+        return [([pair[i] for pair in table], np.zeros((seq_len, len(exponents)), dtype=bool)) for i in range(2)]
+
+    cos, sin = enclosed(both, precision)
+    return cos, sin
+
+
+def add(x: Array, y: Array, *, precision: int = PRECISION) -> tuple[Ball, ...]:
+    """x + y, of one shape."""
+    return _settled(lambda: [arb(a) + arb(b) for a, b in zip(_floats(x), _floats(y), strict=True)], x.shape, precision)
+
+
+def rope(x: Array, start: int, back: bool, *, conventions: Conventions, precision: int = PRECISION) -> tuple[Ball, ...]:
+    """Every pair rotated by its angle, or back."""
+    length, dim = x.shape[-2:]
+    pair = [lane % (dim // 2) if conventions.rope_pairing == "half" else lane // 2 for lane in range(dim)]
+
+    def entries() -> Row:
+        table = _angles(length, pair_exponents(dim), start, conventions.rope_base)
+        cos = [[row[i][0] for i in pair] for row in table]
+        sin = [[row[i][1] for i in pair] for row in table]
+        return _turned(x, cos, sin, back, conventions)
+
+    return _settled(entries, x.shape, precision)
+
+
+def apply_rotary(x: Array, cos: Array, sin: Array, back: bool, *, conventions: Conventions, precision: int = PRECISION) -> tuple[Ball, ...]:
+    """x ⊙ cos + rotated(x) ⊙ sin, or its transpose applied to x."""
+
+    def entries() -> Row:
+        cos_rows, sin_rows = ([[arb(entry) for entry in row] for row in table.tolist()] for table in (cos, sin))
+        return _turned(x, cos_rows, sin_rows, back, conventions)
+
+    return _settled(entries, x.shape, precision)
+
+
+def _turned(x: Array, cos: list[Row], sin: list[Row], back: bool, conventions: Conventions) -> Row:
+    """Row by row, with tables that have an entry for each lane."""
+    rows = x.reshape(prod(x.shape[:-1]), x.shape[-1]).tolist()
+    results: Row = []
+    for index, row in enumerate(rows):
+        c, s = cos[index % len(cos)], sin[index % len(sin)]
+        results += _turned_row([arb(entry) for entry in row], c, s, back, conventions)
+    return results
+
+
+def _turned_row(x: Row, cos: Row, sin: Row, back: bool, conventions: Conventions) -> Row:
+    """x[j]·cos[j] ∓ x[partner]·sin, the sine being lane j's forward and the partner's back."""
+    half = len(x) // 2
+    result = []
+    for j, entry in enumerate(x):
+        if j == 2 * half:
+            literal = conventions.odd_lane == "literal"
+            result.append(entry * (cos[j] + sin[j]) if literal else entry)
+            continue
+        first = j < half if conventions.rope_pairing == "half" else j % 2 == 0
+        stride = half if conventions.rope_pairing == "half" else 1
+        partner = j + stride if first else j - stride
+        term = x[partner] * sin[partner if back else j]
+        result.append(entry * cos[j] + (term if first == back else -term))
+    return result
+
+
+def _angles(length: int, exponents: list[Fraction], start: int, base: float) -> list[list[tuple[arb, arb]]]:
+    """(cos, sin) of position·base^(−e) for each position and exponent."""
+    log_base = arb(base).log()
+    frequencies = [(-log_base * e.numerator / e.denominator).exp() for e in exponents]
+    table = []
+    for position in range(start, start + length):
+        row = [(frequency * position).sin_cos() for frequency in frequencies]
+        table.append([(cos, sin) for sin, cos in row])
+    return table
+
+
+def _floats(x: Array) -> Iterable[float]:
+    values: list[float] = x.ravel().tolist()
+    return values
+
+
+def _settled(entries: Callable[[], Row], shape: tuple[int, ...], precision: int) -> tuple[Ball, ...]:
+    """Entries made of finite numbers are finite balls at any precision: the others are lost."""
+
+    def evaluate() -> list[tuple[Row, Bools]]:
+        found = entries()
+        lost = np.array([not entry.is_finite() for entry in found], dtype=bool).reshape(shape)
+        return [(found, lost)]
+
+    return enclosed(evaluate, precision)

@@ -1,0 +1,158 @@
+"""Any array, as NumPy: values to float64 exactly, masks to bool, without importing anything the caller did not bring.
+
+NumPy, torch (bfloat16, requires_grad and other devices included), JAX, CuPy, MLX and whatever else speaks `__array__`
+or DLPack.  Element types: binary16, binary32, binary64, longdouble where the numbers fit binary64, and bfloat16.
+Complex, integer, object, FP8 and other packed types are refused, and so are Python lists, which have no element type:
+what a caller did not say should not be guessed.
+"""
+
+import sys
+from dataclasses import replace
+from numbers import Integral
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from oracles.formats import Arithmetic, Format
+
+_ELEMENTS = (np.float16, np.float32, np.float64, np.longdouble)
+_ELEMENT_NAMES = "float16, bfloat16, float32, float64 or longdouble"
+_CHUNK = 1 << 18
+
+
+def float_array(x: Any, name: str, *, arithmetic: Arithmetic | None = None) -> NDArray[np.float64]:
+    """The values of an array as float64, exactly, and read-only.
+
+    The result shares memory with x where x already is float64 in native byte order; it is never written, and no
+    operation returns it.  With an arithmetic, every finite entry must be a number of its input format: budgets don't
+    charge the rounding of inputs.
+
+    Raises TypeError for what is not an array of one of the element types above, ValueError for an array without axes
+    and for an entry that the target format cannot hold, which it names.
+    """
+    array = _as_numpy(x, name)
+    if array.dtype.type not in _ELEMENTS:
+        raise TypeError(f"{name} has element type {array.dtype}, but should be {_ELEMENT_NAMES}.")
+    if array.ndim == 0:
+        raise ValueError(f"{name} has shape (), but should have at least one axis.")
+    with np.errstate(all="ignore"):
+        values = array.astype(np.float64, copy=False)
+        if array.dtype.itemsize > 8:
+            _require(~((values == array) | np.isnan(array)), array, name, "float64")
+    if arithmetic is not None:
+        _require_representable(values, name, arithmetic.inputs)
+    values = values.view()
+    values.flags.writeable = False
+    return values
+
+
+def table_array(x: Any, name: str, *, arithmetic: Arithmetic | None = None) -> NDArray[np.float64]:
+    """`float_array` for a table of cosines or sines, whose format under an arithmetic is `angle.table`."""
+    return float_array(x, name, arithmetic=arithmetic and replace(arithmetic, inputs=arithmetic.angle.table))
+
+
+def bool_mask(mask: Any, name: str, shape: tuple[int, ...], polarity: Literal["true_allows", "true_blocks"]) -> NDArray[np.bool_] | None:
+    """A mask as a read-only bool array of exactly `shape`, true where attention is allowed; None stays None.
+
+    Axes are broadcast as NumPy does.  Raises TypeError for anything but booleans, ValueError for a shape that doesn't
+    broadcast to `shape`.
+    """
+    if mask is None:
+        return None
+    array = _as_numpy(mask, name)
+    if array.dtype != np.bool_:
+        raise TypeError(f"{name} has element type {array.dtype}, but should be bool.")
+    trailing = shape[len(shape) - array.ndim :]
+    if array.ndim > len(shape) or any(have not in (1, want) for have, want in zip(array.shape, trailing, strict=True)):
+        raise ValueError(f"{name} has shape {array.shape}, but should broadcast to {shape}.")
+    return np.broadcast_to(array if polarity == "true_allows" else ~array, shape)
+
+
+def natural(value: Any, name: str, least: int = 0, most: int = 2**53) -> int:
+    """A size, count or position as an int.  Raises TypeError for anything but an integer, ValueError out of bounds."""
+    if isinstance(value, bool | np.bool_) or not isinstance(value, Integral):
+        raise TypeError(f"{name} has type {type(value).__name__}, but should be an integer.")
+    number = int(value)
+    if not least <= number <= most:
+        bound = f"least {least}" if number < least else f"most {most}"
+        raise ValueError(f"{name}={_short(number)}, but should be at {bound}.")
+    return number
+
+
+def _as_numpy(x: Any, name: str) -> NDArray[Any]:
+    torch = sys.modules.get("torch")
+    try:
+        if torch is not None and isinstance(x, torch.Tensor):
+            array = _from_torch(x, torch)
+        elif isinstance(x, np.ndarray):
+            array = x
+        elif isinstance(x, type):
+            array = None
+        elif hasattr(x, "__array__") and not isinstance(x, np.generic):
+            array = np.asarray(x)
+        elif hasattr(x, "__dlpack__") and hasattr(x, "__dlpack_device__"):
+            array = np.from_dlpack(x, device="cpu")
+        else:
+            array = None
+    except Exception as error:
+        raise TypeError(f"{name} of type {type(x).__name__} could not be read as an array: {error}") from error
+    if array is None:
+        raise TypeError(f"{name} has type {type(x).__name__}, but should be an array.")
+    if isinstance(array, np.ma.MaskedArray):
+        raise TypeError(f"{name} is a masked array, but should be an array: fill it, and pass the mask as a mask.")
+    return _widened(array.view(np.ndarray))
+
+
+def _from_torch(x: Any, torch: Any) -> NDArray[Any]:
+    x = x.detach().cpu().resolve_conj().resolve_neg()
+    if x.dtype == torch.bfloat16:
+        return _from_bfloat16(x.view(torch.int16).numpy())
+    array: NDArray[Any] = x.numpy()
+    return array
+
+
+def _widened(array: NDArray[Any]) -> NDArray[Any]:
+    """Elements of ml_dtypes' bfloat16, which NumPy itself doesn't know, as binary32."""
+    is_bfloat16 = array.dtype.name == "bfloat16" and array.dtype.itemsize == 2
+    return _from_bfloat16(array.view(np.int16)) if is_bfloat16 else array
+
+
+def _from_bfloat16(bits: NDArray[np.int16]) -> NDArray[np.float32]:
+    """bfloat16 is the upper half of binary32."""
+    return np.left_shift(bits.astype(np.uint16).astype(np.uint32), 16).view(np.float32)
+
+
+def _require_representable(values: NDArray[np.float64], name: str, target: Format) -> None:
+    """Refuse what rounding to `target` would change: p-bit numbers are multiples of 2^(e−p), 2^(e−1) ≤ |x| < 2^e.
+
+    With unit roundoff 2⁻ᵖ that unit is 2ᵉ·unit_roundoff, and at least the smallest subnormal.  The quotient is exact,
+    as the unit is a power of two and no quotient that matters underflows.
+    """
+    if target.unit_roundoff <= 2.0**-53 and target.smallest_subnormal <= 2.0**-1074:
+        return
+    flat = values.reshape(-1)
+    for start in range(0, flat.size, _CHUNK):
+        part = flat[start : start + _CHUNK]
+        with np.errstate(all="ignore"):
+            unit = np.ldexp(target.unit_roundoff, np.frexp(part)[1])
+            quotient = part / np.maximum(unit, target.smallest_subnormal)
+            wrong = np.isfinite(part) & ((quotient != np.rint(quotient)) | (np.abs(part) > target.largest))
+        if wrong.any():
+            index = np.unravel_index(start + int(wrong.argmax()), values.shape)
+            raise ValueError(_not_a_number_of(name, index, values[index], target.name))
+
+
+def _require(wrong: NDArray[np.bool_], array: NDArray[Any], name: str, target: str) -> None:
+    if wrong.any():
+        index = np.unravel_index(int(wrong.argmax()), array.shape)
+        raise ValueError(_not_a_number_of(name, index, array[index], target))
+
+
+def _not_a_number_of(name: str, index: tuple[Any, ...], value: Any, target: str) -> str:
+    where = ", ".join(map(str, index))
+    return f"{name}[{where}]={value!s}, but should be a {target} number: inputs are not rounded."
+
+
+def _short(value: int) -> str:
+    return str(value) if value.bit_length() <= 64 else f"{'-' if value < 0 else ''}2**{abs(value).bit_length() - 1}…"

@@ -1,0 +1,168 @@
+"""Attention and its derivatives on balls: batches taken apart, dead rows by their convention, results rounded to the
+output.
+
+These are what the public operations and multi-head attention are made of.  Inputs are balls, so that what was computed
+before attention can be wider than a point; outputs are balls that contain the exact value and, under an arithmetic,
+whatever a covered kernel returns for any inputs within the balls.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from types import EllipsisType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from oracles.ball import LARGEST, Array, Ball, ball
+from oracles.conventions import Conventions
+from oracles.formats import Arithmetic
+from oracles.forward import rows_forward, uniform_rows
+from oracles.jvp import Tangents, rows_jvp
+from oracles.scores import Mask, Problem, operand
+from oracles.terms import OWN, Terms, terms
+from oracles.vjp import gradients
+
+Index = tuple[int, ...] | EllipsisType
+
+TOGETHER = 1 << 16
+"""Batches with no more scores than this are handled together, larger ones one by one."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Everything about an attention problem but its numbers.
+
+    `mask` is None or a bool array of the full shape (batch axes, n_q, n_k), True where a row may read a key; `causal`,
+    if given, allows key j to the query row at position i where j ≤ i + causal; `positions` are those of the given query
+    rows.
+    """
+
+    mask: Mask | None
+    causal: int | None
+    positions: NDArray[np.int64]
+    scale: float
+    arithmetic: Arithmetic | None
+    conventions: Conventions
+
+
+def forward(q: Ball, k: Ball, v: Ball, setting: Setting) -> Ball:
+    """softmax(scale·q·kᵀ)·v over the allowed keys."""
+    mid, rad = (np.empty((*q.mid.shape[:-1], v.mid.shape[-1])) for _ in range(2))
+    with np.errstate(all="ignore"):
+        for at, p in _pieces(q, k, v, setting):
+            uniform = uniform_rows(p)
+            for rows in p.row_tiles():
+                found = rows_forward(p, rows)
+                out, error = found.out, found.error
+                if setting.conventions.dead_rows == "uniform":
+                    out = np.where(found.dead, uniform.out, out)
+                    error = np.where(found.dead, uniform.error, error)
+                result = _rounded(p.terms, out, error)
+                _store(mid, rad, at, rows, *_dead(found.dead, result, setting.conventions))
+    return Ball(mid, rad)
+
+
+def jvp(q: Ball, k: Ball, v: Ball, dq: Ball, dk: Ball, dv: Ball, setting: Setting) -> Ball:
+    """The derivative of `forward` in the direction (dq, dk, dv)."""
+    mid, rad = (np.empty((*q.mid.shape[:-1], v.mid.shape[-1])) for _ in range(2))
+    with np.errstate(all="ignore"):
+        for at, p in _pieces(q, k, v, setting, (q, k, v, dq, dk, dv)):
+            tangents = Tangents(*(operand(Ball(x.mid[at], x.rad[at])) for x in (dq, dk, dv)))
+            uniform = uniform_rows(replace(p, v=tangents.v))
+            for rows in p.row_tiles():
+                out, error = rows_jvp(p, tangents, rows)
+                dead = _dead_rows(p, rows)
+                if setting.conventions.dead_rows == "uniform":
+                    out, error = np.where(dead, uniform.out, out), np.where(dead, uniform.error, error)
+                result = _rounded(p.terms, out, error)
+                _store(mid, rad, at, rows, *_dead(dead, result, setting.conventions))
+    return Ball(mid, rad)
+
+
+def vjp(q: Ball, k: Ball, v: Ball, g: Ball, setting: Setting) -> tuple[Ball, Ball, Ball]:
+    """The gradients of Σ g ⊙ forward(q, k, v) with respect to q, k and v."""
+    results = [(np.empty(x.mid.shape), np.empty(x.mid.shape)) for x in (q, k, v)]
+    unchecked = setting.conventions.dead_rows == "nan"
+    with np.errstate(all="ignore"):
+        for at, p in _pieces(q, k, v, setting, (q, k, v, g)):
+            cotangent = operand(Ball(g.mid[at], g.rad[at]))
+            dq, dq_error, dk, dk_error, dv, dv_error = gradients(p, cotangent, unchecked)
+            if setting.conventions.dead_rows == "uniform":
+                dead = _dead_rows(p, slice(0, p.n_q))
+                share = np.where(dead, cotangent.raw, 0.0).sum(axis=-2, keepdims=True) / p.n_k
+                size = np.where(dead, cotangent.reach, 0.0).sum(axis=-2, keepdims=True) / p.n_k
+                relative = p.terms.queries_sum + p.terms.normalise + p.terms.weights + p.terms.exp + p.terms.product
+                dv, dv_error = dv + share, dv_error + np.expm1(relative) * size + p.n_q * p.terms.weight_underflow
+                if cotangent.rad is not None:
+                    dv_error = dv_error + np.where(dead, cotangent.rad, 0.0).sum(axis=-2, keepdims=True) / p.n_k
+            pairs = ((dq, dq_error), (dk, dk_error), (dv, dv_error))
+            for (mid, rad), (x, error) in zip(results, pairs, strict=True):
+                _store(mid, rad, at, slice(None), *_rounded(p.terms, x, error))
+    dq_ball, dk_ball, dv_ball = (Ball(mid, rad) for mid, rad in results)
+    return dq_ball, dk_ball, dv_ball
+
+
+def _pieces(q: Ball, k: Ball, v: Ball, setting: Setting, inputs: tuple[Ball, ...] | None = None) -> Iterator[tuple[Index, Problem]]:
+    """The problem's batches, one index of the batch axes at a time or all together, each with its terms."""
+    head, n_q, d = q.mid.shape[:-2], q.mid.shape[-2], q.mid.shape[-1]
+    n_k, d_v, a = k.mid.shape[-2], v.mid.shape[-1], setting.arithmetic
+    sizes = (n_q, n_k, d, d_v, setting.scale)
+    together = terms(OWN, *sizes) if a is None else terms(OWN, *sizes) + terms(a, *sizes)
+    points = not any((np.isfinite(x.rad) & (x.rad > 0)).any() for x in inputs or (q, k, v))
+    small = int(np.prod(head)) * n_q * n_k <= TOGETHER
+    for at in [...] if small else np.ndindex(head):
+        q_at, k_at, v_at = (operand(Ball(x.mid[at], x.rad[at])) for x in (q, k, v))
+        yield (
+            at,
+            Problem(
+                q=q_at,
+                k=k_at,
+                v=v_at,
+                mask=None if setting.mask is None else setting.mask[at],
+                causal=setting.causal,
+                positions=setting.positions,
+                scale=setting.scale,
+                terms=together,
+                largest=_largest(a),
+                elementwise=a is not None or not points,
+            ),
+        )
+
+
+def _largest(a: Arithmetic | None) -> float:
+    """The largest number that every intermediate result can take."""
+    if a is None:
+        return LARGEST
+    return min(x.largest for x in (a.elementwise, a.scores, a.scale_on_inputs, a.grad_scores) if x is not None)
+
+
+def _rounded(t: Terms, out: Array, error: Array) -> tuple[Array, Array]:
+    """A result and its error, rounded to the output's format; an exact 0, whose error is 0, stays one."""
+    wider = error + t.output * (np.abs(out) + error) + t.output_underflow
+    result = ball(out, np.where((error == 0) & (out == 0), 0.0, wider * (1 + 2.0**-48)))
+    return result.mid, result.rad
+
+
+def _dead(dead: Mask, result: tuple[Array, Array], conventions: Conventions) -> tuple[Array, Array]:
+    """The result with NaN expected on dead rows under that convention, and exactly 0 there under another."""
+    mid, rad = result
+    if conventions.dead_rows == "uniform" or not dead.any():
+        return mid, rad
+    value = np.nan if conventions.dead_rows == "nan" else 0.0
+    return np.where(dead, value, mid), np.where(dead, 0.0, rad)
+
+
+def _dead_rows(p: Problem, rows: slice) -> Mask:
+    """Which rows (rows, 1) may read no key."""
+    head = p.q.value.shape[:-2]
+    dead = np.ones((*head, rows.stop - rows.start, 1), dtype=bool)
+    for _, allowed in p.key_tiles(rows):
+        dead &= False if allowed is None else ~allowed.any(axis=-1, keepdims=True)
+    return dead
+
+
+def _store(mid: Array, rad: Array, at: Any, rows: slice, mid_part: Array, rad_part: Array) -> None:
+    """Write a part of a result."""
+    place = (at, rows, slice(None)) if at is ... else (*at, rows, slice(None))
+    mid[place], rad[place] = mid_part, rad_part

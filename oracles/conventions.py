@@ -1,0 +1,75 @@
+"""Where frameworks disagree silently, as data: every disagreement is a named field with named values."""
+
+from dataclasses import dataclass, fields
+from math import isfinite
+from numbers import Real
+from typing import Literal, get_args
+
+
+@dataclass(frozen=True)
+class Conventions:
+    """Which of the readings in use an implementation follows, and an oracle answers in.
+
+    dead_rows         a query that may attend to no key: `zero` output and gradients; `nan` output, its dq unchecked and
+                      nothing added to dk and dv; `uniform`: the mean over all n_k values, dq 0, and g/n_k added to dv
+    causal            query i sees the keys j ≤ i (`top_left`) or j ≤ i + n_k − n_q (`bottom_right`)
+    blocked_values    whether entries behind a mask are `finite` numbers or stay `unread`, NaN and ±∞ included; the
+                      oracles themselves never read them
+    mask_polarity     whether a true mask entry allows (`true_allows`) or blocks (`true_blocks`)
+    rope_pairing      rotated pairs are lanes (2i, 2i + 1) (`adjacent`) or (i, i + d/2) (`half`, for even d only)
+    odd_lane          the unpaired lane of an odd d is multiplied by cos θ + sin θ (`literal`, as in TorchLean's
+                      text), left as it is (`passthrough`), or an odd d is refused (`reject`)
+    rope_base         rotary frequencies are rope_base^(−2i/d); a number of at least 1
+    sinusoid_layout   sine and cosine columns alternate (`interleaved`), or all sines come first: with the same
+                      exponents 2i/d (`concatenated`) or with i/(d/2 − 1) (`tensor2tensor`, for even d only)
+    kv_heads          query head h reads key head h // group (`repeat`) or h mod H_kv (`tile`)
+
+    Raises ValueError for a value that a field does not have, TypeError for one of the wrong type.
+    """
+
+    dead_rows: Literal["zero", "nan", "uniform"] = "zero"
+    causal: Literal["top_left", "bottom_right"] = "top_left"
+    blocked_values: Literal["finite", "unread"] = "finite"
+    mask_polarity: Literal["true_allows", "true_blocks"] = "true_allows"
+    rope_pairing: Literal["adjacent", "half"] = "adjacent"
+    odd_lane: Literal["literal", "passthrough", "reject"] = "literal"
+    rope_base: float = 10000.0
+    sinusoid_layout: Literal["interleaved", "concatenated", "tensor2tensor"] = "interleaved"
+    kv_heads: Literal["repeat", "tile"] = "repeat"
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if field.name == "rope_base":
+                object.__setattr__(self, field.name, _base(value))
+            else:
+                _require_named(field.name, value, get_args(field.type))
+
+
+def resolve(conventions: Conventions | None) -> Conventions:
+    """The conventions meant by a `Conventions`, or by None: the defaults.  Raises TypeError for anything else."""
+    if conventions is None:
+        return Conventions()
+    if not isinstance(conventions, Conventions):
+        raise TypeError(f"conventions has type {type(conventions).__name__}, but should be an oracles.Conventions or None.")
+    return conventions
+
+
+def _require_named(field: str, value: object, names: tuple[str, ...]) -> None:
+    choices = ", ".join(map(repr, names))
+    if not isinstance(value, str):
+        raise TypeError(f"Conventions.{field} has type {type(value).__name__}, but should be one of {choices}.")
+    if value not in names:
+        raise ValueError(f"Conventions.{field}={value!r}, but should be one of {choices}.")
+
+
+def _base(value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise TypeError(f"Conventions.rope_base has type {type(value).__name__}, but should be a real number.")
+    try:
+        base = float(value)
+    except OverflowError:
+        base = float("inf")
+    if not (isfinite(base) and base >= 1 and base == value):
+        raise ValueError(f"Conventions.rope_base={value}, but should be a finite float64 number of at least 1.")
+    return base

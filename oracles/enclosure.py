@@ -1,0 +1,150 @@
+"""What an oracle returns: a value and a radius for every element, and the judgement of an output by them.
+
+The judgement is rigorous: `contains` decides |out − mid| ≤ rad over the reals, although it computes in float64.
+Fast2Sum (Dekker; Higham, Accuracy and Stability, 2nd ed., section 4.3) gives out − mid = D + E exactly, with D the
+rounded difference.  Rounding is monotone and rad is a float64 number: were D + E > rad, then D ≥ rad; were D + E ≤ rad,
+then D ≤ rad.  So D < rad is inside, D > rad is outside, and where D = rad the sign of E decides.
+"""
+
+from dataclasses import KW_ONLY, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from oracles import arrays
+from oracles.formats import BINARY64, Format
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Enclosure:
+    """All arrays whose every element is within `rad` of `mid`.
+
+    mid, rad   float64 arrays of one shape.  Midpoint NaN with radius 0 means that NaN is the expected value; an
+               infinite radius promises nothing, and any element is within it
+    format     the output format that is judged: an interval that reaches beyond its largest number contains ±∞ there
+    vacuous    whether outputs that know nothing (all zero; the mean of the allowed values) are within it everywhere
+    judged     whether the radius is narrow enough to judge by: false where even the exact evaluation was not affordable
+
+    An enclosure of a certificate contains the exact value; one of a budget contains whatever correct code may return.
+    Raises TypeError and ValueError for what is not such a pair of arrays.
+    """
+
+    mid: Array
+    rad: Array
+    _: KW_ONLY
+    format: Format | None = None
+    vacuous: bool = False
+    judged: bool = True
+
+    def __post_init__(self) -> None:
+        mid, rad = arrays.float_array(self.mid, "mid"), arrays.float_array(self.rad, "rad")
+        if mid.shape != rad.shape:
+            raise ValueError(f"rad has shape {rad.shape}, but should be {mid.shape} like mid.")
+        if not (rad >= 0).all():
+            raise ValueError("rad has a negative or NaN element, but should be at least 0.")
+        if np.isinf(mid).any():
+            raise ValueError("mid has an infinite element, but should be finite, or NaN.")
+        if not isinstance(self.format, Format | None):
+            raise TypeError(f"format has type {type(self.format).__name__}, but should be an oracles.Format or None.")
+        object.__setattr__(self, "mid", _plain(self.mid, mid))
+        object.__setattr__(self, "rad", _plain(self.rad, rad))
+
+    def contains(self, out: Any) -> NDArray[np.bool_]:
+        """Whether each element of an output of the same shape is within the radius: its `excess` is at most 1."""
+        return self.excess(out) <= 1
+
+    def excess(self, out: Any) -> Array:
+        """|out − mid| / rad for each element of an output of the same shape: more than 1 is a violation.
+
+        Edge cases: 0 where out equals mid (NaN where NaN is expected included), and where the radius is infinite; ∞
+        where anything else meets a radius of 0, where a number is expected and NaN is got, and the other way round.  ±∞
+        counts as `format`'s largest number, or mid if that is larger still, where the interval reaches beyond it.
+
+        Raises TypeError for what is not a floating-point array, ValueError for a shape other than the enclosure's.
+        """
+        got = self._output(out)
+        with np.errstate(all="ignore"):
+            got = self._overflow_as_largest(got)
+            quotient = np.abs(got - self.mid) / self.rad
+            within = _side(got, self.mid, self.rad) <= 0
+            excess = np.where(within, np.fmin(quotient, 1.0), np.fmax(quotient, np.nextafter(1.0, 2.0)))
+        excess[np.isnan(got) | np.isnan(self.mid)] = np.inf
+        excess[(got == self.mid) | (np.isnan(got) & np.isnan(self.mid)) | np.isinf(self.rad)] = 0.0
+        return excess
+
+    def ulps(self, out: Any) -> Array:
+        """|out − mid| in units of the spacing of the numbers of `format` at mid (float64's without a format).
+
+        The spacing is 2·unit_roundoff·2ᵉ for 2ᵉ ≤ |mid| < 2ᵉ⁺¹, and at least the smallest subnormal number.  Correct to
+        two roundings.  Edge cases: 0 where both are NaN, ∞ where one is NaN or out is infinite.  Raises as `excess`.
+        """
+        got = self._output(out)
+        target = self.format or BINARY64
+        with np.errstate(all="ignore"):
+            exponent = np.frexp(self.mid)[1] - 1
+            relative = np.where(self.mid == 0, 0.0, np.ldexp(2 * target.unit_roundoff, exponent))
+            spacing = np.maximum(relative, target.smallest_subnormal)
+            distance = np.abs(got - self.mid) / spacing
+        missing = np.isnan(got) ^ np.isnan(self.mid)
+        return np.where(missing, np.inf, np.where(np.isnan(got), 0.0, distance))
+
+    def _overflow_as_largest(self, got: Array) -> Array:
+        """The output with ±∞ moved to where the interval leaves the format's range, if it does."""
+        limit = np.copysign((self.format or BINARY64).largest, got)
+        outward = self.mid * np.sign(got) - np.abs(limit)
+        leaves = np.isinf(got) & ((outward > 0) | (_side(limit, self.mid, self.rad) < 0))
+        return np.where(leaves, np.where(outward > 0, self.mid, limit), got)
+
+    def _output(self, out: Any) -> Array:
+        got = arrays.float_array(out, "out")
+        if got.shape != self.mid.shape:
+            raise ValueError(f"out has shape {got.shape}, but should be {self.mid.shape}.")
+        return got
+
+
+def assert_within(out: Any, enclosure: Enclosure, *, name: str = "out") -> None:
+    """Assert that every element of an output is within an enclosure that means something.
+
+    Raises AssertionError for a wrong shape, for elements outside (naming the worst and counting all), and for an
+    enclosure that is vacuous or was not judged; TypeError for what is not a floating-point array.
+    """
+    if not isinstance(enclosure, Enclosure):
+        raise TypeError(f"enclosure has type {type(enclosure).__name__}, but should be an oracles.Enclosure.")
+    got = arrays.float_array(out, name)
+    if got.shape != enclosure.mid.shape:
+        raise AssertionError(f"{name}.shape={got.shape}, but should be {enclosure.mid.shape}.")
+    excess = enclosure.excess(got)
+    outside = int((excess > 1).sum())
+    if outside:
+        index = np.unravel_index(int(excess.argmax()), excess.shape)
+        mid, rad = enclosure.mid[index], enclosure.rad[index]
+        raise AssertionError(
+            f"{name}[{', '.join(map(str, index))}]={got[index]}, but should be {mid} ± {rad:.3g} "
+            f"(error / budget = {excess[index]:.4g}); {outside} of {excess.size} elements are outside."
+        )
+    if enclosure.vacuous:
+        raise AssertionError(f"{name} is within a vacuous budget, which outputs that know nothing are within as well.")
+    if not enclosure.judged:
+        raise AssertionError(f"{name} is within a radius too wide to judge by; use method='arb', or a smaller case.")
+
+
+def _plain(given: Any, values: Array) -> Array:
+    """The given array itself if it is a float64 one, else a copy of its values."""
+    return given if type(given) is np.ndarray and given.dtype == np.float64 else values.copy()
+
+
+def _side(got: Array, mid: Array, rad: Array) -> NDArray[np.int8]:
+    """The sign of |got − mid| − rad over the reals: −1, 0 or 1.
+
+    Fast2Sum does not overflow after its first step (Boldo, Graillat & Muller 2017).
+    """
+    difference = got - mid
+    larger = np.where(np.abs(got) >= np.abs(mid), got, -mid)
+    smaller = np.where(np.abs(got) >= np.abs(mid), -mid, got)
+    error = np.copysign(1.0, difference) * (smaller - (difference - larger))
+    distance = np.abs(difference)
+    tie = np.where(distance == rad, np.sign(error), 1.0)
+    return np.where(distance < rad, -1.0, tie).astype(np.int8)

@@ -1,0 +1,273 @@
+"""The exact value of every operation on softmax and attention, by ball arithmetic: `method="arb"`.
+
+arb (Johansson, Arb: efficient arbitrary-precision midpoint-radius interval arithmetic, IEEE Trans. Comput. 66, 2017)
+proves an enclosure of the value over ℝ; the formulas below are the definitions, row by row and head by head.  Arguments
+are validated float64 arrays with equal leading axes, `allowed` a bool array of the shape of the scores (true where a
+query may attend) or None; the scale is 1/√d unless given.  Each function returns a tuple with one `Ball` per result.
+
+Blocked entries are outside the support of the weights, so nothing in them matters.  A number that is not finite
+loses exactly the entries it reaches: midpoint NaN, radius ∞.
+"""
+
+from collections.abc import Callable
+from functools import reduce
+
+import numpy as np
+from flint import arb
+
+from oracles.arb_attention import (
+    attention,
+    attention_jvp,
+    attention_vjp,
+    lose_dead_rows,
+    softmax,
+    softmax_derivative,
+    split_heads,
+)
+from oracles.arb_matrix import PRECISION, Bools, Matrix, enclosed, exact, side_by_side
+from oracles.ball import Array, Ball
+from oracles.conventions import Conventions
+
+
+def hard_masked_softmax(scores: Array, allowed: Bools | None, *, conventions: Conventions, precision: int = PRECISION) -> tuple[Ball, ...]:
+    """weights[i, j] = exp(scores[i, j]) / Σ_allowed exp(scores[i, ·]), and 0 where blocked; dead rows by convention."""
+    live = _allowed(scores.shape, allowed)
+
+    def evaluate(s: Array, a: Bools) -> list[Matrix]:
+        return [lose_dead_rows(softmax(exact(s), a, conventions), a, conventions)]
+
+    return _expecting_nan(_batched(evaluate, [scores, live], precision), live, conventions)
+
+
+def hard_masked_softmax_vjp(
+    scores: Array,
+    allowed: Bools | None,
+    grad_weights: Array,
+    *,
+    conventions: Conventions,
+    precision: int = PRECISION,
+) -> tuple[Ball, ...]:
+    """dscores = w ⊙ (g − Σ_allowed w ⊙ g), and 0 where blocked and in dead rows (unchecked there if they are NaN)."""
+
+    def evaluate(s: Array, a: Bools, g: Array) -> list[Matrix]:
+        weights = softmax(exact(s), a, conventions)
+        return [lose_dead_rows(softmax_derivative(weights, a, exact(g)), a, conventions)]
+
+    return _batched(evaluate, [scores, _allowed(scores.shape, allowed), grad_weights], precision)
+
+
+def scaled_dot_product_attention(
+    q: Array,
+    k: Array,
+    v: Array,
+    allowed: Bools | None,
+    *,
+    scale: float | None = None,
+    conventions: Conventions,
+    precision: int = PRECISION,
+) -> tuple[Ball, ...]:
+    """out = softmax(scale·q·kᵀ)·v over the allowed keys."""
+    live = _allowed((*q.shape[:-1], k.shape[-2]), allowed)
+
+    def evaluate(q: Array, k: Array, v: Array, a: Bools) -> list[Matrix]:
+        return [attention((exact(q), exact(k), exact(v)), a, _scale(scale, q.shape[-1]), conventions)]
+
+    return _expecting_nan(_batched(evaluate, [q, k, v, live], precision), live, conventions)
+
+
+def scaled_dot_product_attention_vjp(
+    q: Array,
+    k: Array,
+    v: Array,
+    allowed: Bools | None,
+    grad_out: Array,
+    *,
+    scale: float | None = None,
+    conventions: Conventions,
+    precision: int = PRECISION,
+) -> tuple[Ball, ...]:
+    """(dq, dk, dv): dS = scale·softmax'(g·vᵀ), dq = dS·k, dk = dSᵀ·q, dv = weightsᵀ·g."""
+
+    def evaluate(q: Array, k: Array, v: Array, a: Bools, g: Array) -> list[Matrix]:
+        head = exact(q), exact(k), exact(v)
+        return attention_vjp(head, a, exact(g), _scale(scale, q.shape[-1]), conventions)
+
+    live = _allowed((*q.shape[:-1], k.shape[-2]), allowed)
+    return _batched(evaluate, [q, k, v, live, grad_out], precision)
+
+
+def scaled_dot_product_attention_jvp(
+    q: Array,
+    k: Array,
+    v: Array,
+    allowed: Bools | None,
+    dq: Array,
+    dk: Array,
+    dv: Array,
+    *,
+    scale: float | None = None,
+    conventions: Conventions,
+    precision: int = PRECISION,
+) -> tuple[Ball, ...]:
+    """dout = softmax'(scale·(dq·kᵀ + q·dkᵀ))·v + weights·dv."""
+
+    def evaluate(q: Array, k: Array, v: Array, a: Bools, dq: Array, dk: Array, dv: Array) -> list[Matrix]:
+        point, tangent = (exact(q), exact(k), exact(v)), (exact(dq), exact(dk), exact(dv))
+        return [attention_jvp(point, tangent, a, _scale(scale, q.shape[-1]), conventions)]
+
+    live = _allowed((*q.shape[:-1], k.shape[-2]), allowed)
+    return _expecting_nan(_batched(evaluate, [q, k, v, live, dq, dk, dv], precision), live, conventions)
+
+
+def grouped_query_attention(
+    q: Array,
+    k: Array,
+    v: Array,
+    allowed: Bools | None,
+    *,
+    scale: float | None = None,
+    conventions: Conventions,
+    precision: int = PRECISION,
+) -> tuple[Ball, ...]:
+    """Attention of every query head (axis −3) with key head h // group, or h mod H_kv (`conventions.kv_heads`)."""
+    heads, kv_heads = q.shape[-3], k.shape[-3]
+    head = np.arange(heads)
+    reads = head % kv_heads if conventions.kv_heads == "tile" else head // (heads // kv_heads)
+    k, v = k[..., reads, :, :], v[..., reads, :, :]
+    return scaled_dot_product_attention(q, k, v, allowed, scale=scale, conventions=conventions, precision=precision)
+
+
+def multi_head_attention(
+    x: Array,
+    wq: Array,
+    wk: Array,
+    wv: Array,
+    wo: Array,
+    num_heads: int,
+    allowed: Bools | None,
+    *,
+    scale: float | None = None,
+    conventions: Conventions,
+    precision: int = PRECISION,
+) -> tuple[Ball, ...]:
+    """out = [head_0 | head_1 | …]·wo, where head h attends with the h-th block of columns of x·wq, x·wk and x·wv."""
+    live = _allowed((*x.shape[:-1], x.shape[-2]), allowed)
+    width = wq.shape[1] // num_heads
+
+    def evaluate(x: Array, a: Bools) -> list[Matrix]:
+        projected = (split_heads(exact(x) @ exact(w), num_heads) for w in (wq, wk, wv))
+        outs = [attention(head, a, _scale(scale, width), conventions) for head in zip(*projected, strict=True)]
+        return [side_by_side(outs) @ exact(wo)]
+
+    found = _batched(evaluate, [x, live], precision)
+    return _expecting_nan(found, live, conventions) if width else found
+
+
+def multi_head_attention_vjp(
+    x: Array,
+    wq: Array,
+    wk: Array,
+    wv: Array,
+    wo: Array,
+    num_heads: int,
+    allowed: Bools | None,
+    grad_out: Array,
+    *,
+    scale: float | None = None,
+    conventions: Conventions,
+    precision: int = PRECISION,
+) -> tuple[Ball, ...]:
+    """(dx, dwq, dwk, dwv, dwo), the weights' gradients summed over the batch.
+
+    With dc = g·woᵀ, split into heads, and (dq, dk, dv) each head's VJP put side by side again: dwo = concatᵀ·g,
+    dwq = xᵀ·dq and so on, dx = dq·wqᵀ + dk·wkᵀ + dv·wvᵀ.
+    """
+    live = _allowed((*x.shape[:-1], x.shape[-2]), allowed)
+    width = wq.shape[1] // num_heads
+
+    def evaluate(x: Array, a: Bools, g: Array) -> list[Matrix]:
+        factor = _scale(scale, width)
+        tokens, projections = exact(x), [exact(w) for w in (wq, wk, wv)]
+        heads = list(zip(*(split_heads(tokens @ w, num_heads) for w in projections), strict=True))
+        concat = side_by_side([attention(head, a, factor, conventions) for head in heads])
+        grads = split_heads(exact(g) @ exact(wo).transposed, num_heads)
+        pulled = [attention_vjp(head, a, grad, factor, conventions) for head, grad in zip(heads, grads, strict=True)]
+        dq, dk, dv = (side_by_side(list(parts)) for parts in zip(*pulled, strict=True))
+        dx = dq @ projections[0].transposed + dk @ projections[1].transposed + dv @ projections[2].transposed
+        return [dx, *(tokens.transposed @ d for d in (dq, dk, dv)), concat.transposed @ exact(g)]
+
+    return _batched(evaluate, [x, live, grad_out], precision, summed=4)
+
+
+def multi_head_attention_jvp(
+    x: Array,
+    wq: Array,
+    wk: Array,
+    wv: Array,
+    wo: Array,
+    num_heads: int,
+    allowed: Bools | None,
+    dx: Array,
+    dwq: Array,
+    dwk: Array,
+    dwv: Array,
+    dwo: Array,
+    *,
+    scale: float | None = None,
+    conventions: Conventions,
+    precision: int = PRECISION,
+) -> tuple[Ball, ...]:
+    """dout = [dhead_0 | …]·wo + [head_0 | …]·dwo, each head's tangents being blocks of dx·wq + x·dwq and so on."""
+    live = _allowed((*x.shape[:-1], x.shape[-2]), allowed)
+    width = wq.shape[1] // num_heads
+
+    def evaluate(x: Array, a: Bools, dx: Array) -> list[Matrix]:
+        factor = _scale(scale, width)
+        pairs = [(exact(w), exact(dw)) for w, dw in ((wq, dwq), (wk, dwk), (wv, dwv))]
+        points = list(zip(*(split_heads(exact(x) @ w, num_heads) for w, _ in pairs), strict=True))
+        moves = (split_heads(exact(dx) @ w + exact(x) @ dw, num_heads) for w, dw in pairs)
+        tangents = list(zip(*moves, strict=True))
+        outs = [attention(point, a, factor, conventions) for point in points]
+        douts = [attention_jvp(point, tangent, a, factor, conventions) for point, tangent in zip(points, tangents, strict=True)]
+        return [side_by_side(douts) @ exact(wo) + side_by_side(outs) @ exact(dwo)]
+
+    found = _batched(evaluate, [x, live, dx], precision)
+    return _expecting_nan(found, live, conventions) if width else found
+
+
+def _expecting_nan(found: tuple[Ball, ...], allowed: Bools, conventions: Conventions) -> tuple[Ball, ...]:
+    """Radius 0 on the dead rows of an output that are NaN by convention: NaN is what is expected there."""
+    if conventions.dead_rows != "nan":
+        return found
+    dead = ~allowed.any(axis=-1, keepdims=True)
+    return tuple(Ball(ball.mid, np.where(dead, 0.0, ball.rad)) for ball in found)
+
+
+def _allowed(shape: tuple[int, ...], allowed: Bools | None) -> Bools:
+    return np.ones(shape, dtype=bool) if allowed is None else np.broadcast_to(allowed, shape)
+
+
+def _scale(scale: float | None, width: int) -> arb:
+    """1/√width unless given; 1 where there is nothing to scale."""
+    return arb(scale) if scale is not None else arb(max(width, 1)).rsqrt()
+
+
+def _batched(evaluate: Callable[..., list[Matrix]], arguments: list[Array | Bools], precision: int, *, summed: int = 0) -> tuple[Ball, ...]:
+    """`evaluate` for every element of the batch; its last `summed` results are added up, the others stacked."""
+    batch = arguments[0].shape[:-2]
+    if 0 in batch:
+        shapes = [one.support.shape for one in evaluate(*(np.zeros(x.shape[-2:], dtype=x.dtype) for x in arguments))]
+        stacked = len(shapes) - summed
+        zeros = [np.zeros((*batch, *shape) if i < stacked else shape) for i, shape in enumerate(shapes)]
+        return tuple(Ball(zero, zero.copy()) for zero in zeros)
+
+    def everything() -> list[tuple[list[arb], Bools]]:
+        results = list(zip(*(evaluate(*(x[index] for x in arguments)) for index in np.ndindex(batch)), strict=True))
+        stacked = len(results) - summed
+        added = [(reduce(Matrix.__add__, parts),) for parts in results[stacked:]]
+        entries = [[ball for part in parts for ball in part.balls.entries()] for parts in results[:stacked] + added]
+        losses = [np.stack([part.lost for part in parts]) for parts in results[:stacked]]
+        shaped = [lost.reshape(*batch, *lost.shape[1:]) for lost in losses] + [total.lost for (total,) in added]
+        return list(zip(entries, shaped, strict=True))
+
+    return enclosed(everything, precision)

@@ -1,0 +1,184 @@
+"""Number formats and the arithmetic of an implementation, as data.
+
+A `Format` says what rounding to it costs: fl(x) = x(1 + ε) + η with |ε| ≤ unit_roundoff, |η| ≤ smallest_subnormal / 2
+and ε·η = 0 (Higham, Accuracy and Stability, 2nd ed., (2.8)).  An `Arithmetic` says where an implementation rounds, and
+to what; the budgets of `oracles` follow from it alone.  Compose your own with `dataclasses.replace(FLOAT32,
+accumulate=2.0**-22)`.
+"""
+
+from dataclasses import dataclass, replace
+
+
+@dataclass(frozen=True)
+class Format:
+    """A binary floating-point format: how far rounding to it moves a number.
+
+    `unit_roundoff` is relative (2⁻²⁴ in binary32), the other three are absolute.  Beyond `largest` rounding gives ±∞.
+    """
+
+    name: str
+    unit_roundoff: float
+    smallest_subnormal: float
+    smallest_normal: float
+    largest: float
+
+
+@dataclass(frozen=True)
+class Elementary:
+    """How far a computed exponential may be from exp(x).
+
+    |computed − exp(x)| ≤ (relative + per_unit·|x|)·exp(x), except that any result below `flush` may come out as 0.
+    """
+
+    relative: float
+    per_unit: float
+    flush: float
+
+
+@dataclass(frozen=True)
+class Angle:
+    """Where a rotary or sinusoidal angle position × frequency is rounded.
+
+    `frequency` is the unit roundoff in which frequencies are computed, `product` that of position × frequency, and
+    `table` the format in which sines and cosines are stored.
+    """
+
+    frequency: float
+    product: float
+    table: Format
+
+
+@dataclass(frozen=True)
+class Arithmetic:
+    """Where an implementation rounds: every number a budget is made of.
+
+    inputs, output    formats of the arguments and of the result
+    product           relative error of each operand of a matrix product (2⁻¹⁰ for TF32), 0 where operands enter exactly
+    accumulate        unit roundoff of the accumulators of the forward products (2⁻²² covers truncating tensor cores)
+    elementwise       format of everything between the products, and of the accumulators' range
+    exp               accuracy of the exponential
+    trig_absolute     absolute error of sine and cosine
+    scores            format in which scores are stored, if they are
+    weights           format of the softmax weights as they enter the product with v, if narrower than `elementwise`
+    grad_scores       format of dS as it enters the products with q and k, likewise
+    grad_accumulate   unit roundoff of the accumulators of the backward products
+    grad_block        fewest queries (for dk and dv) or keys (for dq) after which a partial gradient is rounded to the
+                      output's format, where gradients are accumulated in memory; None where they are rounded once
+    saved_output      format of the output from which the backward takes delta = rowsum(g·O), if it does
+    saved_lse         format of the saved log-sum-exp, if narrower than `elementwise`
+    scale_on_inputs   format in which scaled q, scaled k, or both scaled by the root are stored, if the scale is folded
+                      into them
+    rescale_block     fewest keys between two rescalings of an online softmax, or in one part of a split-K merge
+    sum_depth         longest chain of additions in a sum, where it is known to be shorter than the sum itself
+    angle             where angles are rounded
+    flush_to_zero     whether results below `smallest_normal` may be replaced by 0
+    """
+
+    name: str
+    inputs: Format
+    output: Format
+    accumulate: float
+    elementwise: Format
+    exp: Elementary
+    trig_absolute: float
+    grad_accumulate: float
+    angle: Angle
+    product: float = 0.0
+    scores: Format | None = None
+    weights: Format | None = None
+    grad_scores: Format | None = None
+    saved_output: Format | None = None
+    saved_lse: Format | None = None
+    scale_on_inputs: Format | None = None
+    rescale_block: int = 16
+    grad_block: int | None = None
+    sum_depth: int | None = None
+    flush_to_zero: bool = False
+
+
+BINARY64 = Format("binary64", 2.0**-53, 2.0**-1074, 2.0**-1022, (2 - 2.0**-52) * 2.0**1023)
+BINARY32 = Format("binary32", 2.0**-24, 2.0**-149, 2.0**-126, (2 - 2.0**-23) * 2.0**127)
+BINARY16 = Format("binary16", 2.0**-11, 2.0**-24, 2.0**-14, 65504.0)
+BRAIN16 = Format("bfloat16", 2.0**-8, 2.0**-133, 2.0**-126, (2 - 2.0**-7) * 2.0**127)
+
+FLOAT64 = Arithmetic(
+    name="float64",
+    inputs=BINARY64,
+    output=BINARY64,
+    accumulate=2.0**-53,
+    elementwise=BINARY64,
+    exp=Elementary(relative=2.0**-50, per_unit=0.0, flush=2.0**-1022),  # 4 ulp
+    trig_absolute=2.0**-51,
+    grad_accumulate=2.0**-53,
+    angle=Angle(frequency=2.0**-53, product=2.0**-53, table=BINARY64),
+    saved_output=BINARY64,
+    scale_on_inputs=BINARY64,
+)
+FLOAT32 = Arithmetic(
+    name="float32",
+    inputs=BINARY32,
+    output=BINARY32,
+    accumulate=2.0**-24,
+    elementwise=BINARY32,
+    exp=Elementary(relative=2.0**-21, per_unit=0.0, flush=2.0**-126),  # 4 ulp
+    trig_absolute=2.0**-22,
+    grad_accumulate=2.0**-24,
+    angle=Angle(frequency=2.0**-24, product=2.0**-24, table=BINARY32),
+    saved_output=BINARY32,
+    scale_on_inputs=BINARY32,
+)
+TF32 = replace(FLOAT32, name="tf32", product=2.0**-10, accumulate=2.0**-22, grad_accumulate=2.0**-22)
+FLOAT16 = replace(
+    FLOAT32,
+    name="float16",
+    inputs=BINARY16,
+    output=BINARY16,
+    weights=BINARY16,
+    grad_scores=BINARY16,
+    saved_output=BINARY16,
+    exp=Elementary(relative=2.0**-18, per_unit=2.0**-23, flush=2.0**-126),  # 20-ulp vector exponentials are in use
+    angle=Angle(frequency=2.0**-24, product=2.0**-24, table=BINARY16),
+)
+BFLOAT16 = replace(
+    FLOAT16,
+    name="bfloat16",
+    inputs=BRAIN16,
+    output=BRAIN16,
+    weights=BRAIN16,
+    grad_scores=BRAIN16,
+    saved_output=BRAIN16,
+    angle=Angle(frequency=2.0**-24, product=2.0**-24, table=BRAIN16),
+)
+FLOAT16_TENSOR_CORE = replace(FLOAT16, name="float16-tensor-core", accumulate=2.0**-22, grad_accumulate=2.0**-22)
+BFLOAT16_TENSOR_CORE = replace(BFLOAT16, name="bfloat16-tensor-core", accumulate=2.0**-22, grad_accumulate=2.0**-22)
+# PyTorch's flash backward on CPUs adds up dk and dv in the output's own 16 bits, 32 queries at a time.
+FLOAT16_STORED_GRADIENTS = replace(FLOAT16, name="float16-stored-gradients", grad_block=32)
+BFLOAT16_STORED_GRADIENTS = replace(BFLOAT16, name="bfloat16-stored-gradients", grad_block=32)
+
+PRESETS = (
+    FLOAT64,
+    FLOAT32,
+    TF32,
+    FLOAT16,
+    BFLOAT16,
+    FLOAT16_TENSOR_CORE,
+    BFLOAT16_TENSOR_CORE,
+    FLOAT16_STORED_GRADIENTS,
+    BFLOAT16_STORED_GRADIENTS,
+)
+
+
+def resolve(arithmetic: Arithmetic | str | None) -> Arithmetic | None:
+    """The arithmetic meant by a preset's name, by an `Arithmetic`, or by None (the certificate alone).
+
+    Raises ValueError for a name that no preset has, TypeError for anything else.
+    """
+    if arithmetic is None or isinstance(arithmetic, Arithmetic):
+        return arithmetic
+    if not isinstance(arithmetic, str):
+        raise TypeError(f"arithmetic has type {type(arithmetic).__name__}, but should be an oracles.Arithmetic, a preset's name, or None.")
+    for preset in PRESETS:
+        if preset.name == arithmetic:
+            return preset
+    names = ", ".join(preset.name for preset in PRESETS)
+    raise ValueError(f"arithmetic={arithmetic!r}, but should be one of {names}, or an oracles.Arithmetic.")

@@ -1,0 +1,106 @@
+"""From balls to enclosures: which evaluation to take, whether it is narrow enough to judge by, and whether a budget is
+vacuous."""
+
+from collections.abc import Callable
+from typing import Literal, get_args
+
+import numpy as np
+
+from oracles.ball import Array, Ball, ball
+from oracles.enclosure import Enclosure
+from oracles.formats import BINARY32, Arithmetic
+from oracles.scores import Mask
+
+Method = Literal["auto", "fast", "arb"]
+Balls = tuple[Ball, ...]
+
+AFFORDABLE = 1 << 20
+"""Multiplications in ball arithmetic that take about 100 ms."""
+
+
+def require_method(method: object) -> None:
+    """Raise ValueError or TypeError unless the method is one of "auto", "fast" and "arb"."""
+    choices = ", ".join(map(repr, get_args(Method)))
+    if not isinstance(method, str):
+        raise TypeError(f"method has type {type(method).__name__}, but should be one of {choices}.")
+    if method not in get_args(Method):
+        raise ValueError(f"method={method!r}, but should be one of {choices}.")
+
+
+def settle(
+    fast: Callable[[], Balls],
+    precise: Callable[[], Balls],
+    work: int,
+    arithmetic: Arithmetic | None,
+    method: Method,
+    vacuous: Callable[[Balls], tuple[bool, ...]],
+) -> tuple[Enclosure, ...]:
+    """The enclosures of an operation's results by a method.
+
+    `fast` gives the certificate or the budget in float64, `precise` the certificate in ball arithmetic; `work` is the
+    number of multiplications that it takes.  "auto" takes `fast`; a certificate that is too wide to judge by is taken
+    from `precise` where that is affordable, and else is marked as not judged.  A budget's own part is never wider than
+    the part of float64 arithmetic (its terms are no larger, and bounds grow with their terms), so a budget is too wide
+    to judge by only if that of the given arithmetic is: it is vacuous, whichever method evaluates the midpoint.
+    """
+    if method == "arb":
+        balls = precise()
+        if arithmetic is not None:
+            balls = tuple(_around(exact, budget) for exact, budget in zip(balls, fast(), strict=True))
+        judged = True
+    else:
+        balls = fast()
+        judged = arithmetic is not None or all(_is_narrow(x) for x in balls)
+        if not judged and method == "auto" and work <= AFFORDABLE:
+            balls, judged = precise(), True
+    flags = (False,) * len(balls) if arithmetic is None else vacuous(balls)
+    target = None if arithmetic is None else arithmetic.output
+    return tuple(Enclosure(x.mid, x.rad, format=target, vacuous=flag, judged=judged) for x, flag in zip(balls, flags, strict=True))
+
+
+def zero_is_accepted(balls: Balls) -> tuple[bool, ...]:
+    """For each result whether zeros are within the budget everywhere, as they are where it is as wide as the values."""
+    return tuple(bool(((np.abs(x.mid) <= x.rad) | (x.rad == np.inf)).all() and (x.rad > 0).any()) for x in balls)
+
+
+def mean_is_accepted(out: Ball, v: Array, allowed: Callable[[int], Mask | None]) -> bool:
+    """Whether the mean of the allowed values is within the budget everywhere, the budget being as wide as those values
+    spread.
+
+    `allowed(i)` says which keys query row i may read, for all batches: (…, 1, n_k), or None for all.  One row of values
+    whose spread the budget resolves, or whose mean it refuses, settles the matter; so this rarely looks at more than
+    one row.
+    """
+    resolves = False
+    for i in range(out.mid.shape[-2]):
+        may = allowed(i)
+        where = np.ones((1, v.shape[-2]), dtype=bool) if may is None else may
+        where = np.broadcast_to(where, (*v.shape[:-2], 1, v.shape[-2])).swapaxes(-1, -2) & np.isfinite(v)
+        count = where.sum(axis=-2)
+        mean = np.where(where, v, 0.0).sum(axis=-2) / np.maximum(count, 1)
+        spread = np.where(where, v, -np.inf).max(axis=-2) - np.where(where, v, np.inf).min(axis=-2)
+        live = (count > 1) & (spread > 0)
+        mid, rad = out.mid[..., i, :], out.rad[..., i, :]
+        if (live & ~(rad == np.inf) & ((np.abs(mean - mid) > rad) | (rad < spread / 2))).any():
+            return False
+        resolves |= bool(live.any())
+    return resolves
+
+
+def _is_narrow(x: Ball) -> bool:
+    """Whether a certificate can tell binary32 results apart: rad ≤ u/4 of the largest element, u = 2⁻²⁴.
+
+    Entries without a midpoint are left out: nothing is known of them because of an input, which no method can change.
+    """
+    largest = np.fmax.reduce(np.abs(x.mid), axis=None, initial=0.0)
+    widest = np.max(x.rad, where=~np.isnan(x.mid), initial=0.0)
+    return bool(widest <= BINARY32.unit_roundoff / 4 * largest + BINARY32.smallest_subnormal)
+
+
+def _around(exact: Ball, budget: Ball) -> Ball:
+    """A budget around a better midpoint: |out − exact| ≤ |out − mid| + |mid − exact|."""
+    with np.errstate(all="ignore"):
+        moved = np.abs(exact.mid - budget.mid) + exact.rad + budget.rad
+        moved *= 1 + 2.0**-48
+    moved = ball(exact.mid, moved).rad
+    return Ball(exact.mid, np.where(np.isnan(exact.mid), exact.rad, moved))

@@ -1,0 +1,177 @@
+"""Multi-head attention and its derivatives, each value with a rigorous enclosure.
+
+    out = [head_0 | head_1 | …]·wo,   head_h = attention(x·wq_h, x·wk_h, x·wv_h)
+
+where wq_h is the h-th block of columns of wq, as in PyTorch.  Everything is composed of balls: a projection is a ball
+matrix product (`ball.matmul`) widened by the roundings of whoever stores it (`ball.rounded`), attention maps balls to
+balls (`oracles.attend`).
+"""
+
+from math import prod
+from typing import Any
+
+from oracles import attend
+from oracles import exact as precise
+from oracles.arguments import Given
+from oracles.ball import Ball, exact
+from oracles.conventions import Conventions
+from oracles.enclosure import Enclosure
+from oracles.judging import Method, settle, zero_is_accepted
+from oracles.projections import checked, mapped
+
+
+def multi_head_attention(
+    x: Any,
+    wq: Any,
+    wk: Any,
+    wv: Any,
+    wo: Any,
+    num_heads: int,
+    mask: Any = None,
+    *,
+    scale: float | None = None,
+    is_causal: bool = False,
+    arithmetic: Given = None,
+    conventions: Conventions | None = None,
+    method: Method = "auto",
+) -> Enclosure:
+    """Multi-head self-attention of x, enclosed.
+
+    Shapes: x (…, n, d_model); wq, wk, wv (d_model, num_heads·head_dim); wo (num_heads·head_dim, d_model); mask
+    broadcasts to (…, n, n) and is shared by the heads; the result is like x. Edge cases: a token that may read no token
+    is 0 (NaN, or the mean of all values times wo, by `conventions.dead_rows`). Raises ValueError and TypeError for
+    shapes, types and values that do not fit.
+    """
+    p = checked(x, wq, wk, wv, wo, num_heads, mask, scale, is_causal, arithmetic, conventions, method)
+
+    def fast() -> tuple[Ball]:
+        heads = attend.forward(*p.projections(), p.setting)
+        return (p.expecting_nan(p.last(p.product(_side_by_side(heads), exact(p.wo)))),)
+
+    return settle(
+        fast,
+        lambda: precise.multi_head_attention(*p.arguments, p.allowed(), **p.options),
+        p.work,
+        p.setting.arithmetic,
+        method,
+        zero_is_accepted,
+    )[0]
+
+
+def multi_head_attention_vjp(
+    x: Any,
+    wq: Any,
+    wk: Any,
+    wv: Any,
+    wo: Any,
+    num_heads: int,
+    mask: Any,
+    grad_out: Any,
+    *,
+    scale: float | None = None,
+    is_causal: bool = False,
+    arithmetic: Given = None,
+    conventions: Conventions | None = None,
+    method: Method = "auto",
+) -> tuple[Enclosure, ...]:
+    """The gradients (dx, dwq, dwk, dwv, dwo) of Σ grad_out ⊙ out, enclosed; those of the weights are summed over the
+    batch.
+
+    With dc = grad_out·woᵀ split into heads and (dq, dk, dv) the heads' VJPs side by side: dwo = concatᵀ·grad_out,
+    dwq = xᵀ·dq and so on, dx = dq·wqᵀ + dk·wkᵀ + dv·wvᵀ.
+
+    Shapes: grad_out is like x; the gradients are like x, wq, wk, wv and wo.
+    Edge cases: as for attention; a dead row that is NaN leaves every entry unchecked that its dq reaches.
+    Raises ValueError and TypeError for shapes, types and values that do not fit.
+    """
+    p = checked(x, wq, wk, wv, wo, num_heads, mask, scale, is_causal, arithmetic, conventions, method)
+    g = p.like(grad_out, "grad_out", p.x)
+
+    def fast() -> tuple[Ball, ...]:
+        q, k, v = p.projections()
+        tokens, out = exact(p.x), exact(g)
+        concat = _side_by_side(attend.forward(q, k, v, p.setting))
+        split = p.heads(p.stored(p.product(out, _transposed(exact(p.wo)), backward=True)))
+        pulled = [_side_by_side(d) for d in attend.vjp(q, k, v, split, p.setting)]
+        parts = [p.last(p.product(d, _transposed(exact(w)), backward=True)) for d, w in zip(pulled, (p.wq, p.wk, p.wv), strict=True)]
+        dx = p.last(p.last(parts[0] + parts[1]) + parts[2])
+        pairs = [(tokens, d) for d in pulled] + [(concat, out)]
+        weights = (p.product(_transposed(_tokens(a)), _tokens(b), backward=True) for a, b in pairs)
+        return (dx, *(p.last(w) for w in weights))
+
+    return settle(
+        fast,
+        lambda: precise.multi_head_attention_vjp(*p.arguments, p.allowed(), g, **p.options),
+        3 * p.work,
+        p.setting.arithmetic,
+        method,
+        zero_is_accepted,
+    )
+
+
+def multi_head_attention_jvp(
+    x: Any,
+    wq: Any,
+    wk: Any,
+    wv: Any,
+    wo: Any,
+    num_heads: int,
+    mask: Any,
+    dx: Any,
+    dwq: Any,
+    dwk: Any,
+    dwv: Any,
+    dwo: Any,
+    *,
+    scale: float | None = None,
+    is_causal: bool = False,
+    arithmetic: Given = None,
+    conventions: Conventions | None = None,
+    method: Method = "auto",
+) -> Enclosure:
+    """The derivative of multi-head attention in the direction (dx, dwq, dwk, dwv, dwo), enclosed.
+
+    dout = [dhead_0 | …]·wo + [head_0 | …]·dwo, the heads' tangents being blocks of dx·wq + x·dwq and so on.
+
+    Shapes: tangents like their arguments; the result is like x.
+    Edge cases: a token that may read no token is 0 (NaN, or the derivative of the mean, by `conventions.dead_rows`).
+    Raises ValueError and TypeError for shapes, types and values that do not fit.
+    """
+    p = checked(x, wq, wk, wv, wo, num_heads, mask, scale, is_causal, arithmetic, conventions, method)
+    named = ((dx, "dx", p.x), (dwq, "dwq", p.wq), (dwk, "dwk", p.wk), (dwv, "dwv", p.wv), (dwo, "dwo", p.wo))
+    moves = [p.like(tangent, name, like) for tangent, name, like in named]
+
+    def fast() -> tuple[Ball]:
+        q, k, v = p.projections()
+        tq, tk, tv = (
+            p.heads(p.stored(p.product(exact(moves[0]), exact(w)) + p.product(exact(p.x), exact(dw))))
+            for w, dw in zip((p.wq, p.wk, p.wv), moves[1:4], strict=True)
+        )
+        heads = _side_by_side(attend.forward(q, k, v, p.setting))
+        drift = _side_by_side(attend.jvp(q, k, v, tq, tk, tv, p.setting))
+        dout = p.last(p.product(drift, exact(p.wo))) + p.last(p.product(heads, exact(moves[4])))
+        return (p.expecting_nan(p.last(dout)),)
+
+    return settle(
+        fast,
+        lambda: precise.multi_head_attention_jvp(*p.arguments, p.allowed(), *moves, **p.options),
+        3 * p.work,
+        p.setting.arithmetic,
+        method,
+        zero_is_accepted,
+    )[0]
+
+
+def _transposed(a: Ball) -> Ball:
+    """The last two axes exchanged."""
+    return mapped(a, lambda m: m.swapaxes(-1, -2))
+
+
+def _side_by_side(a: Ball) -> Ball:
+    """(…, num_heads, n, head_dim) -> (…, n, num_heads·head_dim)."""
+    return mapped(a, lambda m: m.swapaxes(-3, -2).reshape(*m.shape[:-3], m.shape[-2], m.shape[-3] * m.shape[-1]))
+
+
+def _tokens(a: Ball) -> Ball:
+    """(…, n, columns) -> (all tokens of the batch, columns)."""
+    return mapped(a, lambda m: m.reshape(prod(m.shape[:-1]), m.shape[-1]))

@@ -1,0 +1,172 @@
+"""Sinusoidal and learned positional encodings, each value with a rigorous enclosure.
+
+Every function takes by keyword `arithmetic` (None for the certificate, an `Arithmetic` or a preset's name for the
+budget), `conventions`, and `method` ("fast" for float64, "arb" for ball arithmetic, "auto" for arb where float64 is too
+wide to judge by and arb affordable).
+"""
+
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from oracles import arb_positional, arrays, formats
+from oracles.angle import blocks, cos_sin, frequencies, pair_exponents, start_position
+from oracles.ball import Array, Ball, add, exact, rounded
+from oracles.conventions import Conventions
+from oracles.conventions import resolve as resolve_conventions
+from oracles.enclosure import Enclosure
+from oracles.formats import Arithmetic, Format
+from oracles.judging import Method, require_method, settle, zero_is_accepted
+
+Given = Arithmetic | str | None
+
+SINUSOID_BASE = 10000.0
+LARGEST_TABLE, WIDEST = 2**31, 2**20
+ARB_WORK = 8
+"""What an entry costs in ball arithmetic, counted in multiplications."""
+
+
+def sinusoidal_positional_encoding(
+    seq_len: Any,
+    embed_dim: Any,
+    start_pos: Any = 0,
+    *,
+    arithmetic: Given = None,
+    conventions: Conventions | None = None,
+    method: Method = "auto",
+) -> Enclosure:
+    """Sines and cosines of the angles (start_pos + p)·10000^(−2i/embed_dim), enclosed.
+
+    Column 2i of the row p is the sine and column 2i + 1 the cosine of the angle of pair i;
+    `conventions.sinusoid_layout` moves all sines before the cosines, and for `tensor2tensor` the exponents are
+    −i/(embed_dim/2 − 1).
+
+    Shapes: (seq_len, embed_dim).  Positions count from 0.
+    Edge cases: an odd embed_dim ends with a sine; `tensor2tensor` refuses it, and has exponent 0 at embed_dim 2; sizes
+    may be 0.
+    Raises TypeError and ValueError for sizes and positions that are no natural numbers, positions beyond 2⁵³, an embed_dim beyond 2²⁰,
+    and more than 2³¹ entries.
+    """
+    model, named = formats.resolve(arithmetic), resolve_conventions(conventions)
+    require_method(method)
+    length, dim = arrays.natural(seq_len, "seq_len"), arrays.natural(embed_dim, "embed_dim", most=WIDEST)
+    if length * dim > LARGEST_TABLE:
+        raise ValueError(f"seq_len × embed_dim = {length} × {dim}, but should be at most {LARGEST_TABLE} entries.")
+    first = start_position(start_pos, length)
+    exponents = _exponents(dim, named)
+
+    def fast() -> tuple[Ball, ...]:
+        mid, rad = np.empty((length, dim)), np.empty((length, dim))
+        chosen = frequencies(exponents, SINUSOID_BASE, first + length)
+        for rows in blocks(length, dim):
+            positions = np.arange(first + rows.start, first + rows.stop, dtype=np.float64)
+            cos, sin = cos_sin(positions, chosen, model)
+            _lay_out(mid[rows], sin.mid, cos.mid, named)
+            _lay_out(rad[rows], sin.rad, cos.rad, named)
+        result = Ball(mid, rad)
+        return (result if model is None else stored(result, model.angle.table, model),)
+
+    def precise() -> tuple[Ball, ...]:
+        cos, sin = arb_positional.sinusoidal_positional_encoding(length, exponents, first, SINUSOID_BASE)
+        mid, rad = np.empty((length, dim)), np.empty((length, dim))
+        _lay_out(mid, sin.mid, cos.mid, named)
+        _lay_out(rad, sin.rad, cos.rad, named)
+        return (Ball(mid, rad),)
+
+    return settle(fast, precise, ARB_WORK * length * dim, model, method, zero_is_accepted)[0]
+
+
+def add_positional_encoding(
+    x: Any,
+    pos: Any,
+    *,
+    arithmetic: Given = None,
+    conventions: Conventions | None = None,
+    method: Method = "auto",
+) -> Enclosure:
+    """x + pos, enclosed.
+
+    Shapes: x is (…, seq_len, embed_dim); pos is like x, or (seq_len, embed_dim) for the whole batch.
+    Edge cases: a NaN or ±∞ stays in its entry; axes of size 0 are legal.
+    Raises TypeError and ValueError for what are not such arrays.
+    """
+    model = formats.resolve(arithmetic)
+    resolve_conventions(conventions)
+    require_method(method)
+    x, pos = (arrays.float_array(a, name, arithmetic=model) for a, name in ((x, "x"), (pos, "pos")))
+    if x.ndim < 2:
+        raise ValueError(f"x has shape {x.shape}, but should have at least two axes: (…, seq_len, embed_dim).")
+    if pos.shape not in (x.shape, x.shape[-2:]):
+        raise ValueError(f"pos has shape {pos.shape}, but should be {x.shape[-2:]}, as x ends, or that of x.")
+    pos = np.broadcast_to(pos, x.shape)
+
+    def fast() -> tuple[Ball, ...]:
+        total = add(exact(x), exact(pos))
+        return (total if model is None else stored(rounded(total, model.elementwise), model.elementwise, model),)
+
+    def precise() -> tuple[Ball, ...]:
+        return arb_positional.add(x, pos)
+
+    return settle(fast, precise, ARB_WORK * x.size, model, method, zero_is_accepted)[0]
+
+
+def learned_positional_encoding(
+    table: Any,
+    seq_len: Any,
+    start_pos: Any = 0,
+    *,
+    arithmetic: Given = None,
+    conventions: Conventions | None = None,
+    method: Method = "auto",
+) -> Enclosure:
+    """The rows start_pos, …, start_pos + seq_len − 1 of a table, exactly.
+
+    Shapes: table is (positions, embed_dim), the result (seq_len, embed_dim).  Positions count from 0.
+    Edge cases: no row is wrapped around or clipped: a range that leaves the table is refused; a NaN or ±∞ stays in its
+    entry; sizes may be 0.
+    Raises TypeError and ValueError for what is not such a table, and for sizes and positions that it doesn't have.
+    """
+    model = formats.resolve(arithmetic)
+    resolve_conventions(conventions)
+    require_method(method)
+    table = arrays.float_array(table, "table", arithmetic=model)
+    if table.ndim != 2:
+        raise ValueError(f"table has shape {table.shape}, but should have two axes: (positions, embed_dim).")
+    length, first = arrays.natural(seq_len, "seq_len"), arrays.natural(start_pos, "start_pos")
+    if first + length > table.shape[0]:
+        raise ValueError(f"start_pos + seq_len = {first} + {length}, but should be at most {table.shape[0]}, the rows of the table.")
+
+    rows = exact(table[first : first + length].copy())
+
+    def fast() -> tuple[Ball, ...]:
+        return (rows if model is None else stored(rows, model.inputs, model),)
+
+    return settle(fast, lambda: (rows,), 0, model, method, zero_is_accepted)[0]
+
+
+def stored(value: Ball, source: Format, arithmetic: Arithmetic) -> Ball:
+    """Numbers of a format as they come out in the output format: rounded, unless that holds all of them."""
+    target = arithmetic.output
+    finer = target.unit_roundoff <= source.unit_roundoff and target.smallest_subnormal <= source.smallest_subnormal
+    if finer and target.largest >= source.largest:
+        return value
+    return rounded(value, target, flush=arithmetic.flush_to_zero)
+
+
+def _exponents(dim: int, conventions: Conventions) -> list[Fraction]:
+    """The exponent of each pair."""
+    if conventions.sinusoid_layout != "tensor2tensor":
+        return pair_exponents(dim)
+    if dim % 2:
+        raise ValueError(f"embed_dim={dim}, but should be even: sinusoid_layout='tensor2tensor'.")
+    return [Fraction(i, max(dim // 2 - 1, 1)) for i in range(dim // 2)]
+
+
+def _lay_out(out: Array, sin: Array, cos: Array, conventions: Conventions) -> None:
+    """Put sines and cosines into the columns of their layout; an odd number of columns leaves out the last cosine."""
+    sines, cosines = sin.shape[1], out.shape[1] // 2
+    if conventions.sinusoid_layout == "interleaved":
+        out[:, 0::2], out[:, 1::2] = sin, cos[:, :cosines]
+    else:
+        out[:, :sines], out[:, sines:] = sin, cos[:, :cosines]

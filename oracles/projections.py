@@ -1,0 +1,151 @@
+"""The arguments of multi-head attention, validated, and the projections of whoever is modelled, as products of balls."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import prod, sqrt
+from typing import Any
+
+import numpy as np
+
+from oracles import arrays, ball, formats
+from oracles.arguments import Given, checked_flag, checked_scale
+from oracles.attend import Setting
+from oracles.ball import Array, Ball, exact
+from oracles.conventions import Conventions
+from oracles.conventions import resolve as resolve_conventions
+from oracles.formats import Format
+from oracles.judging import Method, require_method
+from oracles.scores import Mask
+
+
+@dataclass(frozen=True)
+class Projections:
+    """Validated arguments, and the matrix products of whoever is modelled."""
+
+    x: Array
+    wq: Array
+    wk: Array
+    wv: Array
+    wo: Array
+    num_heads: int
+    setting: Setting
+    mask: Mask | None
+    options: dict[str, Any]
+
+    @property
+    def arguments(self) -> tuple[Array, Array, Array, Array, Array, int]:
+        """The arguments in their order."""
+        return self.x, self.wq, self.wk, self.wv, self.wo, self.num_heads
+
+    @property
+    def work(self) -> int:
+        """The multiplications in one forward pass; an exponential counts as 8."""
+        tokens, n, width = prod(self.x.shape[:-1]), int(self.x.shape[-2]), int(self.wq.shape[1])
+        return tokens * (4 * int(self.x.shape[-1]) * width + n * (2 * width + 8 * self.num_heads))
+
+    def like(self, x: Any, name: str, argument: Array) -> Array:
+        """A cotangent or tangent, of the shape of its argument."""
+        array = arrays.float_array(x, name, arithmetic=self.setting.arithmetic)
+        if array.shape != argument.shape:
+            raise ValueError(f"{name} has shape {array.shape}, but should be {argument.shape}.")
+        return array
+
+    def allowed(self) -> Mask | None:
+        """Which tokens each token may read, in full: (…, n, n), or None for all."""
+        n = self.x.shape[-2]
+        if self.setting.causal is None:
+            return self.mask
+        past = np.tri(n, dtype=bool)
+        return np.broadcast_to(past if self.mask is None else past & self.mask, (*self.x.shape[:-1], n))
+
+    def product(self, a: Ball, b: Ball, backward: bool = False) -> Ball:
+        """A matrix product by whoever is modelled, before it is stored."""
+        model = self.setting.arithmetic
+        if model is None:
+            return ball.matmul(a, b)
+        roundoff = model.grad_accumulate if backward else model.accumulate
+        underflow = model.elementwise.smallest_normal if model.flush_to_zero else model.elementwise.smallest_subnormal
+        return ball.matmul(a, b, roundoff=roundoff, product=model.product, underflow=underflow)
+
+    def stored(self, a: Ball) -> Ball:
+        """A result as it enters the next product: rounded to every format that it may pass through on its way."""
+        model = self.setting.arithmetic
+        return a if model is None else self._rounded(a, {model.elementwise, model.output, model.inputs})
+
+    def last(self, a: Ball) -> Ball:
+        """A result as it is returned."""
+        model = self.setting.arithmetic
+        return a if model is None else self._rounded(a, {model.elementwise, model.output})
+
+    def _rounded(self, a: Ball, targets: set[Format]) -> Ball:
+        for target in sorted(targets, key=lambda f: f.unit_roundoff):
+            a = ball.rounded(a, target, flush=self.setting.arithmetic is not None and self.setting.arithmetic.flush_to_zero)
+        return a
+
+    def heads(self, a: Ball) -> Ball:
+        """(…, n, num_heads·head_dim) -> (…, num_heads, n, head_dim)."""
+        return mapped(a, lambda m: m.reshape(*m.shape[:-1], self.num_heads, m.shape[-1] // self.num_heads).swapaxes(-3, -2))
+
+    def projections(self) -> tuple[Ball, Ball, Ball]:
+        """The heads of x·wq, x·wk and x·wv."""
+        x = exact(self.x)
+        q, k, v = (self.heads(self.stored(self.product(x, exact(w)))) for w in (self.wq, self.wk, self.wv))
+        return q, k, v
+
+    def expecting_nan(self, out: Ball) -> Ball:
+        """The output with NaN expected on the rows of tokens that may read none, if that is the convention."""
+        allowed = self.allowed()
+        if self.setting.conventions.dead_rows != "nan" or allowed is None or self.wq.shape[1] == 0:
+            return out
+        dead = ~allowed.any(axis=-1, keepdims=True)
+        return Ball(np.where(dead, np.nan, out.mid), np.where(dead, 0.0, out.rad))
+
+
+def checked(
+    x: Any,
+    wq: Any,
+    wk: Any,
+    wv: Any,
+    wo: Any,
+    num_heads: Any,
+    mask: Any,
+    scale: Any,
+    is_causal: Any,
+    arithmetic: Given,
+    conventions: Conventions | None,
+    method: Method,
+) -> Projections:
+    """The arguments of multi-head attention, validated."""
+    require_method(method)
+    a, c = formats.resolve(arithmetic), resolve_conventions(conventions)
+    named = ((x, "x"), (wq, "wq"), (wk, "wk"), (wv, "wv"), (wo, "wo"))
+    x, wq, wk, wv, wo = (arrays.float_array(value, name, arithmetic=a) for value, name in named)
+    heads = arrays.natural(num_heads, "num_heads", 1)
+    if x.ndim < 2 or x.shape[-2] == 0:
+        raise ValueError(f"x has shape {x.shape}, but should be (…, n, d_model) with n at least 1.")
+    n, d_model = x.shape[-2:]
+    if wq.ndim != 2 or wq.shape[0] != d_model:
+        raise ValueError(f"wq has shape {wq.shape}, but should be ({d_model}, num_heads·head_dim) as x has shape {x.shape}.")
+    width = wq.shape[1]
+    if width % heads:
+        raise ValueError(f"num_heads={heads}, but should divide the {width} columns of wq.")
+    for w, name, shape in ((wk, "wk", wq.shape), (wv, "wv", wq.shape), (wo, "wo", (width, d_model))):
+        if w.shape != shape:
+            raise ValueError(f"{name} has shape {w.shape}, but should be {shape} as wq has shape {wq.shape}.")
+    given = arrays.bool_mask(mask, "mask", (*x.shape[:-1], n), c.mask_polarity)
+    shared = None if given is None else np.broadcast_to(given[..., None, :, :], (*x.shape[:-2], heads, n, n))
+    factor = checked_scale(scale)
+    setting = Setting(
+        mask=shared,
+        causal=0 if checked_flag(is_causal) else None,
+        positions=np.arange(n),
+        scale=factor if factor is not None else 1.0 / sqrt(max(width // heads, 1)),
+        arithmetic=a,
+        conventions=c,
+    )
+    return Projections(x, wq, wk, wv, wo, heads, setting, given, {"scale": factor, "conventions": c})
+
+
+def mapped(a: Ball, change: Callable[[Array], Array]) -> Ball:
+    """A ball whose midpoint and radius are laid out anew."""
+    return Ball(change(a.mid), change(a.rad))

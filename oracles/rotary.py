@@ -1,0 +1,260 @@
+"""Rotary position embeddings: every lane times a cosine, plus its partner times a sine.
+
+A pair of lanes (first, second) turns into
+
+    first·cos₁ − second·sin₁,  second·cos₂ + first·sin₂         and back by the transpose
+    first·cos₁ + second·sin₂,  second·cos₂ − first·sin₁
+
+with one angle for both lanes in `rope`, and a table entry for each in `apply_rotary`.  `conventions.rope_pairing` says
+which lanes are pairs, `conventions.odd_lane` what becomes of the last lane of an odd dim.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from math import prod
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from oracles import arb_positional, arrays, formats
+from oracles.angle import blocks, cos_sin, frequencies, pair_exponents, start_position
+from oracles.ball import ROUNDOFF, UNDERFLOW, Array, Ball, ball, exact, gamma
+from oracles.conventions import Conventions
+from oracles.conventions import resolve as resolve_conventions
+from oracles.enclosure import Enclosure
+from oracles.formats import Arithmetic
+from oracles.judging import Method, require_method, settle, zero_is_accepted
+from oracles.positional import ARB_WORK, stored
+
+Given = Arithmetic | str | None
+Tables = Callable[[slice], tuple[Ball, Ball]]
+
+
+def rope(
+    x: Any,
+    start_pos: Any = 0,
+    *,
+    arithmetic: Given = None,
+    conventions: Conventions | None = None,
+    method: Method = "auto",
+) -> Enclosure:
+    """x with the pair i of the row p rotated by the angle (start_pos + p)·base^(−2i/head_dim), enclosed.
+
+    Shapes: x is (…, seq, head_dim), and so is the result.  Positions count from 0.
+    Edge cases: position 0 leaves x as it is, to rounding; the last lane of an odd head_dim is multiplied by
+    cos θ + sin θ (`conventions.odd_lane`), with the angle of the pair that it would begin; a NaN or ±∞ reaches its own
+    pair; axes of size 0 are legal.
+    Raises TypeError and ValueError for what is not such an array, and for positions that are no natural numbers.
+    """
+    return _rope(x, x, False, start_pos, arithmetic, conventions, method)
+
+
+def rope_vjp(
+    x: Any,
+    grad_out: Any,
+    start_pos: Any = 0,
+    *,
+    arithmetic: Given = None,
+    conventions: Conventions | None = None,
+    method: Method = "auto",
+) -> Enclosure:
+    """The gradient of Σ grad_out ⊙ rope(x): each pair of grad_out rotated back; the values of x don't matter.
+
+    Shapes, edge cases and errors: as `rope`; grad_out has the shape of x.
+    """
+    return _rope(x, grad_out, True, start_pos, arithmetic, conventions, method)
+
+
+def apply_rotary(
+    x: Any,
+    cos: Any,
+    sin: Any,
+    *,
+    arithmetic: Given = None,
+    conventions: Conventions | None = None,
+    method: Method = "auto",
+) -> Enclosure:
+    """x ⊙ cos + rotated(x) ⊙ sin, where rotated(x) is (−second, first) on each pair: tables need not be rotations.
+
+    Shapes: x is (…, seq, head_dim), the tables are (seq, head_dim), the result is like x.
+    Edge cases: the last lane of an odd head_dim is multiplied by cos + sin (`literal`) or left as it is
+    (`passthrough`); a NaN or ±∞ of x reaches its own pair, one of a table its own lane; axes of size 0 are legal.
+    Under an arithmetic the entries of the tables are numbers of `arithmetic.angle.table`.
+    Raises TypeError and ValueError for what are not such arrays.
+    """
+    return _apply(x, cos, sin, x, False, arithmetic, conventions, method)
+
+
+def apply_rotary_vjp(
+    x: Any,
+    cos: Any,
+    sin: Any,
+    grad_out: Any,
+    *,
+    arithmetic: Given = None,
+    conventions: Conventions | None = None,
+    method: Method = "auto",
+) -> Enclosure:
+    """The gradient of Σ grad_out ⊙ apply_rotary(x, cos, sin) with respect to x, whose values don't matter.
+
+    Shapes, edge cases and errors: as `apply_rotary`; grad_out has the shape of x.
+    """
+    return _apply(x, cos, sin, grad_out, True, arithmetic, conventions, method)
+
+
+def _rope(x: Any, turned: Any, back: bool, start: Any, given: Given, conventions: Conventions | None, method: Method) -> Enclosure:
+    problem = _problem(x, turned, back, given, conventions, method)
+    length, dim = problem.x.shape[-2:]
+    first = start_position(start, length)
+    chosen = frequencies(pair_exponents(dim) if problem.x.size else [], problem.conventions.rope_base, first + length)
+
+    def tables(rows: slice) -> tuple[Ball, Ball]:
+        positions = np.arange(first + rows.start, first + rows.stop, dtype=np.float64)
+        return cos_sin(positions, chosen, problem.arithmetic)
+
+    pairs = Lanes(slice(0, dim // 2), slice(0, dim // 2), slice(dim // 2, None))
+    return problem.enclosed(tables, pairs, lambda: arb_positional.rope(problem.x, first, back, conventions=problem.conventions))
+
+
+def _apply(
+    x: Any,
+    cos: Any,
+    sin: Any,
+    turned: Any,
+    back: bool,
+    given: Given,
+    conventions: Conventions | None,
+    method: Method,
+) -> Enclosure:
+    problem = _problem(x, turned, back, given, conventions, method)
+    cos, sin = (arrays.table_array(t, n, arithmetic=problem.arithmetic) for t, n in ((cos, "cos"), (sin, "sin")))
+    for table, name in ((cos, "cos"), (sin, "sin")):
+        if table.shape != problem.x.shape[-2:]:
+            raise ValueError(f"{name} has shape {table.shape}, but should be {problem.x.shape[-2:]}, as x ends.")
+    return problem.enclosed(
+        lambda rows: (exact(cos[rows]), exact(sin[rows])),
+        problem.lanes,
+        lambda: arb_positional.apply_rotary(problem.x, cos, sin, back, conventions=problem.conventions),
+    )
+
+
+class Lanes(NamedTuple):
+    """The first and the second lanes of all pairs, and the lane that is left over in an odd dim."""
+
+    first: slice
+    second: slice
+    last: slice
+
+
+@dataclass(frozen=True)
+class Factor:
+    """A table as a factor of x: |x|·width covers the table's own radius and the roundings, |x|·reach the size."""
+
+    mid: Array
+    width: Array
+    reach: Array
+
+    def at(self, lanes: slice) -> "Factor":
+        """Some of the lanes."""
+        return Factor(self.mid[..., lanes], self.width[..., lanes], self.reach[..., lanes])
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Validated arguments: the array that is turned, forward or back."""
+
+    x: Array
+    back: bool
+    arithmetic: Arithmetic | None
+    conventions: Conventions
+    method: Method
+
+    @property
+    def lanes(self) -> Lanes:
+        """Which lanes of x are pairs."""
+        half = self.x.shape[-1] // 2
+        if self.conventions.rope_pairing == "half":
+            return Lanes(slice(0, half), slice(half, None), slice(2 * half, None))
+        return Lanes(slice(0, 2 * half, 2), slice(1, 2 * half, 2), slice(2 * half, None))
+
+    def enclosed(self, tables: Tables, of_table: Lanes, precise: Callable[[], tuple[Ball, ...]]) -> Enclosure:
+        """The enclosure by the problem's method; `of_table` says where the tables keep what belongs to x's lanes."""
+        return settle(
+            lambda: (self._fast(tables, of_table),),
+            precise,
+            ARB_WORK * self.x.size,
+            self.arithmetic,
+            self.method,
+            zero_is_accepted,
+        )[0]
+
+    def _fast(self, tables: Tables, of_table: Lanes) -> Ball:
+        batch = self.x.reshape(prod(self.x.shape[:-2]), *self.x.shape[-2:])
+        mid, rad = np.empty(batch.shape), np.empty(batch.shape)
+        with np.errstate(all="ignore"):
+            for rows in blocks(*batch.shape[-2:]):
+                cos, sin = (_factor(table, self.arithmetic) for table in tables(rows))
+                for x, mid_part, rad_part in zip(batch[:, rows], mid[:, rows], rad[:, rows], strict=True):
+                    for lanes, result in self._turned(x, cos, sin, of_table):
+                        mid_part[:, lanes], rad_part[:, lanes] = result.mid, result.rad
+        return ball(mid.reshape(self.x.shape), rad.reshape(self.x.shape))
+
+    def _turned(self, x: Array, cos: Factor, sin: Factor, of_table: Lanes) -> Iterator[tuple[slice, Ball]]:
+        lanes, model = self.lanes, self.arithmetic
+        a, b = x[:, lanes.first], x[:, lanes.second]
+        cos_a, cos_b, sin_a, sin_b = (t.at(of) for t in (cos, sin) for of in of_table[:2])
+        if self.back:
+            yield lanes.first, _sum_of_products(a, cos_a, b, sin_b, np.add, model)
+            yield lanes.second, _sum_of_products(b, cos_b, a, sin_a, np.subtract, model)
+        else:
+            yield lanes.first, _sum_of_products(a, cos_a, b, sin_a, np.subtract, model)
+            yield lanes.second, _sum_of_products(b, cos_b, a, sin_b, np.add, model)
+        if x.shape[-1] % 2:
+            left = x[:, lanes.last]
+            if self.conventions.odd_lane == "literal":
+                last = of_table.last
+                yield lanes.last, _sum_of_products(left, cos.at(last), left, sin.at(last), np.add, model)
+            else:
+                yield lanes.last, Ball(left, np.zeros(left.shape))
+
+
+def _factor(table: Ball, arithmetic: Arithmetic | None) -> Factor:
+    """The roundings of a·c ± b·s, two of them each side, move it by γ₂·(|a||c| + |b||s|) (Higham, (3.4)).
+
+    They are counted for float64 and once more for the modelled kernel, which multiplies and adds in `elementwise`.
+    """
+    reach = np.abs(table.mid) + table.rad
+    roundings = gamma(2, ROUNDOFF) + (gamma(2, arithmetic.elementwise.unit_roundoff) if arithmetic else 0.0)
+    return Factor(table.mid, table.rad + roundings * reach, reach)
+
+
+def _sum_of_products(a: Array, c: Factor, b: Array, s: Factor, combine: Callable[..., Array], arithmetic: Arithmetic | None) -> Ball:
+    """a·c ± b·s, with three numbers that may underflow in the kernel, and ∞ where one of them may overflow."""
+    size_a, size_b = np.abs(a), np.abs(b)
+    mid = combine(a * c.mid, b * s.mid)
+    rad = size_a * c.width + size_b * s.width
+    if arithmetic is None:
+        return Ball(mid, (rad + UNDERFLOW * (rad > 0)) * (1 + 2.0**-48))
+    target = arithmetic.elementwise
+    step = target.smallest_normal if arithmetic.flush_to_zero else target.smallest_subnormal
+    rad = (rad + (3 * step + UNDERFLOW) * (rad > 0)) * (1 + 2.0**-48)
+    rad = np.where(size_a * c.reach + size_b * s.reach + rad > target.largest, np.inf, rad)
+    return stored(Ball(mid, rad), target, arithmetic)
+
+
+def _problem(x: Any, turned: Any, back: bool, given: Given, conventions: Conventions | None, method: Method) -> Problem:
+    arithmetic, named = formats.resolve(given), resolve_conventions(conventions)
+    require_method(method)
+    x = arrays.float_array(x, "x", arithmetic=arithmetic)
+    if x.ndim < 2:
+        raise ValueError(f"x has shape {x.shape}, but should have at least two axes: (…, seq, head_dim).")
+    dim = x.shape[-1]
+    if dim % 2 and named.rope_pairing == "half":
+        raise ValueError(f"x has head_dim {dim}, but should have an even one: rope_pairing='half'.")
+    if dim % 2 and named.odd_lane == "reject":
+        raise ValueError(f"x has head_dim {dim}, but should have an even one: odd_lane='reject'.")
+    if back:
+        shape, x = x.shape, arrays.float_array(turned, "grad_out", arithmetic=arithmetic)
+        if x.shape != shape:
+            raise ValueError(f"grad_out has shape {x.shape}, but should be {shape}, that of x.")
+    return Problem(x, back, arithmetic, named, method)

@@ -1,0 +1,199 @@
+"""Scores of attention, tile by tile: each with the exponent that bounds its weight's relative error, and the entries a
+row may read.
+
+Blocked entries are never read: their scores are −∞ and their exponents 0, whatever the key holds; keys, values and
+queries enter products with their non-finite entries replaced by 0, so that 0·NaN does not arise, and NaN reaches the
+allowed rows by their scores.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from oracles.ball import ROUNDOFF, Array, Ball, gamma
+from oracles.terms import KEY_TILE, Terms
+
+Mask = NDArray[np.bool_]
+
+ROW_TILE = 128
+"""Query rows the oracle handles at a time."""
+
+
+class Operand(NamedTuple):
+    """An input ball, made safe to multiply.
+
+    `raw` is NaN where the input is not finite, `value` is 0 there and `unknown` is 1 there (None where all is finite);
+    `reach` = |value| + rad bounds every number in the ball; `rad` is None where it is 0 throughout.
+    """
+
+    raw: Array
+    value: Array
+    reach: Array
+    rad: Array | None
+    unknown: Array | None
+
+
+def operand(x: Ball) -> Operand:
+    """The operand of an input ball."""
+    known = np.isfinite(x.mid) & np.isfinite(x.rad)
+    if known.all():
+        if not x.rad.any():
+            return Operand(x.mid, x.mid, np.abs(x.mid), None, None)
+        return Operand(x.mid, x.mid, np.abs(x.mid) + x.rad, x.rad, None)
+    value, rad = np.where(known, x.mid, 0.0), np.where(known, x.rad, 0.0)
+    raw = np.where(known, x.mid, np.nan)
+    return Operand(raw, value, np.abs(value) + rad, rad if rad.any() else None, (~known).astype(np.float64))
+
+
+def part(x: Operand, rows: slice) -> Operand:
+    """The operand's rows in a slice."""
+    rad, unknown = (None if field is None else field[..., rows, :] for field in (x.rad, x.unknown))
+    return Operand(x.raw[..., rows, :], x.value[..., rows, :], x.reach[..., rows, :], rad, unknown)
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One attention problem with all its batch axes: what is asked, and the terms to answer it with.
+
+    `mask` (…, n_q, n_k) is True where a row may read a key; `positions` (n_q,) and `causal`, if given, allow key j to
+    row i where j ≤ positions[i] + causal.  `largest` is where the modelled arithmetic overflows.  With `elementwise`,
+    errors of scores and of dP are bounded entry by entry; without, by one number per row, which is faster and a few
+    times wider.
+    """
+
+    q: Operand
+    k: Operand
+    v: Operand
+    mask: Mask | None
+    causal: int | None
+    positions: NDArray[np.int64]
+    scale: float
+    terms: Terms
+    largest: float
+    elementwise: bool
+
+    @property
+    def n_q(self) -> int:
+        """The number of query rows."""
+        return int(self.q.value.shape[-2])
+
+    @property
+    def n_k(self) -> int:
+        """The number of keys."""
+        return int(self.k.value.shape[-2])
+
+    def row_tiles(self) -> Iterator[slice]:
+        """The query rows, `ROW_TILE` at a time."""
+        return (slice(i, min(i + ROW_TILE, self.n_q)) for i in range(0, self.n_q, ROW_TILE))
+
+    def key_tiles(self, rows: slice) -> Iterator[tuple[slice, Mask | None]]:
+        """The keys, `KEY_TILE` at a time, and which of them each row may read: None where each reads all.
+
+        Tiles that no row may read are left out.
+        """
+        for j in range(0, self.n_k, KEY_TILE):
+            keys = slice(j, min(j + KEY_TILE, self.n_k))
+            allowed = self.allowed(rows, keys)
+            if allowed is None or allowed.any():
+                yield keys, None if allowed is None or allowed.all() else allowed
+
+    def allowed(self, rows: slice, keys: slice) -> Mask | None:
+        """Which keys of a tile each of its rows may read; None where the mask allows everything."""
+        allowed: Mask | None = None
+        if self.mask is not None:
+            allowed = self.mask[..., rows, keys]
+        if self.causal is not None:
+            past = np.arange(keys.start, keys.stop) <= (self.positions[rows] + self.causal)[:, None]
+            allowed = past if allowed is None else allowed & past
+        return allowed
+
+
+def scores(p: Problem, q: Operand, k: Operand, allowed: Mask | None) -> Array:
+    """scale·q·kᵀ, and −∞ where a row may not read a key."""
+    s = q.raw @ k.raw.swapaxes(-1, -2)
+    s *= p.scale
+    if allowed is not None:
+        np.copyto(s, -np.inf, where=~allowed)
+    return s
+
+
+def growth(p: Problem, q: Operand, k: Operand, s: Array, allowed: Mask | None) -> Array:
+    """The exponent τ of each weight's error that comes with its score: (rows, keys), or its row maxima (rows, 1).
+
+    τ = (dot + product + scale_on_inputs)·R + (stored_scores + slope)·|s| + underflow + what the inputs' radii add, with
+    R = |scale|·|q||k|ᵀ.  A scaled q that underflows by η moves a score by at most η‖k‖₁, a scaled k by η‖q‖₁.  0 where
+    a row may not read a key.
+    """
+    if not p.elementwise:
+        return _row_growth(p, q, k, allowed)
+    t, c = p.terms, abs(p.scale)
+    tau = q.reach @ k.reach.swapaxes(-1, -2)
+    overflow = tau * (max(1.0, c) * (1 + 2.0**-7)) > p.largest if _may_overflow(p, q, k) else None
+    tau *= c * (t.dot + t.product + t.scale_on_inputs)
+    size = np.abs(s)
+    size *= t.stored_scores + t.slope
+    tau += size
+    tau += t.score_underflow
+    if t.input_underflow:
+        tau += t.input_underflow * (q.reach.sum(-1)[..., :, None] + k.reach.sum(-1)[..., None, :])
+    if q.rad is not None:
+        tau += c * (q.rad @ k.reach.swapaxes(-1, -2))
+    if k.rad is not None:
+        tau += c * (q.reach @ k.rad.swapaxes(-1, -2))
+    if overflow is not None:
+        tau[overflow] = np.inf
+    if allowed is not None:
+        np.copyto(tau, 0.0, where=~allowed)
+    return tau
+
+
+def row_products(a: Operand, b: Operand, allowed: Mask | None) -> Array:
+    """Upper bounds (rows, 1) of (|a||b|ᵀ)_ij over the j that row i may read: ‖a_i‖·max_j ‖b_j‖."""
+    longest = _norms(b.reach)[..., None, :]
+    if allowed is not None:
+        longest = np.where(allowed, longest, 0.0)
+    farthest: Array = _norms(a.reach)[..., :, None] * longest.max(axis=-1, keepdims=True)
+    return farthest
+
+
+def expm1(tau: Array) -> Array:
+    """An upper bound of exp(τ) − 1 for τ ≥ 0, overwriting τ: τ + τ² in rows up to τ = 1, since Σ_{k≥2} 1/k! < 1."""
+    large = ~(tau.max(axis=-1) <= 1.0)
+    precise = np.expm1(tau[large]) * (1 + 2.0**-48)
+    tau += tau * tau
+    tau[large] = precise
+    return tau
+
+
+def over_keys(allowed: Mask | None, x: Array) -> Array:
+    """Σ_j x[j] over the keys that each row may read: (rows, columns), or (1, columns) where all rows read all."""
+    return x.sum(axis=-2, keepdims=True) if allowed is None else allowed.astype(np.float64) @ x
+
+
+def over_rows(allowed: Mask | None, x: Array) -> Array:
+    """Σ_i x[i] over the rows that may read each key: (keys, columns), or (1, columns) where all rows read all."""
+    return x.sum(axis=-2, keepdims=True) if allowed is None else allowed.swapaxes(-1, -2).astype(np.float64) @ x
+
+
+def _row_growth(p: Problem, q: Operand, k: Operand, allowed: Mask | None) -> Array:
+    """Row maxima of `growth` where inputs have no radii and nothing is modelled: |s| ≤ R ≤ |scale|‖q‖‖k‖."""
+    t = p.terms
+    return abs(p.scale) * row_products(q, k, allowed) * (t.dot + t.slope) + t.score_underflow
+
+
+def _norms(x: Array) -> Array:
+    """Upper bounds of the Euclidean norms of rows; squares below 2⁻¹⁰²² may underflow, which √d·2⁻⁵¹¹ covers."""
+    d = x.shape[-1]
+    norms: Array = np.sqrt(np.einsum("...d,...d->...", x, x)) + d**0.5 * 2.0**-511
+    return norms * (1 + gamma(d + 4, ROUNDOFF))
+
+
+def _may_overflow(p: Problem, q: Operand, k: Operand) -> bool:
+    """Whether any score of the tile, blocked ones included, could leave the modelled range."""
+    if q.reach.size == 0:
+        return False
+    bound = q.reach.max() * k.reach.max() * q.reach.shape[-1] * max(1.0, abs(p.scale)) * (1 + 2.0**-6)
+    return not bound <= p.largest

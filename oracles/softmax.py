@@ -1,0 +1,167 @@
+"""Hard-masked softmax and its VJP, each value with a rigorous enclosure.
+
+Weights are exp(s_j)/Σ_allowed exp(s_l) on allowed entries and exactly 0 on blocked ones.  A kernel's weight is
+p_j·exp(±ρ_j) with ρ_j = slope·(|s_j| + |m| + |lse|) + exp + rescale + sum + normalise − log(1 − λ) in the terms of
+`oracles.terms`: the score is an input, so it has no error of its own, and λ bounds the relative error of the sum, as in
+`oracles.forward`.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from oracles import arrays, formats
+from oracles import exact as precise
+from oracles.ball import ROUNDOFF, Array, Ball, ball, gamma
+from oracles.conventions import Conventions
+from oracles.conventions import resolve as resolve_conventions
+from oracles.enclosure import Enclosure
+from oracles.formats import Arithmetic
+from oracles.judging import Method, require_method, settle, zero_is_accepted
+from oracles.scores import Mask
+from oracles.terms import OWN, Terms, terms
+
+
+def hard_masked_softmax(
+    scores: Any,
+    mask: Any = None,
+    *,
+    arithmetic: Arithmetic | str | None = None,
+    conventions: Conventions | None = None,
+    method: Method = "auto",
+) -> Enclosure:
+    """The softmax of each row's allowed scores, and 0 on blocked ones, enclosed.
+
+    weights[j] = exp(scores[j]) / Σ_allowed exp(scores[l]).
+
+    Shapes: scores (…, n) with n ≥ 1, mask broadcasts to it; the result is like scores.
+    Edge cases: a row with no allowed entry is 0 (NaN, or 1/n throughout, by `conventions.dead_rows`); blocked scores
+    are never read; a NaN or ±∞ on an allowed entry makes its row NaN with an infinite radius. Raises ValueError and
+    TypeError for shapes, types and values that do not fit.
+    """
+    s, allowed, t, a, c = _problem(scores, mask, arithmetic, conventions, method)
+    return settle(
+        lambda: (_forward(s, allowed, t, c),),
+        lambda: precise.hard_masked_softmax(s, allowed, conventions=c),
+        8 * s.size,
+        a,
+        method,
+        lambda balls: (_uniform_is_accepted(balls[0], allowed),),
+    )[0]
+
+
+def hard_masked_softmax_vjp(
+    scores: Any,
+    mask: Any,
+    grad_weights: Any,
+    *,
+    arithmetic: Arithmetic | str | None = None,
+    conventions: Conventions | None = None,
+    method: Method = "auto",
+) -> Enclosure:
+    """The gradient of Σ grad_weights ⊙ weights with respect to the scores, enclosed.
+
+    dscores = w ⊙ (g − Σ_l w_l g_l), and 0 on blocked entries.
+
+    Shapes: mask broadcasts to scores, grad_weights and the result are like scores.
+    Edge cases: a row with no allowed entry gets 0 (unchecked under `dead_rows` = nan); blocked entries of g are never
+    read.
+    Raises ValueError and TypeError for shapes, types and values that do not fit.
+    """
+    s, allowed, t, a, c = _problem(scores, mask, arithmetic, conventions, method)
+    g = arrays.float_array(grad_weights, "grad_weights", arithmetic=a)
+    if g.shape != s.shape:
+        raise ValueError(f"grad_weights has shape {g.shape}, but should be {s.shape} like scores.")
+    return settle(
+        lambda: (_vjp(s, allowed, g, t, c),),
+        lambda: precise.hard_masked_softmax_vjp(s, allowed, g, conventions=c),
+        16 * s.size,
+        a,
+        method,
+        zero_is_accepted,
+    )[0]
+
+
+class _Weights(NamedTuple):
+    """p, the error p(exp ρ − 1) + underflow of a weight before it is stored, what may be read, and dead rows."""
+
+    p: Array
+    error: Array
+    allowed: Mask
+    dead: Mask
+
+
+def _problem(
+    scores: Any, mask: Any, arithmetic: Arithmetic | str | None, conventions: Conventions | None, method: Method
+) -> tuple[Array, Mask | None, Terms, Arithmetic | None, Conventions]:
+    """The arguments of a softmax, validated, and its terms."""
+    require_method(method)
+    a, c = formats.resolve(arithmetic), resolve_conventions(conventions)
+    s = arrays.float_array(scores, "scores", arithmetic=a)
+    if s.shape[-1] == 0:
+        raise ValueError(f"scores has shape {s.shape}, but should have at least one entry in a row.")
+    sizes = (1, s.shape[-1], 0, 0, 1.0)
+    t = terms(OWN, *sizes) if a is None else terms(OWN, *sizes) + terms(a, *sizes)
+    return s, arrays.bool_mask(mask, "mask", s.shape, c.mask_polarity), t, a, c
+
+
+def _weights(s: Array, allowed: Mask | None, t: Terms, uniform: bool) -> _Weights:
+    """The weights of every row; a dead row's are 0, or 1/n throughout where it is `uniform`."""
+    may = np.ones(s.shape, dtype=bool) if allowed is None else allowed
+    dead = np.asarray(~may.any(axis=-1, keepdims=True))
+    if uniform:
+        may, s = may | dead, np.where(dead, 0.0, s)
+    s = np.where(may, np.where(np.isfinite(s), s, np.nan), -np.inf)
+    m = np.where(may.any(axis=-1, keepdims=True), s.max(axis=-1, keepdims=True), 0.0)
+    e = np.exp(s - m)
+    total = e.sum(axis=-1, keepdims=True)
+    total = np.where(total == 0, 1.0, total)
+    p, lse, n = e / total, m + np.log(total), s.shape[-1]
+    row = t.slope * (np.abs(m) + np.abs(lse)) + t.exp + t.rescale + t.sum
+    tau = np.where(may, t.slope * np.abs(s), 0.0)
+    inflation = 1 + 8 * gamma(n + 8, ROUNDOFF)
+    lam = (np.sum(p * np.expm1(tau + row), axis=-1, keepdims=True) + n * t.weight_underflow) * inflation
+    rho = tau + row + t.normalise - np.log1p(-np.where(lam < 1, lam, np.nan))
+    error = np.where(may, (p * np.expm1(rho) + t.weight_underflow) * inflation, 0.0)
+    return _Weights(p, error, may, dead)
+
+
+def _forward(s: Array, allowed: Mask | None, t: Terms, c: Conventions) -> Ball:
+    """The weights as a ball, rounded to the format of weights and to the output's."""
+    with np.errstate(all="ignore"):
+        w = _weights(s, allowed, t, c.dead_rows == "uniform")
+        relative = t.weights + t.output * (1 + t.weights)
+        rad = np.where(w.allowed, w.error + relative * (w.p + w.error) + t.output_underflow, 0.0)
+        result = ball(w.p, rad * (1 + 2.0**-48))
+    if c.dead_rows == "nan":
+        return Ball(np.where(w.dead, np.nan, result.mid), result.rad)
+    return result
+
+
+def _vjp(s: Array, allowed: Mask | None, g: Array, t: Terms, c: Conventions) -> Ball:
+    """dS = p ⊙ T with T = g − Σ p g, by the product rule; Σ p g is off by what p is, stored and summed, against |g|."""
+    with np.errstate(all="ignore"):
+        w = _weights(s, allowed, t, uniform=False)
+        g = np.where(w.allowed, np.where(np.isfinite(g), g, np.nan), 0.0)
+        stored = w.error + float(np.expm1(t.weights + t.sum + t.normalise)) * (w.p + w.error)
+        mean = (w.p * g).sum(axis=-1, keepdims=True)
+        spread = (stored * np.abs(g)).sum(axis=-1, keepdims=True) + t.sum_underflow
+        centred = g - mean
+        reach = np.abs(centred) + spread
+        error = w.error * reach + w.p * spread
+        error = error + float(np.expm1(t.grad_scores)) * ((w.p + w.error) * reach) + t.grad_underflow
+        error = error + t.output * (np.abs(w.p * centred) + error) + t.output_underflow
+        inflation = 1 + 8 * gamma(s.shape[-1] + 8, ROUNDOFF)
+        mid, rad = np.where(w.allowed, w.p * centred, 0.0), np.where(w.allowed, error * inflation, 0.0)
+    if c.dead_rows == "nan":
+        mid, rad = np.where(w.dead, np.nan, mid), np.where(w.dead, np.inf, rad)
+    return ball(mid, rad)
+
+
+def _uniform_is_accepted(weights: Ball, allowed: Mask | None) -> bool:
+    """Whether equal weights are within the budget everywhere, the budget being as wide as a weight, 1."""
+    may = np.ones(weights.mid.shape, dtype=bool) if allowed is None else allowed
+    count = np.maximum(may.sum(axis=-1, keepdims=True), 1)
+    live = may & (count > 1)
+    accepted = (np.abs(1.0 / count - weights.mid) <= weights.rad) & (weights.rad >= 0.5)
+    return bool(live.any() and (accepted | ~live).all())

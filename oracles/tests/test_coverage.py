@@ -1,0 +1,152 @@
+"""What a budget says it covers, it covers: simulated kernels of every listed form stay inside it."""
+
+from dataclasses import replace
+from itertools import product
+
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from oracles.attention import (
+    scaled_dot_product_attention,
+    scaled_dot_product_attention_jvp,
+    scaled_dot_product_attention_vjp,
+)
+from oracles.ball import Array
+from oracles.enclosure import Enclosure
+from oracles.formats import BFLOAT16, BFLOAT16_STORED_GRADIENTS, BFLOAT16_TENSOR_CORE, BRAIN16, FLOAT16, FLOAT32, FLOAT64, Arithmetic
+from oracles.multi_head import multi_head_attention, multi_head_attention_vjp
+from oracles.scores import Mask
+from oracles.softmax import hard_masked_softmax, hard_masked_softmax_vjp
+from oracles.tests.kernels import DTYPES, Form, Kernel, Machine, machine, to
+
+ARITHMETICS = [(FLOAT64, "float64"), (FLOAT32, "float32"), (FLOAT16, "float16"), (BFLOAT16, "bfloat16")]
+FORMS = [
+    *(Form(order=order) for order in ("blas", "sequential", "reversed", "fused")),
+    *(Form(scale=scale, base=base) for scale, base in product(("scores", "q", "k", "both"), ("e", "2"))),
+    *(Form(tile=16, lazy=lazy, base=base, normalise=how) for lazy, base, how in product((False, True), "e2", ("before", "after"))),
+    *(Form(split=split, base=base, tile=16) for split, base in product((2, 3), "e2")),
+    *(Form(delta=delta, recompute=recompute, order="sequential") for delta, recompute in product(("pdp", "go"), (False, True))),
+]
+
+
+def inputs(seed: int, kind: str, dtype: str) -> tuple[Array, Array, Array, Mask, Array]:
+    """q, k, v, the allowed keys (at least one per row) and a cotangent, all representable in the dtype."""
+    rng = np.random.default_rng(seed)
+    n_q, n_k = int(rng.integers(1, 6)), int(rng.choice([1, 2, 5, 17, 40]))
+    d, d_v = int(rng.choice([1, 3, 8])), int(rng.choice([1, 4]))
+    q, k, v, g = (rng.standard_normal(shape) for shape in ((n_q, d), (n_k, d), (n_k, d_v), (n_q, d_v)))
+    if kind == "large":
+        q, k = 8 * q, 8 * k
+    elif kind == "offset":
+        k, v = k + 30, v + 100
+    elif kind == "tiny":
+        v, g = v * 2.0**-20, g * 2.0**-10
+    elif kind == "grid":
+        q, k, v, g = (np.round(2 * x) for x in (q, k, v, g))
+    allowed = rng.random((n_q, n_k)) < 0.7
+    allowed[np.arange(n_q), rng.integers(0, n_k, n_q)] = True
+    store = to(DTYPES[dtype])
+    return store(q), store(k), store(v), allowed, store(g)
+
+
+@pytest.mark.parametrize("form", FORMS, ids=str)
+@settings(max_examples=20, deadline=None, database=None, derandomize=True)
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    kind=st.sampled_from(["plain", "large", "offset", "tiny", "grid"]),
+    which=st.sampled_from(ARITHMETICS),
+)
+def test_covered_kernels_stay_inside(form: Form, seed: int, kind: str, which: tuple[Arithmetic, str]) -> None:
+    require_inside(form, seed, kind, which[0], machine(which[1]), which[1])
+
+
+@settings(max_examples=20, deadline=None, database=None, derandomize=True)
+@given(seed=st.integers(0, 2**32 - 1), kind=st.sampled_from(["plain", "large", "offset", "grid"]))
+def test_truncating_accumulators_stay_inside(seed: int, kind: str) -> None:
+    tensor_core = machine("bfloat16", truncating=True)
+    require_inside(Form(order="fused", base="2"), seed, kind, BFLOAT16_TENSOR_CORE, tensor_core, "bfloat16")
+
+
+@settings(max_examples=40, deadline=None, database=None, derandomize=True)
+@given(seed=st.integers(0, 2**32 - 1), kind=st.sampled_from(["plain", "grid"]), scale=st.sampled_from(["q", "k", "both"]))
+def test_a_scale_folded_into_stored_inputs_stays_inside(seed: int, kind: str, scale: str) -> None:
+    arithmetic = replace(BFLOAT16, scale_on_inputs=BRAIN16)
+    folded = machine("bfloat16", scaled_in_storage=True)
+    require_inside(Form(scale=scale), seed, kind, arithmetic, folded, "bfloat16")
+
+
+def test_gradients_stored_in_sixteen_bits_between_blocks_are_inside_only_where_that_is_said() -> None:
+    generator = torch.Generator().manual_seed(1)
+    q, k, v, g = (4 * torch.randn(1, 1, 128, 8, generator=generator) for _ in range(4))
+    inputs = [x.to(torch.bfloat16).requires_grad_() for x in (q, k, v)]
+    with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
+        out = torch.nn.functional.scaled_dot_product_attention(*inputs)
+    grads = torch.autograd.grad(out, inputs, g.to(torch.bfloat16))
+
+    def worst(arithmetic: Arithmetic) -> float:
+        budgets = scaled_dot_product_attention_vjp(*inputs, None, g.to(torch.bfloat16), arithmetic=arithmetic)
+        return max(float(budget.excess(grad).max()) for budget, grad in zip(budgets, grads, strict=True))
+
+    assert worst(BFLOAT16_STORED_GRADIENTS) <= 1 < worst(BFLOAT16)
+
+
+def test_flushed_weights_of_many_keys_may_vanish_only_where_results_are_flushed() -> None:
+    q, k, v = np.zeros((1, 1)), np.zeros((20000, 1)), np.ones((20000, 1))
+    flushing = replace(FLOAT16, flush_to_zero=True)
+    vanished = np.zeros((1, 1))
+    assert scaled_dot_product_attention(q, k, v, arithmetic=flushing).contains(vanished).all()
+    assert not scaled_dot_product_attention(q, k, v, arithmetic=FLOAT16).contains(vanished).any()
+
+
+TORCH = [(torch.float64, FLOAT64), (torch.float32, FLOAT32), (torch.float16, FLOAT16), (torch.bfloat16, BFLOAT16)]
+
+
+# torch.func's forward derivatives import torch.jit, which warns about itself.
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")
+@pytest.mark.parametrize(("dtype", "arithmetic"), TORCH, ids=[a.name for _, a in TORCH])
+@pytest.mark.parametrize("n", [1, 2, 16, 31])
+def test_torch_softmax_multi_head_attention_and_forward_derivatives_stay_inside(n: int, dtype: torch.dtype, arithmetic: Arithmetic) -> None:
+    generator = torch.Generator().manual_seed(n)
+
+    def drawn(*shape: int, size: float = 1.0) -> torch.Tensor:
+        return (size * torch.randn(*shape, generator=generator)).to(dtype)
+
+    def inside(results: tuple[torch.Tensor, ...], budgets: tuple[Enclosure, ...]) -> None:
+        assert max(float(b.excess(r).max()) for r, b in zip(results, budgets, strict=True)) <= 1
+
+    x, g = drawn(n, 8).requires_grad_(), drawn(n, 8)
+    wq, wk, wv, wo = (drawn(8, 8, size=0.4).requires_grad_() for _ in range(4))
+    q, k, v = ((x @ w).reshape(n, 2, 4).transpose(0, 1) for w in (wq, wk, wv))
+    out = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(0, 1).reshape(n, 8) @ wo
+    arguments = (x, wq, wk, wv, wo)
+    inside((out,), (multi_head_attention(*arguments, 2, is_causal=True, arithmetic=arithmetic),))
+    budgets = multi_head_attention_vjp(*arguments, 2, None, g, is_causal=True, arithmetic=arithmetic)
+    inside(torch.autograd.grad(out, arguments, g), budgets)
+
+    s, gs = drawn(n, 9, size=10.0).requires_grad_(), drawn(n, 9)
+    p = torch.softmax(s, dim=-1)
+    inside((p,), (hard_masked_softmax(s, arithmetic=arithmetic),))
+    inside(torch.autograd.grad(p, s, gs), (hard_masked_softmax_vjp(s, None, gs, arithmetic=arithmetic),))
+
+    points, tangents = (tuple(drawn(n, 8) for _ in range(3)) for _ in range(2))
+    if dtype in (torch.float64, torch.float32):
+        with sdpa_kernel(SDPBackend.MATH):
+            _, dout = torch.func.jvp(torch.nn.functional.scaled_dot_product_attention, points, tangents)
+        inside((dout,), (scaled_dot_product_attention_jvp(*points, None, *tangents, arithmetic=arithmetic),))
+
+
+def require_inside(form: Form, seed: int, kind: str, arithmetic: Arithmetic, on: Machine, dtype: str) -> None:
+    """Assert that the simulated kernel's results are within the budgets of their arithmetic."""
+    q, k, v, allowed, g = inputs(seed, kind, dtype)
+    kernel = Kernel(form, on, to(DTYPES[dtype]))
+    budgets = (
+        scaled_dot_product_attention(q, k, v, allowed, arithmetic=arithmetic),
+        *scaled_dot_product_attention_vjp(q, k, v, allowed, g, arithmetic=arithmetic),
+    )
+    for name, result, budget in zip(("out", "dq", "dk", "dv"), kernel(q, k, v, allowed, g), budgets, strict=True):
+        excess = budget.excess(result).max()
+        assert excess <= 1, f"{name}: {excess}"

@@ -1,0 +1,43 @@
+"""What `import oracles` offers, and when it refuses."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import oracles
+
+HOME = Path(oracles.__file__).resolve().parent.parent
+
+
+def test_the_public_surface_is_sorted_and_documented() -> None:
+    for name in oracles.__all__:
+        thing = getattr(oracles, name)
+        assert thing.__doc__, name
+
+
+def test_the_design_s_operations_are_all_there() -> None:
+    operations = {name for name in oracles.__all__ if name[0].islower()}
+    assert operations == {
+        *("scaled_dot_product_attention", "scaled_dot_product_attention_vjp", "scaled_dot_product_attention_jvp"),
+        *("grouped_query_attention", "multi_head_attention", "multi_head_attention_vjp", "multi_head_attention_jvp"),
+        *("hard_masked_softmax", "hard_masked_softmax_vjp", "causal_mask", "sinusoidal_positional_encoding"),
+        *("add_positional_encoding", "learned_positional_encoding", "rope", "rope_vjp"),
+        *("apply_rotary", "apply_rotary_vjp", "assert_within"),
+    }
+
+
+def test_another_distribution_under_a_name_of_ours_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "spec").mkdir()
+    (tmp_path / "spec" / "__init__.py").write_text("")
+    code = f"import sys; sys.path[:0] = [{str(tmp_path)!r}, {str(HOME)!r}]; import oracles"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert done.stderr.splitlines()[-1] == (
+        f"ImportError: import spec finds {tmp_path / 'spec' / '__init__.py'}, but should find {HOME / 'spec'}: "
+        "another distribution shadows a package of attnspec."
+    )
+
+
+def test_importing_it_imports_no_array_library_but_numpy() -> None:
+    code = "import sys, oracles; print(sorted({'torch', 'jax', 'cupy', 'mlx', 'ml_dtypes', 'mpmath'} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=HOME)
+    assert done.stdout == "[]\n"

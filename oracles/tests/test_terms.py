@@ -1,0 +1,294 @@
+"""No term of the budget can be left out: a covered kernel and an input leave the budget once that term is deleted.
+
+Each case is float64 attention with one kind of rounding put in, coarse enough to see, and the arithmetic that allows
+exactly that.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
+
+import numpy as np
+import pytest
+
+import oracles.attend
+import oracles.terms
+from oracles.attention import (
+    scaled_dot_product_attention,
+    scaled_dot_product_attention_jvp,
+    scaled_dot_product_attention_vjp,
+)
+from oracles.ball import Array
+from oracles.enclosure import Enclosure
+from oracles.formats import BINARY64, BRAIN16, FLOAT64, Arithmetic, Elementary, Format
+from oracles.terms import Terms
+
+Rounding = Callable[[Array], Array]
+
+# Fixed-point numbers: no relative error, and steps of 2⁻⁶ everywhere.
+STEPS = Format("fixed point", 2.0**-53, 2.0**-6, 2.0**-6, BINARY64.largest)
+
+
+def brain16(x: Array) -> Array:
+    """x rounded to 8 significant bits."""
+    mantissa, exponent = np.frexp(x)
+    return np.asarray(np.ldexp(np.rint(mantissa * 2**8) / 2**8, exponent))
+
+
+def steps(x: Array) -> Array:
+    """x rounded to a multiple of 2⁻⁶."""
+    return np.rint(x * 2**6) / 2**6
+
+
+def chopped(bits: int) -> Rounding:
+    """Rounding to `bits` significant bits by leaving out the rest, as a truncating accumulator does."""
+
+    def chop(x: Array) -> Array:
+        mantissa, exponent = np.frexp(x)
+        return np.asarray(np.ldexp(np.trunc(mantissa * 2.0**bits) / 2.0**bits, exponent))
+
+    return chop
+
+
+def product(a: Array, b: Array, accumulate: Rounding) -> Array:
+    """a·b, summed in order by an accumulator that rounds every addition."""
+    total = np.zeros((a.shape[0], b.shape[1]))
+    for left, right in zip(a.T, b, strict=True):
+        total = accumulate(total + left[:, None] * right)
+    return total
+
+
+def unchanged(x: Array) -> Array:
+    """x, not rounded."""
+    return x
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """Attention in float64 with a rounding in each place."""
+
+    operands: Rounding = unchanged
+    scaled_q: Rounding = unchanged
+    accumulate: Rounding = unchanged
+    score: Rounding = unchanged
+    exp: Rounding = np.exp
+    block: int | None = None
+    rescale: float = 1.0
+    saved_lse: Rounding = unchanged
+    weight: Rounding = unchanged
+    term: Rounding = unchanged
+    output: Rounding = unchanged
+    saved: Rounding = unchanged
+    grad_accumulate: Rounding = unchanged
+    grad_score: Rounding = unchanged
+
+    def scores(self, q: Array, k: Array) -> Array:
+        """s = (q/√d)·kᵀ."""
+        scaled = self.scaled_q(self.operands(q) / np.sqrt(q.shape[1]))
+        return self.score(product(scaled, self.operands(k).T, self.accumulate))
+
+    def exponentials(self, s: Array) -> tuple[Array, Array]:
+        """exp(s − m), block by block with a rescaling of the earlier ones before each, and m."""
+        m = s.max(axis=1, keepdims=True)
+        e = self.exp(s - m)
+        for start in range(self.block or s.shape[1], s.shape[1], self.block or 1):
+            e[:, :start] *= self.rescale
+        return e, m
+
+    def forward(self, q: Array, k: Array, v: Array) -> Array:
+        """The output, with stored weights normalised before the product with v."""
+        e, _ = self.exponentials(self.scores(q, k))
+        p = self.weight(e / product(e, np.ones((e.shape[1], 1)), self.accumulate))
+        total = np.zeros((q.shape[0], v.shape[1]))
+        for left, right in zip(p.T, self.operands(v), strict=True):
+            total = self.accumulate(total + self.term(left[:, None] * right))
+        return self.output(total)
+
+    def vjp(self, q: Array, k: Array, v: Array, g: Array) -> tuple[Array, Array, Array]:
+        """dq, dk and dv from the saved log-sum-exp, with delta = rowsum(g·o) of the saved output."""
+        s = self.scores(q, k)
+        e, m = self.exponentials(s)
+        total = e.sum(axis=1, keepdims=True)
+        p = self.exp(s - self.saved_lse(m + np.log(total)))
+        delta = (g * self.saved(e / total @ v)).sum(axis=1, keepdims=True)
+        ds = self.grad_score(p * (product(g, v.T, self.grad_accumulate) - delta))
+        scale = 1 / np.sqrt(q.shape[1])
+        dq = scale * product(ds, k, self.grad_accumulate)
+        dk = scale * product(ds.T, q, self.grad_accumulate)
+        return self.output(dq), self.output(dk), self.output(product(p.T, g, self.grad_accumulate))
+
+    def jvp(self, q: Array, k: Array, v: Array, dq: Array) -> Array:
+        """The derivative in the direction (dq, 0, 0)."""
+        e, _ = self.exponentials(self.scores(q, k))
+        p = e / e.sum(axis=1, keepdims=True)
+        t = product(dq, k.T, self.accumulate) / np.sqrt(q.shape[1])
+        return self.output((p * (t - (p * t).sum(axis=1, keepdims=True))) @ v)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A term, an arithmetic that has it, a kernel that uses it up, sizes and values, and the result it shows in."""
+
+    term: str
+    arithmetic: Arithmetic
+    kernel: Kernel
+    sizes: tuple[int, int, int, int]
+    result: str = "out"
+    q: float | None = None
+    v: float | None = None
+    offset: float = 0.0
+    values: str = "normal"
+    prepare: Callable[[Array, Array, Array], None] = lambda k, v, g: None
+
+    def inputs(self) -> tuple[Array, ...]:
+        """q, k, v, the cotangent, and the tangent of q."""
+        n_q, n_k, d, d_v = self.sizes
+        rng = np.random.default_rng(0)
+        draw = rng.standard_normal if self.values == "normal" else rng.random
+        q, k, v, g = (draw(shape) for shape in ((n_q, d), (n_k, d), (n_k, d_v), (n_q, d_v)))
+        if self.q is not None:
+            q = q * self.q
+        if self.v is not None:
+            v = np.full_like(v, self.v)
+        self.prepare(k, v, g)
+        return q, k, v + self.offset, g, draw((n_q, d))
+
+    def worst(self) -> float:
+        """The largest error ÷ budget of the kernel's result."""
+        q, k, v, g, dq = self.inputs()
+        a = self.arithmetic
+        budgets: tuple[Enclosure, ...]
+        results: tuple[Array, ...]
+        if self.result == "out":
+            budgets, results = (scaled_dot_product_attention(q, k, v, arithmetic=a),), (self.kernel.forward(q, k, v),)
+        elif self.result == "dout":
+            zeros = np.zeros_like(k), np.zeros_like(v)
+            budgets = (scaled_dot_product_attention_jvp(q, k, v, None, dq, *zeros, arithmetic=a),)
+            results = (self.kernel.jvp(q, k, v, dq),)
+        else:
+            which = ("dq", "dk", "dv").index(self.result)
+            budgets = scaled_dot_product_attention_vjp(q, k, v, None, g, arithmetic=a)[which:]
+            results = self.kernel.vjp(q, k, v, g)[which:]
+        return float(budgets[0].excess(results[0]).max())
+
+
+def coarse_exp(x: Array) -> Array:
+    """exp with a relative error of 2⁻⁸: upwards for the larger half of the arguments, downwards for the others."""
+    return np.exp(x) * np.where(x >= np.median(x), 1 + 2.0**-8, 1 - 2.0**-8)
+
+
+def sloping_exp(x: Array) -> Array:
+    """exp with a relative error of 2⁻⁸ per unit of its argument."""
+    return np.exp(x) * (1 + 2.0**-8 * np.abs(x))
+
+
+def first_key_and_value_zero(k: Array, v: Array, g: Array) -> None:
+    """Errors of scores then differ from key to key."""
+    k[0], v[0] = 0, 0
+
+
+def keys_along_the_gradient(k: Array, v: Array, g: Array) -> None:
+    """All terms of dq = dS·k are then positive under uniform weights."""
+    k[:] = np.sign(g[0] * (v - v.mean(axis=0)))
+
+
+FIXED = replace(BINARY64, smallest_subnormal=2.0**-20, smallest_normal=2.0**-20)
+CASES = [
+    Case(
+        "dot",
+        replace(FLOAT64, accumulate=2.0**-9),
+        Kernel(accumulate=chopped(10)),
+        (4, 2, 256, 1),
+        q=0.4,
+        values="positive",
+        prepare=first_key_and_value_zero,
+    ),
+    Case("product", replace(FLOAT64, product=2.0**-9), Kernel(operands=chopped(10)), (4, 8, 8, 2), q=4),
+    Case("scale_on_inputs", replace(FLOAT64, scale_on_inputs=BRAIN16), Kernel(scaled_q=brain16), (4, 8, 8, 2), q=4),
+    Case("stored_scores", replace(FLOAT64, scores=BRAIN16), Kernel(score=brain16), (4, 8, 8, 2), q=4),
+    Case("slope", replace(FLOAT64, exp=Elementary(2.0**-50, 2.0**-8, 0.0)), Kernel(exp=sloping_exp), (4, 8, 8, 2), q=4),
+    Case("saved_lse", replace(FLOAT64, saved_lse=BRAIN16), Kernel(saved_lse=brain16), (4, 8, 8, 2), "dv", q=4),
+    Case("exp", replace(FLOAT64, exp=Elementary(2.0**-8, 0.0, 0.0)), Kernel(exp=coarse_exp), (4, 8, 8, 2)),
+    Case(
+        "rescale",
+        replace(FLOAT64, rescale_block=1, exp=Elementary(2.0**-8, 0.0, 0.0)),
+        Kernel(block=1, rescale=1 + 2.0**-8),
+        (4, 32, 2, 2),
+    ),
+    Case(
+        "sum",
+        replace(FLOAT64, accumulate=2.0**-9),
+        Kernel(accumulate=chopped(10)),
+        (2, 256, 1, 2),
+        q=0,
+        values="positive",
+    ),
+    Case(
+        "normalise",
+        replace(FLOAT64, elementwise=replace(BRAIN16, largest=BINARY64.largest), scale_on_inputs=None, saved_output=None),
+        Kernel(term=brain16),
+        (4, 1, 2, 8),
+        q=0,
+    ),
+    Case("weights", replace(FLOAT64, weights=BRAIN16), Kernel(weight=brain16), (4, 8, 8, 2)),
+    Case("output", replace(FLOAT64, output=BRAIN16), Kernel(output=brain16), (4, 8, 8, 2)),
+    Case("saved_output", replace(FLOAT64, saved_output=BRAIN16), Kernel(saved=brain16), (4, 8, 8, 2), "dq", offset=10),
+    Case("grad_dot", replace(FLOAT64, grad_accumulate=2.0**-9), Kernel(grad_accumulate=chopped(10)), (2, 2, 2, 64), "dq"),
+    Case(
+        "tangent_dot",
+        replace(FLOAT64, accumulate=2.0**-9),
+        Kernel(accumulate=chopped(10)),
+        (4, 2, 256, 1),
+        "dout",
+        q=0,
+        values="positive",
+        prepare=first_key_and_value_zero,
+    ),
+    Case("grad_scores", replace(FLOAT64, grad_scores=BRAIN16), Kernel(grad_score=brain16), (4, 8, 8, 2), "dq"),
+    Case(
+        "keys_sum",
+        replace(FLOAT64, grad_accumulate=2.0**-9),
+        Kernel(grad_accumulate=chopped(10)),
+        (1, 256, 1, 1),
+        "dq",
+        q=0,
+        prepare=keys_along_the_gradient,
+    ),
+    Case(
+        "queries_sum",
+        replace(FLOAT64, grad_accumulate=2.0**-9),
+        Kernel(grad_accumulate=chopped(10)),
+        (256, 2, 1, 1),
+        "dv",
+        q=0,
+        values="positive",
+    ),
+    Case("score_underflow", replace(FLOAT64, scores=STEPS), Kernel(score=steps), (4, 8, 8, 2)),
+    Case("input_underflow", replace(FLOAT64, scale_on_inputs=STEPS), Kernel(scaled_q=steps), (4, 8, 8, 2)),
+    Case("weight_underflow", replace(FLOAT64, weights=STEPS), Kernel(weight=steps), (4, 8, 8, 2)),
+    Case(
+        "sum_underflow",
+        replace(FLOAT64, elementwise=FIXED),
+        Kernel(term=lambda x: 0.0 * x),
+        (2, 4, 2, 2),
+        q=0,
+        v=2.0**-20,
+    ),
+    Case("grad_underflow", replace(FLOAT64, grad_scores=STEPS), Kernel(grad_score=steps), (4, 8, 8, 2), "dq"),
+    Case("output_underflow", replace(FLOAT64, output=STEPS), Kernel(output=steps), (4, 8, 8, 2)),
+    Case("saved_underflow", replace(FLOAT64, saved_output=STEPS), Kernel(saved=steps), (4, 8, 8, 2), "dq"),
+]
+
+
+def test_every_term_has_a_case() -> None:
+    assert sorted(case.term for case in CASES) == sorted(f.name for f in fields(Terms))
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.term)
+def test_a_budget_without_the_term_refuses_a_correct_kernel(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert case.worst() <= 1
+
+    def without(a: Arithmetic, n_q: int, n_k: int, d: int, d_v: int, scale: float) -> Terms:
+        return replace(oracles.terms.terms(a, n_q, n_k, d, d_v, scale), **{case.term: 0.0})
+
+    monkeypatch.setattr(oracles.attend, "terms", without)
+    assert case.worst() > 1

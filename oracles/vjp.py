@@ -1,0 +1,156 @@
+"""The backward pass of attention with its error.
+
+With p_ij = exp(s_ij − lse_i), dP = g·vᵀ, δ_i = Σ_c g_ic o_ic = Σ_j p_ij dP_ij, T = dP − δ and dS = p ⊙ T:
+
+    dq = scale·dS·k,   dk = scale·dSᵀ·q,   dv = pᵀ·g.
+
+A kernel's p̃ = p·exp(±ρ), ρ_ij = τ_ij + (exponent of row i), except for an absolute error π where it underflows; its T̃
+is within r_ij = grad_dot·(|g||v|ᵀ)_ij + Δ_i + … of T, Δ_i bounding the error of δ in either form; its dS is off by at
+most
+
+    w_ij = (p(exp(ρ + grad_scores) − 1) + π)(|T| + r) + p·r + underflow,
+
+and the sums add theirs: |d̃q − dq| ≤ scale·Σ_j (w·exp(κ) + |dS|(exp(κ) − 1))|k|, alike for dk and dv (the product
+rule).
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from oracles.ball import ROUNDOFF, Array, gamma
+from oracles.forward import Rows, rows_forward
+from oracles.scores import (
+    Mask,
+    Operand,
+    Problem,
+    expm1,
+    growth,
+    over_keys,
+    over_rows,
+    part,
+    row_products,
+    scores,
+)
+
+
+class Gradients(NamedTuple):
+    """dq, dk and dv with the bounds of their errors before they are rounded to the output's format."""
+
+    dq: Array
+    dq_error: Array
+    dk: Array
+    dk_error: Array
+    dv: Array
+    dv_error: Array
+
+
+class GradScores(NamedTuple):
+    """A tile of p and its error per unit, p(exp ρ − 1), of dS, and of w·exp(κ) + |dS|(exp(κ) − 1)."""
+
+    p: Array
+    grown: Array
+    ds: Array
+    error: Array
+
+
+def gradients(p: Problem, g: Operand, dead_rows_are_unchecked: bool) -> Gradients:
+    """dq, dk and dv of the live rows; a dead row's dq is 0, or NaN with an infinite error where it is unchecked."""
+    head, d, d_v = p.q.value.shape[:-2], p.q.value.shape[-1], p.v.value.shape[-1]
+    dq, dq_error = np.zeros((*head, p.n_q, d)), np.zeros((*head, p.n_q, d))
+    dk, dk_error = np.zeros((*head, p.n_k, d)), np.zeros((*head, p.n_k, d))
+    dv, dv_error = np.zeros((*head, p.n_k, d_v)), np.zeros((*head, p.n_k, d_v))
+    for rows in p.row_tiles():
+        q, gi = part(p.q, rows), part(g, rows)
+        forward = rows_forward(p, rows)
+        for keys, allowed in p.key_tiles(rows):
+            k = part(p.k, keys)
+            tile = grad_scores(p, forward, q, k, part(p.v, keys), gi, allowed)
+            dq[..., rows, :] += tile.ds @ k.value
+            dk[..., keys, :] += tile.ds.swapaxes(-1, -2) @ q.value
+            dq_error[..., rows, :] += _product_error(p, tile, k, over_keys(allowed, k.reach))
+            flipped = GradScores(*(x.swapaxes(-1, -2) for x in tile))
+            dk_error[..., keys, :] += _product_error(p, flipped, q, over_rows(allowed, q.reach))
+            mid, error = _weighted(p, flipped, gi, allowed)
+            dv[..., keys, :] += mid
+            dv_error[..., keys, :] += error
+        if dead_rows_are_unchecked:
+            dq[..., rows, :] = np.where(forward.dead, np.nan, dq[..., rows, :])
+    inflation = 1 + 8 * gamma(max(p.n_q, p.n_k) + d + d_v + 8, ROUNDOFF)
+    dq *= p.scale
+    dk *= p.scale
+    return Gradients(dq, dq_error * inflation, dk, dk_error * inflation, dv, dv_error * inflation)
+
+
+def grad_scores(p: Problem, forward: Rows, q: Operand, k: Operand, v: Operand, g: Operand, allowed: Mask | None) -> GradScores:
+    """A tile of weights and of dS, with their errors; all 0 where a row may not read a key."""
+    t = p.terms
+    kappa = t.grad_scores + t.product + t.scale_on_inputs + max(t.keys_sum, t.queries_sum)
+    s = scores(p, q, k, allowed)
+    excess = growth(p, q, k, s, allowed)
+    excess += forward.weight
+    s -= forward.lse
+    weights = np.exp(s, out=s)
+    grown = expm1(excess) * weights
+    ds = g.raw @ v.raw.swapaxes(-1, -2)
+    ds -= (g.raw * forward.out).sum(axis=-1, keepdims=True)
+    spread = _spread(p, forward, g, v, allowed)
+    reach = np.abs(ds)
+    reach += spread
+    ds *= weights
+    error = grown * float(np.exp(kappa))
+    error += weights * float(np.expm1(kappa) * (1 + 2.0**-48))
+    error += t.weight_underflow
+    error *= reach
+    error += weights * (spread * float(np.exp(kappa)))
+    if not error.max(initial=0.0) * (1 + 2.0**-6) <= p.largest:
+        error[error + np.abs(ds) > p.largest / (1 + 2.0**-6)] = np.inf
+    if allowed is not None:
+        np.copyto(ds, 0.0, where=~allowed)
+        np.copyto(error, 0.0, where=~allowed)
+    return GradScores(weights, grown, ds, error)
+
+
+def _spread(p: Problem, forward: Rows, g: Operand, v: Operand, allowed: Mask | None) -> Array:
+    """r: how far a kernel's T = dP − δ may be from the exact one, before T is rounded (or the row maxima of that)."""
+    t = p.terms
+    spread = g.reach @ v.reach.swapaxes(-1, -2) if p.elementwise else row_products(g, v, allowed)
+    spread *= t.grad_dot + t.product
+    delta = (g.reach * forward.delta).sum(axis=-1, keepdims=True) + 2 * t.sum_underflow
+    if g.rad is not None:
+        delta = delta + (g.rad * np.abs(forward.out)).sum(axis=-1, keepdims=True)
+        spread += g.rad @ v.reach.swapaxes(-1, -2)
+    if v.rad is not None:
+        spread += g.reach @ v.rad.swapaxes(-1, -2)
+    if t.input_underflow:
+        spread += t.input_underflow * (g.reach.sum(-1)[..., :, None] + v.reach.sum(-1)[..., None, :])
+    spread += delta
+    return spread
+
+
+def _product_error(p: Problem, tile: GradScores, x: Operand, allowed: Array) -> Array:
+    """The error of scale·dS·x: the error of dS against |x|, |dS| against the radius of x, and underflow.
+
+    `allowed` is the sum of |x| over what may be read: where it is 0 the gradient is exactly 0.
+    """
+    t, c = p.terms, abs(p.scale)
+    error = c * (tile.error @ x.reach)
+    error = error + max(1.0, c) * (t.grad_underflow * allowed + t.sum_underflow * (allowed > 0))
+    if x.rad is not None:
+        error = error + c * ((np.abs(tile.ds) + tile.error) @ x.rad)
+    if t.input_underflow:
+        error = error + t.input_underflow * (np.abs(tile.ds) + tile.error).sum(axis=-1, keepdims=True)
+    return error
+
+
+def _weighted(p: Problem, tile: GradScores, g: Operand, allowed: Mask | None) -> tuple[Array, Array]:
+    """pᵀ·g over a tile's rows, and its error: the weights' exponents, the sum's, and what underflows."""
+    t = p.terms
+    exponent = t.weights + t.product + t.queries_sum
+    error = np.exp(exponent) * (tile.grown @ g.reach) + np.expm1(exponent) * (tile.p @ g.reach)
+    readable = over_rows(allowed, g.reach)
+    error = error + t.weight_underflow * readable + t.sum_underflow * (readable > 0)
+    if g.rad is not None:
+        error = error + np.exp(exponent) * ((tile.p + tile.grown) @ g.rad)
+    mid = tile.p @ g.value
+    return (mid if g.unknown is None else np.where(over_rows(allowed, g.unknown) > 0, np.nan, mid)), error
