@@ -36,7 +36,9 @@ def arrays(draw: Draw, shape: tuple[int, int], implementation: Implementation, s
     """A matrix of the shape: contiguous, or a view with strided rows, or transposed in memory where the implementation takes that."""
     size = shape[0] * shape[1]
     entries = np.frombuffer(draw(st.binary(min_size=size, max_size=size)), np.int8).reshape(shape)
-    matrix = (entries / 16 * draw(st.sampled_from(scales))).astype(implementation.dtype)
+    matrix = (entries / 16 * draw(st.sampled_from(scales))).astype(
+        "float32" if implementation.dtype == "bfloat16" else implementation.dtype
+    )
     layout = draw(st.sampled_from(["contiguous", "rows"] if implementation.unit_last_stride else ["contiguous", "rows", "columns"]))
     if layout == "rows":
         return np.repeat(matrix, 2, axis=0)[::2]

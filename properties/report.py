@@ -13,14 +13,20 @@ from properties.verifier import Outcome
 
 __all__ = ["print_deviations", "print_table", "print_violation"]
 
-_MARKS = {"held": ("✓ held", "green"), "declared": ("~ declared", "yellow"), "violated": ("✗ violated", "bold red")}
+_MARKS = {
+    "held": ("✓ held", "green"),
+    "declared": ("~ declared", "yellow"),
+    "vacuous": ("? vacuous", "bold red"),
+    "violated": ("✗ violated", "bold red"),
+}
 
 
 _LAW_WIDTH, _CELL_WIDTH = 22, 15  # of the columns, borders included
 
 
 def print_table(console: Console, title: str, implementations: Sequence[Implementation], outcomes: Sequence[Outcome]) -> None:
-    """Laws down, implementations across; in a cell the status, the number of examples, the worst error ÷ bound, and the seconds it took.
+    """Laws down, implementations across; in a cell the status, the number of examples, how many of them had a
+    vacuous budget, the worst error ÷ budget, and the seconds it took.
 
     Where the terminal is too narrow for all implementations, a table for as many as fit after the other.
     """
@@ -41,7 +47,8 @@ def print_table(console: Console, title: str, implementations: Sequence[Implemen
 
 def _cell(o: Outcome) -> Text:
     mark, style = _MARKS[o.status]
-    return Text.assemble((mark, style), f"\n{o.examples} cases\n{o.worst:.2g} bounds\n{o.seconds:.1f} s")
+    silent = f"{o.examples - o.informative} vacuous\n" if o.status in ("held", "vacuous") and o.examples > o.informative else ""
+    return Text.assemble((mark, style), f"\n{o.examples} cases\n{silent}{o.worst:.2g} budgets\n{o.seconds:.1f} s")
 
 
 def print_deviations(console: Console, outcomes: Sequence[Outcome]) -> None:

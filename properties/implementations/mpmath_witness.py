@@ -5,7 +5,6 @@ from typing import Any
 import mpmath
 import numpy as np
 
-from properties.bounds import MPMATH50
 from properties.implementation import Implementation
 from spec.tensor import Array
 
@@ -59,12 +58,12 @@ def _rope(x: Array, start_pos: int = 0) -> Array:
 ATTENTION = Implementation(
     name=f"mpmath {_DIGITS} digits",
     dtype="float64",
-    arithmetic=MPMATH50,
+    arithmetic=None,
     operations={"scaled_dot_product_attention": _attention},
 )
 POSITIONAL = Implementation(
     name=f"mpmath {_DIGITS} digits",
     dtype="float64",
-    arithmetic=MPMATH50,
+    arithmetic=None,
     operations={"sinusoidal_positional_encoding": _sinusoid, "rope": _rope},
 )

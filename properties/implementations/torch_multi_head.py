@@ -8,7 +8,7 @@ from functools import partial
 import numpy as np
 import torch
 
-from properties.bounds import FLOAT32, FLOAT64
+from oracles import FLOAT32, FLOAT64
 from properties.implementation import Implementation
 from spec.tensor import Array
 

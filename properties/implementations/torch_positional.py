@@ -6,8 +6,8 @@ from functools import partial
 import numpy as np
 import torch
 
-from properties.bounds import FLOAT32, FLOAT64
-from properties.implementation import Implementation
+from oracles import FLOAT32, FLOAT64, Arithmetic
+from properties.implementation import Dtype, Implementation
 from spec.tensor import Array
 
 __all__ = ["IMPLEMENTATIONS"]
@@ -33,13 +33,14 @@ def _rope(x: Array, start_pos: int = 0) -> Array:
     return np.asarray(turned)
 
 
-IMPLEMENTATIONS = [
-    Implementation(
+def _implementation(dtype: Dtype, arithmetic: Arithmetic) -> Implementation:
+    return Implementation(
         name=f"torch {dtype}",
         dtype=dtype,
         arithmetic=arithmetic,
         operations={"sinusoidal_positional_encoding": partial(_sinusoid, getattr(torch, dtype)), "rope": _rope},
         even_dims=True,
     )
-    for dtype, arithmetic in (("float64", FLOAT64), ("float32", FLOAT32))
-]
+
+
+IMPLEMENTATIONS = [_implementation("float64", FLOAT64), _implementation("float32", FLOAT32)]

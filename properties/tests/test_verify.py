@@ -3,9 +3,12 @@
 import re
 from dataclasses import replace
 
+import mpmath
 import numpy as np
 import pytest
+from hypothesis import strategies as st
 
+from oracles import BINARY16, FLOAT16, Enclosure
 from properties.__main__ import main
 from properties.implementations import GROUPS
 from properties.laws import LAWS
@@ -13,8 +16,6 @@ from properties.report import script
 from properties.tests import planted
 from properties.tests.planted import FAULTS
 from properties.verifier import check, excess, plan
-from spec.context import ARB
-from spec.tensor import tensor
 
 
 def verify(where, *options):
@@ -62,7 +63,7 @@ def test_the_case_shown_is_small(name, size):
 
 def test_a_message_names_the_entry_what_it_is_and_what_it_should_be():
     summary = the_violation("start position ignored in the sinusoid").violation.summary
-    assert re.fullmatch(r"table\[\d+, \d+\]=\S+, but should be \S+ ± \S+: the error is \S+ times its bound\.", summary)
+    assert re.fullmatch(r"out\[\d+, \d+\]=\S+, but should be \S+ ± \S+: the error is \S+ times its budget\.", summary)
     assert the_violation("wrong shape").violation.summary.startswith("out has shape (1, ")
     assert the_violation("raises").violation.summary == "raised ZeroDivisionError: integer division or modulo by zero"
     assert the_violation("writes into its input").violation.summary == "wrote into its inputs."
@@ -84,8 +85,8 @@ def test_a_declared_deviation_that_does_not_happen_is_a_violation():
 
 
 def test_a_declaration_that_matches_no_law_is_refused():
-    implementation = replace(GROUPS["attention"][0], known_deviations={"RoPE is the spec's": "it has none"})
-    sentence = 'torch math float64 declares to deviate from ["RoPE is the spec\'s"], but no such law applies to it.'
+    implementation = replace(GROUPS["attention"][0], known_deviations={"RoPE is exact within its budget": "it has none"})
+    sentence = "torch math float64 declares to deviate from ['RoPE is exact within its budget'], but no such law applies to it."
     with pytest.raises(ValueError, match=re.escape(sentence)):
         plan(LAWS, [implementation])
 
@@ -96,10 +97,21 @@ def test_the_two_paths_of_torchs_multi_head_attention_differ_on_dead_rows_and_on
     assert all(status == ("held" if "no weights" in name else "declared") for name, status in statuses.items())
 
 
-def test_excess_is_the_error_in_units_of_its_bound():
-    exact, bound = tensor([1.0, 1.0, 0.0, 0.0, 1.0], ARB), np.array([0.5, 0.5, 0.0, 0.0, 0.5])
-    actual = np.array([1.25, 2.0, 0.0, 1e-300, np.nan])
-    assert excess(actual, exact, bound).tolist() == [0.5, 2.0, 0.0, np.inf, np.inf]
+def test_a_high_precision_number_is_judged_at_its_own_precision():
+    with mpmath.workdps(50):
+        third, tenth = mpmath.mpf(1) / 3, mpmath.mpf(1) / 10
+        actual = np.array([third, tenth, mpmath.mpf(0), mpmath.mpf(0)], object)
+    enclosure = Enclosure(np.array([1 / 3, 0.1, 0.0, 1.0]), np.array([2.0**-54, 2.0**-60, 0.0, 0.0]))
+    assert [bool(x <= 1) for x in excess(actual, enclosure)] == [True, False, True, False]
+
+
+def test_a_law_whose_budgets_are_all_vacuous_is_not_held(one_fault, monkeypatch, capsys):
+    everything_in_16_bits = replace(FLOAT16, accumulate=2.0**-11, elementwise=BINARY16, sum_depth=None)
+    (implementation,) = FAULTS["scale left out"]["planted"]
+    law = next(law for law in LAWS if law.operation == "scaled_dot_product_attention")
+    long = replace(law, cases=lambda _: st.just((*(np.ones((4096, 1)) * np.arange(4096.0)[:, None] % 2 for _ in range(3)), None)))
+    outcome = check(long, replace(implementation, arithmetic=everything_in_16_bits), 1, 0)
+    assert (outcome.status, outcome.informative) == ("vacuous", 0)
 
 
 @pytest.mark.parametrize("options", [["--examples", "0"], ["--jobs", "-1"], ["--seed", "x"]])
@@ -132,4 +144,4 @@ def test_an_interrupted_run_prints_what_it_knows_and_does_not_pass(monkeypatch, 
     assert main([]) == 1
     printed = capsys.readouterr().out
     assert "Interrupted: 1 of " in printed
-    assert "1 held, 0 declared, 0 violated" in printed
+    assert "1 held, 0 declared, 0 vacuous, 0 violated" in printed
