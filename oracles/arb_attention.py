@@ -44,7 +44,8 @@ def softmax(scores: Matrix, allowed: Bools, conventions: Conventions) -> Matrix:
     """
     uniform = ~allowed.any(axis=1, keepdims=True) & np.full(allowed.shape, conventions.dead_rows == "uniform")
     share, rows = [1 / arb(allowed.shape[1])] * allowed.shape[1], []
-    for row, allows, is_uniform in zip(scores.balls.tolist(), allowed.tolist(), uniform.any(axis=1).tolist(), strict=True):
+    alike: list[bool] = uniform[:, 0].tolist() if allowed.shape[1] else [False] * len(allowed)
+    for row, allows, is_uniform in zip(scores.balls.tolist(), allowed.tolist(), alike, strict=True):
         keys = [key for key, allow in enumerate(allows) if allow]
         weights = list(share) if is_uniform else [ZERO] * len(row)
         if len(keys) == 1:

@@ -229,15 +229,18 @@ def _factor(table: Ball, arithmetic: Arithmetic | None) -> Factor:
 
 
 def _sum_of_products(a: Array, c: Factor, b: Array, s: Factor, combine: Callable[..., Array], arithmetic: Arithmetic | None) -> Ball:
-    """a·c ± b·s, with three numbers that may underflow in the kernel, and ∞ where one of them may overflow."""
+    """a·c ± b·s, with three numbers that may underflow in the kernel, and ∞ where one of them may overflow.
+
+    `UNDERFLOW` covers the underflows of the products here and of the radius itself; only zeros have none.
+    """
     size_a, size_b = np.abs(a), np.abs(b)
     mid = combine(a * c.mid, b * s.mid)
-    rad = size_a * c.width + size_b * s.width
+    rad, live = size_a * c.width + size_b * s.width, np.maximum(size_a, size_b) > 0
     if arithmetic is None:
-        return Ball(mid, (rad + UNDERFLOW * (rad > 0)) * (1 + 2.0**-48))
+        return Ball(mid, (rad + UNDERFLOW * live) * (1 + 2.0**-48))
     target = arithmetic.elementwise
     step = target.smallest_normal if arithmetic.flush_to_zero else target.smallest_subnormal
-    rad = (rad + (3 * step + UNDERFLOW) * (rad > 0)) * (1 + 2.0**-48)
+    rad = (rad + (3 * step + UNDERFLOW) * live) * (1 + 2.0**-48)
     rad = np.where(size_a * c.reach + size_b * s.reach + rad > target.largest, np.inf, rad)
     return stored(Ball(mid, rad), target, arithmetic)
 

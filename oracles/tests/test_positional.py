@@ -1,6 +1,7 @@
 """Sinusoids and rotations: radii contain the exact value at every position, and budgets contain correct kernels."""
 
 from dataclasses import replace
+from fractions import Fraction
 from typing import Any
 
 import hypothesis.strategies as st
@@ -124,6 +125,24 @@ def test_apply_rotary_is_a_linear_map_with_the_tables_entries(length: int, dim: 
             assert np.array_equal(forward.mid[p], matrix @ x[p])
             assert np.array_equal(back.mid[p], matrix.T @ g[p])
             assert (forward.rad <= 1e-13).all()
+
+
+@settings(SETTINGS, max_examples=300)
+@given(st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=6, max_size=6), st.booleans())
+def test_products_are_enclosed_whether_they_cancel_underflow_or_overflow(numbers: list[float], cancel: bool) -> None:
+    a, b, c, s, d, t = numbers
+    if cancel and b:
+        s = float(np.clip(Fraction(a) * Fraction(c) / Fraction(b), -1e300, 1e300))
+    found = oracles.apply_rotary(np.array([[a, b]]), np.array([[c, d]]), np.array([[s, t]]), method="fast")
+    exact = [Fraction(a) * Fraction(c) - Fraction(b) * Fraction(s), Fraction(b) * Fraction(d) + Fraction(a) * Fraction(t)]
+    for mid, rad, value in zip(found.mid[0], found.rad[0], exact, strict=True):
+        assert np.isinf(rad) or abs(Fraction(float(mid)) - value) <= Fraction(float(rad))
+
+
+def test_a_radius_that_underflows_is_not_zero() -> None:
+    x, table = np.full((1, 2), 3e-310), np.full((1, 2), 1 / 3)
+    found = oracles.apply_rotary(x, table, 0 * table, method="fast")
+    assert (found.rad > 0).all()
 
 
 def test_a_batch_is_its_elements_one_by_one() -> None:

@@ -112,7 +112,7 @@ def _print(target: Console, found: dict[tuple[str, str], Tally], seed: int) -> N
         infinite = t.unbounded / max(t.entries + t.unbounded, 1)
         table.add_row(
             operation, method, f"{t.cases:,}", f"{t.entries:,}", str(t.violations), str(t.touching), str(t.undecided),
-            f"{t.largest:.3f}", f"{infinite:.1%}", f"{t.not_judged / max(t.cases, 1):.1%}",
+            f"{t.largest:.3g}", f"{infinite:.1%}", f"{t.not_judged / max(t.cases, 1):.1%}",
         )  # fmt: skip
     target.print(table)
     target.print(
