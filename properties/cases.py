@@ -12,7 +12,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from properties.implementation import Implementation
-from spec.tensor import Array
+from spec.tensor_core import Array
 
 __all__ = [
     "attention_cases",

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from oracles import Enclosure
 from properties.implementation import Implementation
 from properties.laws import Law
-from spec.tensor import Array
+from spec.tensor_core import Array
 
 __all__ = ["Outcome", "Violation", "check", "excess"]
 

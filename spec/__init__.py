@@ -3,7 +3,7 @@
 One module per Lean file, in the file's order, under Lean's names in snake_case:
 
     context                  the scalars a definition runs over: REAL64, REAL32, FLOAT64, FLOAT32, MPF, ARB, ARB_SERIES
-    tensor                   tensors, and how definitions make them
+    tensor_core              tensors, and how definitions make them
     tensor_ops               elementwise operations
     tensor_linalg            the product of matrices
     tensor_reduction_shape   sums, transposes, reshapes
@@ -16,7 +16,7 @@ Definitions take one sequence at a time, may be slow, and evaluate what Lean eva
 """
 
 from spec.context import ARB, ARB_SERIES, FLOAT32, FLOAT64, MPF, REAL32, REAL64, SCALARS, Context
-from spec.tensor import derivative, taylor, tensor, value
+from spec.tensor_core import derivative, taylor, tensor, value
 
 __all__ = [
     "ARB",

@@ -6,7 +6,7 @@ Lean: `NN/Spec/Layers/Activation.lean`, the softmax definitions
 from functools import reduce
 
 from spec.context import Context
-from spec.tensor import Array, Tensor, over, replicate, shape_of, stack
+from spec.tensor_core import Array, Tensor, over, replicate, shape_of, stack
 from spec.tensor_ops import div_spec, exp_spec, mul_spec, sub_spec
 from spec.tensor_reduction_shape import sum_spec
 

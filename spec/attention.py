@@ -22,7 +22,7 @@ from jaxtyping import Bool
 
 from spec.activation import softmax_spec
 from spec.context import Context
-from spec.tensor import Array, BroadcastTo, Tensor, nat, over, replicate, shape_of, stack, tabulate
+from spec.tensor_core import Array, BroadcastTo, Tensor, nat, over, replicate, shape_of, stack, tabulate
 from spec.tensor_linalg import mat_mul_spec
 from spec.tensor_ops import add_spec, div_spec, map2_spec, mul_spec, scale_spec, sub_spec
 from spec.tensor_reduction_shape import (

@@ -24,7 +24,7 @@ from spec import positional_encoding
 from spec.activation import softmax_spec
 from spec.attention import AttentionContext, MultiHeadAttention
 from spec.context import FLOAT64, REAL64, Context, Scalar
-from spec.tensor import Array, Tensor, nat, over, replicate, shape_of, stack, tabulate
+from spec.tensor_core import Array, Tensor, nat, over, replicate, shape_of, stack, tabulate
 from spec.tensor_linalg import mat_mul_spec
 from spec.tensor_ops import add_spec, div_spec, map2_spec, scale_spec
 from spec.tensor_reduction_shape import (

@@ -15,7 +15,7 @@ Lean: `NN/Spec/Layers/PositionalEncoding.lean`, at the seed revision
 from dataclasses import dataclass
 
 from spec.context import Context, Scalar
-from spec.tensor import Array, Tensor, nat, over, shape_of, stack, tabulate
+from spec.tensor_core import Array, Tensor, nat, over, shape_of, stack, tabulate
 from spec.tensor_ops import add_spec, mul_spec
 
 __all__ = [

@@ -6,7 +6,7 @@ Lean: `NN/Spec/Core/Tensor/Linalg.lean`
 from functools import reduce
 
 from spec.context import Context
-from spec.tensor import Array, Tensor, over, shape_of, tabulate
+from spec.tensor_core import Array, Tensor, over, shape_of, tabulate
 
 __all__ = ["mat_mul_spec"]
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import numpy as np
 
 from spec.context import Context, Scalar
-from spec.tensor import Array, Tensor, over, tabulate
+from spec.tensor_core import Array, Tensor, over, tabulate
 
 __all__ = ["add_spec", "div_spec", "exp_spec", "map2_spec", "map_spec", "mul_spec", "scale_spec", "sub_spec"]
 

@@ -9,7 +9,7 @@ from functools import reduce
 from math import prod
 
 from spec.context import Context, Scalar
-from spec.tensor import Array, Tensor, over, shape_of, tabulate
+from spec.tensor_core import Array, Tensor, over, shape_of, tabulate
 from spec.tensor_linalg import mat_mul_spec
 
 __all__ = ["concat_spec", "mat_mul_backward_spec", "matrix_transpose_spec", "reshape_spec", "sum_spec", "swap_first_two_spec"]

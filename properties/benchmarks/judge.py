@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from spec import ARB, errata, tensor
 from spec import attention as literal
 from spec import positional_encoding as positional
-from spec.tensor import Array as Balls
-from spec.tensor import stack
+from spec.tensor_core import Array as Balls
+from spec.tensor_core import stack
 from spec.tensor_ops import add_spec, mul_spec
 
 __all__ = ["Deviation", "compare", "evaluate"]

@@ -6,7 +6,7 @@ import mpmath
 import numpy as np
 
 from properties.implementation import Implementation
-from spec.tensor import Array
+from spec.tensor_core import Array
 
 __all__ = ["ATTENTION", "POSITIONAL"]
 

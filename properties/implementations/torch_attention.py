@@ -11,7 +11,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from oracles.formats import BFLOAT16, BFLOAT16_STORED_GRADIENTS, FLOAT16, FLOAT16_STORED_GRADIENTS, FLOAT32, FLOAT64, Arithmetic
 from properties.implementation import Dtype, Implementation
-from spec.tensor import Array
+from spec.tensor_core import Array
 
 __all__ = ["IMPLEMENTATIONS"]
 

@@ -10,7 +10,7 @@ import torch
 
 from oracles import FLOAT32, FLOAT64
 from properties.implementation import Implementation
-from spec.tensor import Array
+from spec.tensor_core import Array
 
 __all__ = ["IMPLEMENTATIONS"]
 

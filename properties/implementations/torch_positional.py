@@ -8,7 +8,7 @@ import torch
 
 from oracles import FLOAT32, FLOAT64, Arithmetic
 from properties.implementation import Dtype, Implementation
-from spec.tensor import Array
+from spec.tensor_core import Array
 
 __all__ = ["IMPLEMENTATIONS"]
 

@@ -16,7 +16,7 @@ from spec import activation as act
 from spec import attention as att
 from spec import positional_encoding as pos
 from spec.context import Context
-from spec.tensor import tensor
+from spec.tensor_core import tensor
 
 
 @dataclass(frozen=True)

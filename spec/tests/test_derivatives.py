@@ -25,7 +25,7 @@ from spec.attention import (
     self_attention,
     softmax_backward_from_weights_spec,
 )
-from spec.tensor import derivative, taylor, tensor, value
+from spec.tensor_core import derivative, taylor, tensor, value
 from spec.tests.cases import (
     MODERATE,
     PARAMETERS,

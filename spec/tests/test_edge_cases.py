@@ -16,7 +16,7 @@ import pytest
 from spec import ARB, ARB_SERIES, FLOAT32, FLOAT64, SCALARS
 from spec import attention as att
 from spec import positional_encoding as pos
-from spec.tensor import BroadcastTo, tensor
+from spec.tensor_core import BroadcastTo, tensor
 from spec.tests.declarations import ATTENTION, POSITIONAL
 
 IEEE = (FLOAT64, FLOAT32)

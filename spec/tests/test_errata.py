@@ -14,7 +14,7 @@ from spec import attention, errata
 from spec.attention import AttentionContext, MultiHeadAttention, causal_mask
 from spec.context import ARB, FLOAT64, SCALARS
 from spec.errata import ERRATA
-from spec.tensor import tensor
+from spec.tensor_core import tensor
 
 every_erratum = pytest.mark.parametrize("erratum", ERRATA.values(), ids=ERRATA)
 

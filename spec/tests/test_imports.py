@@ -92,7 +92,7 @@ def test_a_planted_violation_is_seen(package, source):
 @pytest.mark.parametrize(
     ("package", "source"),
     [
-        ("spec", "import flint, mpmath, math\nfrom spec.tensor import Array\nfrom . import tensor"),
+        ("spec", "import flint, mpmath, math\nfrom spec.tensor_core import Array\nfrom . import tensor_core"),
         ("oracles", "from spec import ARB\nimport numpy.linalg"),
         ("oracles", "def f():\n    import ml_dtypes"),
         ("properties", "import oracles, spec, torch, pytest\nfrom hypothesis import given"),

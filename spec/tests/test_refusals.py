@@ -45,7 +45,7 @@ from spec.positional_encoding import (
     rope_sin_lastdim_spec,
     sinusoidal_positional_encoding_spec,
 )
-from spec.tensor import BroadcastTo, nat, over, shape_of, taylor, tensor
+from spec.tensor_core import BroadcastTo, nat, over, shape_of, taylor, tensor
 from spec.tensor_linalg import mat_mul_spec
 from spec.tensor_ops import add_spec, div_spec, map2_spec, map_spec, mul_spec, scale_spec, sub_spec
 from spec.tensor_reduction_shape import (
