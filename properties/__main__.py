@@ -3,9 +3,11 @@
 import argparse
 import os
 import sys
+from concurrent.futures.process import BrokenProcessPool
 from typing import get_args
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from properties.laws import LAWS
@@ -33,20 +35,30 @@ def main(arguments: list[str] | None = None) -> int:
     )
     options = parser.parse_args(arguments)
 
+    try:
+        groups = load(options.implementations)
+        total = sum(len(plan(LAWS, implementations)) for implementations in groups.values())
+    except (ImportError, AttributeError, ValueError) as error:
+        parser.error(f"--implementations {options.implementations}: {error}")
+
     os.environ["OMP_NUM_THREADS"] = "1"  # the workers share the processors among them
-    console = Console()
-    groups = load(options.implementations)
-    total = sum(len(plan(LAWS, implementations)) for implementations in groups.values())
+    console, log = Console(), Console(stderr=True)
     found: list[tuple[str, int, Outcome]] = []
     columns = (SpinnerColumn(), TextColumn("{task.completed}/{task.total} checks"), TextColumn("{task.description}"), TimeElapsedColumn())
     try:
-        with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        with Progress(*columns, console=log, transient=True, disable=not log.is_terminal) as progress:
             task = progress.add_task("", total=total)
             for group, place, outcome in run(options.implementations, options.examples, options.seed, options.jobs):
                 found.append((group, place, outcome))
-                progress.update(task, advance=1, description=f"{outcome.implementation}: {outcome.law}")
+                line = f"{outcome.implementation}: {outcome.law}"
+                progress.update(task, advance=1, description=escape(line))
+                if not log.is_terminal:
+                    print(f"[{len(found)}/{total}] {line}: {outcome.status}", file=sys.stderr, flush=True)
     except KeyboardInterrupt:
         console.print(f"Interrupted: {len(found)} of {total} checks were done. What they found:", style="bold red")
+    except BrokenProcessPool:
+        message = f"A process died in an implementation: {len(found)} of {total} checks were done. JOBS=1 shows where."
+        console.print(message, style="bold red")
 
     outcomes = {group: [o for g, _, o in sorted(found, key=lambda f: f[1]) if g == group] for group in groups}
     for group, implementations in groups.items():

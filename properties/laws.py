@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 import oracles
-from oracles import Arithmetic, Enclosure
+from oracles import Enclosure
 from properties import cases
 from properties.implementation import Implementation
 
@@ -18,7 +18,8 @@ __all__ = ["LAWS", "Law"]
 @dataclass(frozen=True)
 class Law:
     """`name` is the law as a sentence. On each case that `cases(implementation)` draws, the implementation's `operation` returns arrays
-    that lie in the enclosures `oracle(*case, arithmetic=…)`: the budgets of its arithmetic around the exact values.
+    that lie in the enclosures `oracle(*case, arithmetic=…, conventions=…)`: the budgets of its arithmetic around the
+    exact values.
     """
 
     name: str
@@ -27,8 +28,8 @@ class Law:
     oracle: Callable[..., Enclosure | tuple[Enclosure, ...]]
 
 
-def _causal_attention(q: Any, k: Any, v: Any, arithmetic: Arithmetic | None) -> Enclosure:
-    return oracles.scaled_dot_product_attention(q, k, v, is_causal=True, arithmetic=arithmetic)
+def _causal_attention(q: Any, k: Any, v: Any, **options: Any) -> Enclosure:
+    return oracles.scaled_dot_product_attention(q, k, v, is_causal=True, **options)
 
 
 _SDPA = "scaled_dot_product_attention"
@@ -42,13 +43,19 @@ LAWS = [
             partial(cases.attention_cases, masked=masked),
             oracles.scaled_dot_product_attention,
         )
-        for masked in ("none", "mixed")
+        for masked in _MASKED
     ),
     Law("causal attention is attention under the causal mask", "causal_attention", cases.causal_cases, _causal_attention),
     Law(
         "a query that may attend to no key gets zero",
         _SDPA,
         partial(cases.attention_cases, masked="dead rows"),
+        oracles.scaled_dot_product_attention,
+    ),
+    Law(
+        "attention of width zero has no columns",
+        _SDPA,
+        partial(cases.attention_cases, masked="some", width=0),
         oracles.scaled_dot_product_attention,
     ),
     Law(
@@ -93,5 +100,12 @@ LAWS = [
         cases.sinusoid_cases,
         oracles.sinusoidal_positional_encoding,
     ),
+    Law(
+        "a sinusoidal encoding without rows or columns is empty",
+        "sinusoidal_positional_encoding",
+        partial(cases.sinusoid_cases, empty=True),
+        oracles.sinusoidal_positional_encoding,
+    ),
     Law("RoPE is exact within its budget", "rope", cases.rope_cases, oracles.rope),
+    Law("RoPE of nothing is nothing", "rope", partial(cases.rope_cases, empty=True), oracles.rope),
 ]

@@ -37,26 +37,28 @@ def print_table(console: Console, title: str, implementations: Sequence[Implemen
         table = Table(title=title, show_lines=True, title_justify="left", title_style="bold")
         table.add_column("law", ratio=1, min_width=_LAW_WIDTH - 4)
         for implementation in shown:
-            table.add_column(implementation.name, justify="right", min_width=_CELL_WIDTH - 3)
+            table.add_column(Text(implementation.name), justify="right", min_width=_CELL_WIDTH - 3)
         for law in dict.fromkeys(o.law for o in outcomes):
             row = [cells.get((law, i.name)) for i in shown]
             if any(row):
-                table.add_row(law, *("–" if o is None else _cell(o) for o in row))
+                table.add_row(Text(law), *("–" if o is None else _cell(o) for o in row))
         console.print(table)
 
 
 def _cell(o: Outcome) -> Text:
     mark, style = _MARKS[o.status]
-    silent = f"{o.examples - o.informative} vacuous\n" if o.status in ("held", "vacuous") and o.examples > o.informative else ""
+    silent = f"{o.examples - o.informative} vacuous\n" if o.examples > o.informative and o.status != "violated" else ""
     return Text.assemble((mark, style), f"\n{o.examples} cases\n{silent}{o.worst:.2g} budgets\n{o.seconds:.1f} s")
 
 
 def print_deviations(console: Console, outcomes: Sequence[Outcome]) -> None:
-    """Each declared deviation that showed itself, with its reason and the smallest case that shows it."""
-    for o in outcomes:
-        if o.status == "declared" and o.violation:
-            console.print(Text.assemble(("declared  ", "yellow"), (o.implementation, "bold"), f": {o.law}"))
-            console.print(f"  {o.reason}\n  Smallest case: {o.violation.summary}", markup=False, highlight=False)
+    """The declared deviations that showed themselves: who, from which law, the reason, and the smallest case seen."""
+    declared = [o for o in outcomes if o.status == "declared"]
+    for law, reason in dict.fromkeys((o.law, o.reason) for o in declared):
+        who = [o for o in declared if (o.law, o.reason) == (law, reason)]
+        console.print(Text.assemble(("declared  ", "yellow"), f"{law}: ", (", ".join(o.implementation for o in who), "bold")))
+        example = next(o.violation.summary for o in who if o.violation)
+        console.print(f"  {reason}\n  Smallest case seen: {example}", markup=False, highlight=False)
 
 
 def print_violation(console: Console, o: Outcome, where: str) -> None:
@@ -70,15 +72,19 @@ def print_violation(console: Console, o: Outcome, where: str) -> None:
 
 
 def script(o: Outcome, where: str) -> str:
-    """Python that runs the operation on the smallest case and prints it; `where` is the implementations' "module:name"."""
+    """Python that prints what the smallest case gives and what it should give; `where` is the implementations' "module:name"."""
     assert o.violation is not None
     module, _, name = where.partition(":")
-    arguments = ",\n    ".join(_literal(x) for x in o.violation.case)
+    arguments = "".join(f"    {_literal(x)},\n" for x in o.violation.case)
     return (
         "import numpy as np\n"
+        "from properties.laws import LAWS\n"
         f"from {module} import {name}\n\n"
+        f"law = next(law for law in LAWS if law.name == {o.law!r})\n"
         f"implementation = next(i for group in {name}.values() for i in group if i.name == {o.implementation!r})\n"
-        f"print(implementation.operations[{o.operation!r}](\n    {arguments},\n))\n"
+        f"case = (\n{arguments})\n"
+        'print("should be", law.oracle(*case, arithmetic=implementation.arithmetic))\n'
+        'print("is", implementation.operations[law.operation](*case))\n'
     )
 
 

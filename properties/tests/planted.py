@@ -1,6 +1,7 @@
 """Torch adapters, each with one mistake planted: what the verifier must find."""
 
 import math
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -10,6 +11,7 @@ import torch
 
 from properties.implementation import Implementation
 from properties.implementations.torch_attention import IMPLEMENTATIONS as ATTENTION
+from properties.implementations.torch_multi_head import IMPLEMENTATIONS as MULTI_HEAD
 from properties.implementations.torch_positional import IMPLEMENTATIONS as POSITIONAL
 
 
@@ -44,6 +46,16 @@ def _exchanged_rope(x: np.ndarray, start_pos: int = 0) -> np.ndarray:
     return np.stack([a * sin - b * cos, b * sin + a * cos], -1).reshape(x.shape)
 
 
+def _in_bfloat16(x: np.ndarray) -> np.ndarray:
+    return np.asarray(torch.from_numpy(x).bfloat16().double())
+
+
+def _sevens_on_dead_rows(*inputs: Any) -> np.ndarray:
+    """NaN where the declared deviation has it, but 7 everywhere else."""
+    out = MULTI_HEAD[0].operations["multi_head_attention"](*inputs)
+    return np.where(np.isnan(out), out, 7.0) if np.isnan(out).any() else out
+
+
 FAULTS = {
     "mask inverted": _planted(
         ATTENTION[0], scaled_dot_product_attention=lambda q, k, v, mask=None: _sdpa(q, k, v, None if mask is None else ~mask)
@@ -62,5 +74,15 @@ FAULTS = {
     "raises": _planted(POSITIONAL[0], rope=lambda x, start_pos=0: 1 // (len(x) < 3) * _rope(x, start_pos)),
     "wrong shape": _planted(POSITIONAL[0], rope=lambda x, start_pos=0: _rope(x, start_pos)[:1]),
     "writes into its input": _planted(POSITIONAL[0], rope=lambda x, start_pos=0: np.multiply(_rope(x, start_pos), 1, out=x)),
+    "inputs rounded to bfloat16": _planted(
+        ATTENTION[0], scaled_dot_product_attention=lambda q, k, v, mask=None: _sdpa(*map(_in_bfloat16, (q, k, v)), mask)
+    ),
+    "too many values": _planted(ATTENTION[0], scaled_dot_product_attention=lambda *inputs: (_sdpa(*inputs), 1)),
+    "another type of number": _planted(ATTENTION[0], scaled_dot_product_attention=lambda *inputs: _sdpa(*inputs).astype(complex)),
+    "no array": _planted(ATTENTION[0], scaled_dot_product_attention=lambda *inputs: _sdpa(*inputs).tolist()),
+    "exits": _planted(ATTENTION[0], scaled_dot_product_attention=lambda *inputs: sys.exit(0)),
+    "a declared deviation hides another": {
+        "planted": [replace(MULTI_HEAD[0], name="planted", operations={"multi_head_attention": _sevens_on_dead_rows})]
+    },
     "returns NaN": _planted(POSITIONAL[0], rope=lambda x, start_pos=0: np.full_like(x, np.nan)),
 }

@@ -1,6 +1,11 @@
 """The verifier finds what is planted, shows it by a smallest case that runs, and gives the same answer for the same seed."""
 
+import itertools
+import os
 import re
+import subprocess
+import sys
+from contextlib import nullcontext
 from dataclasses import replace
 
 import mpmath
@@ -8,8 +13,9 @@ import numpy as np
 import pytest
 from hypothesis import strategies as st
 
-from oracles import BINARY16, FLOAT16, Enclosure
+from oracles import BINARY16, FLOAT16, Conventions, Enclosure
 from properties.__main__ import main
+from properties.implementation import Deviation
 from properties.implementations import GROUPS
 from properties.laws import LAWS
 from properties.report import script
@@ -44,12 +50,11 @@ def test_a_planted_fault_fails_the_run_with_a_case_that_can_be_pasted(name, one_
     printed = capsys.readouterr().out
     assert "✗ violated" in printed
     start = printed.index("import numpy as np")
-    code = printed[start : printed.index("\n))\n", start) + 3]
-    if name == "raises":
-        with pytest.raises(ZeroDivisionError):
-            exec(code, {})
-    else:
+    code = printed[start : printed.index("](*case))\n", start) + len("](*case))\n")]
+    raised = {"raises": ZeroDivisionError, "exits": SystemExit}.get(name)
+    with pytest.raises(raised) if raised else nullcontext():
         exec(code, {})
+    assert "should be Enclosure(" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -68,6 +73,20 @@ def test_a_message_names_the_entry_what_it_is_and_what_it_should_be():
     assert the_violation("raises").violation.summary == "raised ZeroDivisionError: integer division or modulo by zero"
     assert the_violation("writes into its input").violation.summary == "wrote into its inputs."
     assert "=nan, but should be " in the_violation("returns NaN").violation.summary
+    assert the_violation("too many values").violation.summary == "returned 2 values, but should return 1."
+    assert the_violation("another type of number").violation.summary == "out has dtype complex128, but should have dtype float64."
+    assert the_violation("no array").violation.summary.startswith("out has shape list, but should have shape (")
+    assert the_violation("exits").violation.summary == "raised SystemExit: 0"
+    assert the_violation("a declared deviation hides another").violation.summary.startswith("out[")
+
+
+def test_an_operation_that_gives_different_results_is_a_violation_that_says_so():
+    law, implementation = plan(LAWS, GROUPS["positional encodings"][:1])[0]
+    calls = itertools.count()
+    correct = implementation.operations[law.operation]
+    wrong_once = replace(implementation, operations={law.operation: lambda *case: correct(*case) + (next(calls) == 3)})
+    outcome = check(law, wrong_once, 20, 0)
+    assert (outcome.status, outcome.violation.summary) == ("violated", "gave different results when called again with the same case.")
 
 
 def test_the_same_seed_gives_the_same_cases_and_another_seed_others():
@@ -79,13 +98,15 @@ def test_the_same_seed_gives_the_same_cases_and_another_seed_others():
 
 def test_a_declared_deviation_that_does_not_happen_is_a_violation():
     law, implementation = plan(LAWS, GROUPS["positional encodings"])[0]
-    outcome = check(law, replace(implementation, known_deviations={law.name: "none really"}), 10, 0)
+    outcome = check(law, replace(implementation, known_deviations={law.name: Deviation("none really", Conventions())}), 10, 0)
     assert outcome.status == "violated"
     assert outcome.violation.summary == "is declared to deviate, but held on 10 cases: the declaration should go. It says: none really"
 
 
 def test_a_declaration_that_matches_no_law_is_refused():
-    implementation = replace(GROUPS["attention"][0], known_deviations={"RoPE is exact within its budget": "it has none"})
+    implementation = replace(
+        GROUPS["attention"][0], known_deviations={"RoPE is exact within its budget": Deviation("it has none", Conventions())}
+    )
     sentence = "torch math float64 declares to deviate from ['RoPE is exact within its budget'], but no such law applies to it."
     with pytest.raises(ValueError, match=re.escape(sentence)):
         plan(LAWS, [implementation])
@@ -114,7 +135,10 @@ def test_a_law_whose_budgets_are_all_vacuous_is_not_held(one_fault, monkeypatch,
     assert (outcome.status, outcome.informative) == ("vacuous", 0)
 
 
-@pytest.mark.parametrize("options", [["--examples", "0"], ["--jobs", "-1"], ["--seed", "x"]])
+@pytest.mark.parametrize(
+    "options",
+    [["--examples", "0"], ["--jobs", "-1"], ["--seed", "x"], ["--implementations", "no.such:thing"], ["--implementations", "math:thing"]],
+)
 def test_nonsense_options_are_refused(options, capsys):
     with pytest.raises(SystemExit) as exit:
         main(options)
@@ -127,7 +151,7 @@ def test_a_script_keeps_the_layout_of_its_arrays():
     outcome = the_violation("returns NaN")
     for array in (x, np.asfortranarray(x), np.repeat(x, 2, axis=0)[::2]):
         case = replace(outcome, violation=replace(outcome.violation, case=(array, 0)))
-        arguments = re.search(r"\]\(\n    (.*),\n    0,\n\)\)", script(case, "m:n"), re.DOTALL).group(1)
+        arguments = re.search(r"case = \(\n    (.*),\n    0,\n\)", script(case, "m:n"), re.DOTALL).group(1)
         rebuilt = eval(arguments, {"np": np})
         assert np.array_equal(rebuilt, array)
         assert rebuilt.flags.c_contiguous == array.flags.c_contiguous
@@ -145,3 +169,17 @@ def test_an_interrupted_run_prints_what_it_knows_and_does_not_pass(monkeypatch, 
     printed = capsys.readouterr().out
     assert "Interrupted: 1 of " in printed
     assert "1 held, 0 declared, 0 vacuous, 0 violated" in printed
+
+
+def test_an_implementation_that_aborts_ends_the_run_with_a_sentence(tmp_path):
+    (tmp_path / "aborting.py").write_text(
+        "import os\n"
+        "from dataclasses import replace\n"
+        "from properties.implementations.torch_positional import IMPLEMENTATIONS\n"
+        "GROUPS = {'g': [replace(IMPLEMENTATIONS[0], operations={'rope': lambda x, start_pos=0: os.abort()})]}\n"
+    )
+    command = [sys.executable, "-m", "properties", "--implementations", "aborting:GROUPS", "--jobs", "2"]
+    ran = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(tmp_path)}, timeout=120, check=False)
+    assert ran.returncode == 1
+    assert "A process died in an implementation: 0 of 2 checks were done." in ran.stdout
+    assert "Traceback" not in ran.stderr
