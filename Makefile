@@ -38,6 +38,22 @@ fmt: $(READY) ## format, and mend what the linter can
 errata: $(READY) ## print where TorchLean's literal definitions break their own laws, with the numbers computed now
 	$(BIN)/python -m spec.errata
 
+.PHONY: bench
+bench: $(READY) ## time the oracles against naive NumPy, torch and mpmath; writes docs/bench.txt and docs/bench.json
+	$(BIN)/python -m properties.benchmarks.timing --output docs/bench.txt --json docs/bench.json
+
+.PHONY: soundness
+soundness: $(READY) ## put the exact value into every enclosure, on 10,000 cases for each operation; writes docs/soundness.txt [JOBS=2]
+	$(BIN)/python -m properties.benchmarks.soundness --jobs $(JOBS) --output docs/soundness.txt
+
+.PHONY: sharpness
+sharpness: $(READY) ## measure how much of its budget PyTorch uses; writes docs/sharpness.txt
+	$(BIN)/python -m properties.benchmarks.sharpness --output docs/sharpness.txt
+
+.PHONY: criteria
+criteria: $(READY) ## compare the budgets with the tolerances in use today, on small planted faults; writes docs/criteria.md
+	$(BIN)/python -m properties.benchmarks.criteria --output docs/criteria.md
+
 .PHONY: clean
 clean: ## remove the environment and all caches
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis
@@ -48,6 +64,6 @@ clean: ## remove the environment and all caches
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and f"Python 3.11 or later is needed, but $(PYTHON) is {sys.version.split()[0]}.")'
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt torch==2.13.0
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[torch,dev]'
 	touch $@

@@ -1,16 +1,22 @@
-"""How the benchmarks print: as wide as the terminal, or wide enough for every column where there is none."""
+"""How the benchmarks print: as wide as the terminal, or wide enough for every column where there is none; and the same as a text file."""
 
 import sys
-from typing import TextIO
+from pathlib import Path
 
 from rich.console import Console
 
-__all__ = ["console"]
+__all__ = ["console", "save"]
 
 WIDTH = 140
 
 
-def console(file: TextIO | None = None) -> Console:
-    """The console of a terminal, of a pipe or of a text file."""
-    target = file or sys.stdout
-    return Console(file=target, width=None if target.isatty() else WIDTH)
+def console() -> Console:
+    """The console of a terminal or of a pipe, which keeps what it prints."""
+    return Console(record=True, width=None if sys.stdout.isatty() else WIDTH)
+
+
+def save(printed: Console, output: Path | None) -> None:
+    """Write what a console has printed to a text file, if one is given."""
+    if output:
+        lines = printed.export_text(styles=False).splitlines()
+        output.write_text("\n".join(line.rstrip() for line in lines) + "\n", encoding="utf-8")

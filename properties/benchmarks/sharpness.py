@@ -7,12 +7,13 @@ and sharp if its maximum is not far below: a wrong value hides in what correct c
 import argparse
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from rich.table import Table
 
 import oracles
 from properties.benchmarks.kernels import ARITHMETIC, BACKENDS, RESULTS, Problem, draw, kernel
-from properties.benchmarks.report import console
+from properties.benchmarks.report import console, save
 
 __all__ = ["FLOORS", "SIZES", "excess", "main", "used"]
 
@@ -54,6 +55,7 @@ def used(sizes: Sequence[tuple[int, int, int, bool]], seeds: int) -> dict[tuple[
 def main(arguments: list[str] | None = None) -> int:
     """Measure, print, and return 0 if every figure is at most 1 and at least its floor, else 1."""
     parser = argparse.ArgumentParser(prog="python -m properties.benchmarks.sharpness", description=__doc__)
+    parser.add_argument("--output", type=Path, help="a text file for the table")
     parser.add_argument("--seeds", type=int, default=5, help="draws of each size (5)")
     parser.add_argument("--smallest", action="store_true", help="the smallest size only")
     options = parser.parse_args(arguments)
@@ -76,6 +78,7 @@ def main(arguments: list[str] | None = None) -> int:
     target = console()
     target.print(table)
     target.print(f"{missed} missed" if missed else "all met", style="bold red" if missed else "bold green")
+    save(target, options.output)
     return 1 if missed else 0
 
 

@@ -21,7 +21,7 @@ from rich.table import Table
 import oracles
 from properties.benchmarks.cases import OPERATIONS, draw
 from properties.benchmarks.judge import compare
-from properties.benchmarks.report import console
+from properties.benchmarks.report import console, save
 
 __all__ = ["Tally", "main", "run", "tally"]
 
@@ -143,10 +143,9 @@ def main(arguments: list[str] | None = None) -> int:
             found[operation, method] += part
             progress.update(task, advance=part.cases)
 
-    _print(console(), found, options.seed)
-    if options.output:
-        with options.output.open("w", encoding="utf-8") as file:
-            _print(console(file), found, options.seed)
+    target = console()
+    _print(target, found, options.seed)
+    save(target, options.output)
     return 1 if any(t.violations or t.undecided for t in found.values()) else 0
 
 

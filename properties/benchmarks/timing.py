@@ -30,7 +30,7 @@ from threadpoolctl import threadpool_info, threadpool_limits
 
 import oracles
 from properties.benchmarks import naive
-from properties.benchmarks.report import console
+from properties.benchmarks.report import console, save
 from spec import MPF, tensor
 from spec.attention import AttentionContext
 from spec.attention import scaled_dot_product_attention as literal_attention
@@ -281,6 +281,7 @@ def _verdict(row: Row) -> tuple[str, str]:
 def main(arguments: list[str] | None = None) -> int:
     """Measure and print every row, write JSON if asked to. Returns 0 if every bound is kept, 1 otherwise."""
     parser = argparse.ArgumentParser(prog="python -m properties.benchmarks.timing", description=__doc__)
+    parser.add_argument("--output", type=Path, help="a text file for the table")
     parser.add_argument("--json", type=Path, help="a file for the figures")
     parser.add_argument("--repeats", type=int, default=15, help="pairs of calls for each ratio (15)")
     parser.add_argument("--smallest", action="store_true", help="sizes that only show that it runs: targets are not meant for them")
@@ -311,6 +312,7 @@ def main(arguments: list[str] | None = None) -> int:
     target.print(", ".join(found["libraries"]))
     missed = [row for row in rows if row.met is False]
     target.print(f"{len(missed)} missed" if missed else "all met", style="bold red" if missed else "bold green")
+    save(target, options.output)
     if options.json:
         options.json.write_text(json.dumps({"environment": found, "rows": [asdict(r) | {"met": r.met} for r in rows]}, indent=1) + "\n")
     return 1 if missed else 0
