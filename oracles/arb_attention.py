@@ -1,16 +1,19 @@
 """Softmax and attention of one head on matrices of arb balls, row by row over the allowed keys."""
 
-from math import isfinite
+from collections.abc import Iterator
+from itertools import compress
+from operator import mul
 
 import numpy as np
-from flint import arb
+from flint import arb, arb_mat
+from numpy.typing import NDArray
 
-from oracles.arb_matrix import Bools, Matrix, from_rows
+from oracles.arb_matrix import Bools, Matrix
 from oracles.conventions import Conventions
 
 Head = tuple[Matrix, ...]
 
-ZERO = arb(0)
+ZERO, ONE = arb(0), arb(1)
 
 
 def attention(head: Head, allowed: Bools, scale: arb, conventions: Conventions) -> Matrix:
@@ -38,45 +41,58 @@ def attention_jvp(point: Head, tangent: Head, allowed: Bools, scale: arb, conven
 
 
 def softmax(scores: Matrix, allowed: Bools, conventions: Conventions) -> Matrix:
-    """exp(s_j − s_m) / Σ exp(s_l − s_m) over the allowed keys of each row, m the largest; exactly 1 for a single key.
-
-    A shift by any one number cancels; the largest score keeps arb's exponential within its range, for scores of any size.
-    """
+    """exp(s_j − s_m) / Σ exp(s_l − s_m) over the allowed keys of each row, m the largest; 1/n where all are, dead, alike."""
     uniform = ~allowed.any(axis=1, keepdims=True) & np.full(allowed.shape, conventions.dead_rows == "uniform")
-    share, rows = [1 / arb(allowed.shape[1])] * allowed.shape[1], []
-    alike: list[bool] = uniform[:, 0].tolist() if allowed.shape[1] else [False] * len(allowed)
-    for row, allows, is_uniform in zip(scores.balls.tolist(), allowed.tolist(), alike, strict=True):
-        keys = [key for key, allow in enumerate(allows) if allow]
-        weights = list(share) if is_uniform else [ZERO] * len(row)
-        if len(keys) == 1:
-            weights[keys[0]] = arb(1)
-        elif keys:
-            read = [row[key] for key in keys]
-            top = max([float(score) for score in read])
-            shift = arb(top) if isfinite(top) else max(score.mid() for score in read)
-            numerators = [(score - shift).exp() for score in read]
-            reciprocal = 1 / sum(numerators, ZERO)
-            for key, numerator in zip(keys, numerators, strict=True):
-                weights[key] = numerator * reciprocal
-        rows.append(weights)
+    shares = [share for row in _read(scores, allowed) for share in _shares(row)]
     lost = allowed & (scores.lost & allowed).any(axis=1, keepdims=True)
-    return from_rows(rows, allowed | uniform, lost)
+    weights = np.full(allowed.shape, ZERO)
+    weights[uniform] = 1 / arb(max(allowed.shape[1], 1))
+    return _placed(shares, allowed, weights, allowed | uniform, lost)
 
 
 def softmax_derivative(weights: Matrix, allowed: Bools, direction: Matrix) -> Matrix:
     """w ⊙ (t − Σ_allowed w ⊙ t) in each row, which is both Jᵀ·t and J·t; exactly 0 where one key alone is allowed."""
-    rows = []
-    table = zip(weights.balls.tolist(), direction.balls.tolist(), allowed.tolist(), strict=True)
-    for row, slopes, allows in table:
-        keys = [key for key, allow in enumerate(allows) if allow]
-        result = [ZERO] * len(row)
-        if len(keys) > 1:
-            mean = sum((row[key] * slopes[key] for key in keys), ZERO)
-            for key in keys:
-                result[key] = row[key] * (slopes[key] - mean)
-        rows.append(result)
+    rows = zip(_read(weights, allowed), _read(direction, allowed), strict=True)
+    slopes = [slope for row, slopes in rows for slope in _slopes(row, slopes)]
     lost = allowed & ((weights.lost | direction.lost) & allowed).any(axis=1, keepdims=True)
-    return from_rows(rows, allowed, lost)
+    return _placed(slopes, allowed, np.full(allowed.shape, ZERO), allowed, lost)
+
+
+def _shares(scores: list[arb]) -> list[arb]:
+    """The softmax of some scores; exactly 1 for a single one.
+
+    A shift by any one number cancels, and is only needed where exponentials leave arb's range: from scores of about
+    2¹¹³ on, where the largest score is subtracted.
+    """
+    if len(scores) < 2:
+        return [ONE] * len(scores)
+    numerators = [score.exp() for score in scores]
+    reciprocal = 1 / sum(numerators, ZERO)
+    if not reciprocal.is_finite():
+        top = max(score.mid() for score in scores)
+        numerators = [(score - top).exp() for score in scores]
+        reciprocal = 1 / sum(numerators, ZERO)
+    return [numerator * reciprocal for numerator in numerators]
+
+
+def _slopes(weights: list[arb], direction: list[arb]) -> list[arb]:
+    """w ⊙ (t − Σ w ⊙ t); exactly 0 for a single weight, which is 1 whatever its score is."""
+    if len(weights) < 2:
+        return [ZERO] * len(weights)
+    mean = sum(map(mul, weights, direction), ZERO)
+    return [weight * (t - mean) for weight, t in zip(weights, direction, strict=True)]
+
+
+def _read(matrix: Matrix, allowed: Bools) -> Iterator[list[arb]]:
+    """The allowed entries of each row."""
+    return (list(compress(row, allows)) for row, allows in zip(matrix.balls.tolist(), allowed.tolist(), strict=True))
+
+
+def _placed(entries: list[arb], where: Bools, others: NDArray[np.object_], support: Bools, lost: Bools) -> Matrix:
+    """The matrix with some entries, row by row, where they belong, and others elsewhere."""
+    height, width = where.shape
+    others[where] = np.fromiter(entries, dtype=object, count=len(entries))
+    return Matrix(arb_mat(height, width, others.ravel().tolist()), support, lost)
 
 
 def lose_dead_rows(result: Matrix, allowed: Bools, conventions: Conventions) -> Matrix:

@@ -46,10 +46,10 @@ class Matrix:
 
     def __matmul__(self, other: "Matrix") -> "Matrix":
         """The product; balls of a row and a column without common support multiply to exactly 0."""
-        support = self.support @ other.support
+        support = _reached(self.support, other.support)
         lost = np.zeros(support.shape, dtype=bool)
         if self.lost.any() or other.lost.any():
-            lost = (self.lost @ other.support) | (self.support @ other.lost)
+            lost = _reached(self.lost, other.support) | _reached(self.support, other.lost)
         return Matrix(self.balls * other.balls, support, lost)
 
     def __add__(self, other: "Matrix") -> "Matrix":
@@ -69,6 +69,12 @@ class Matrix:
         """Some neighbouring columns."""
         rows = [row[chosen] for row in self.balls.tolist()]
         return from_rows(rows, self.support[:, chosen], self.lost[:, chosen])
+
+
+def _reached(a: Bools, b: Bools) -> Bools:
+    """The product of two patterns: BLAS counts, and no count of ones rounds to 0."""
+    found: Bools = a.astype(np.float32) @ b.astype(np.float32) > 0
+    return found
 
 
 def from_rows(rows: list[list[arb]], support: Bools, lost: Bools) -> Matrix:
@@ -113,7 +119,9 @@ def _outward(entries: list[arb], lost: Bools) -> Ball:
     mids = [float(entry) for entry in entries]
     gaps = [(entry - middle).abs_upper() for entry, middle in zip(entries, mids, strict=True)]
     rads = np.array([float(gap) for gap in gaps], dtype=np.float64)
-    inexact = (rads != 0) | np.array([gap != 0 for gap in gaps], dtype=bool)
+    inexact = rads != 0
+    for i in np.flatnonzero(~inexact):
+        inexact[i] = gaps[i] != 0
     with np.errstate(over="ignore"):
         rads = np.where(inexact, np.nextafter(rads, np.inf), 0.0)
     return Ball(np.array(mids, dtype=np.float64).reshape(lost.shape), rads.reshape(lost.shape))

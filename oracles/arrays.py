@@ -114,7 +114,7 @@ def _from_torch(x: Any, torch: Any) -> NDArray[Any]:
 
 def _widened(array: NDArray[Any]) -> NDArray[Any]:
     """Elements of ml_dtypes' bfloat16, which NumPy itself doesn't know, as binary32."""
-    is_bfloat16 = array.dtype.name == "bfloat16" and array.dtype.itemsize == 2
+    is_bfloat16 = array.dtype.itemsize == 2 and array.dtype.name == "bfloat16"
     return _from_bfloat16(array.view(np.int16)) if is_bfloat16 else array
 
 

@@ -46,15 +46,6 @@ class Conventions:
                 _require_named(field.name, value, get_args(field.type))
 
 
-def resolve(conventions: Conventions | None) -> Conventions:
-    """The conventions meant by a `Conventions`, or by None: the defaults.  Raises TypeError for anything else."""
-    if conventions is None:
-        return Conventions()
-    if not isinstance(conventions, Conventions):
-        raise TypeError(f"conventions has type {type(conventions).__name__}, but should be an oracles.Conventions or None.")
-    return conventions
-
-
 def _require_named(field: str, value: object, names: tuple[str, ...]) -> None:
     choices = ", ".join(map(repr, names))
     if not isinstance(value, str):
@@ -73,3 +64,15 @@ def _base(value: object) -> float:
     if not (isfinite(base) and base >= 1 and base == value):
         raise ValueError(f"Conventions.rope_base={value}, but should be a finite float64 number of at least 1.")
     return base
+
+
+DEFAULT = Conventions()
+
+
+def resolve(conventions: Conventions | None) -> Conventions:
+    """The conventions meant by a `Conventions`, or by None: the defaults.  Raises TypeError for anything else."""
+    if conventions is None:
+        return DEFAULT
+    if not isinstance(conventions, Conventions):
+        raise TypeError(f"conventions has type {type(conventions).__name__}, but should be an oracles.Conventions or None.")
+    return conventions

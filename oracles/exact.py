@@ -11,6 +11,7 @@ loses exactly the entries it reaches: midpoint NaN, radius ∞.
 
 from collections.abc import Callable
 from functools import reduce
+from itertools import chain
 
 import numpy as np
 from flint import arb
@@ -265,7 +266,7 @@ def _batched(evaluate: Callable[..., list[Matrix]], arguments: list[Array | Bool
         results = list(zip(*(evaluate(*(x[index] for x in arguments)) for index in np.ndindex(batch)), strict=True))
         stacked = len(results) - summed
         added = [(reduce(Matrix.__add__, parts),) for parts in results[stacked:]]
-        entries = [[ball for part in parts for ball in part.balls.entries()] for parts in results[:stacked] + added]
+        entries = [list(chain.from_iterable(part.balls.entries() for part in parts)) for parts in results[:stacked] + added]
         losses = [np.stack([part.lost for part in parts]) for parts in results[:stacked]]
         shaped = [lost.reshape(*batch, *lost.shape[1:]) for lost in losses] + [total.lost for (total,) in added]
         return list(zip(entries, shaped, strict=True))
