@@ -10,6 +10,7 @@ One module per Lean file, in the file's order, under Lean's names in snake_case:
     activation               softmax
     positional_encoding      learned, sinusoidal and rotary encodings
     attention                masks, attention, its derivatives, multi-head attention
+    corrected                the definitions as a revision corrects them
     errata                   where a literal definition breaks a law of its own page, with a witness and a correction
 
 Definitions take one sequence at a time, may be slow, and evaluate what Lean evaluates in Lean's order.

@@ -17,12 +17,25 @@ Lean: `NN/Spec/Layers/Attention.lean`, at the seed revision
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-import numpy as np
+import numpy as np  # noqa: F401 - for the examples
 from jaxtyping import Bool
 
 from spec.activation import softmax_spec
 from spec.context import Context
-from spec.tensor_core import Array, BroadcastTo, Tensor, nat, over, replicate, shape_of, stack, tabulate
+from spec.tensor_core import (
+    Array,
+    BroadcastTo,
+    Tensor,
+    expect_mask,
+    expect_shape,
+    expect_type,
+    nat,
+    over,
+    replicate,
+    shape_of,
+    stack,
+    tabulate,
+)
 from spec.tensor_linalg import mat_mul_spec
 from spec.tensor_ops import add_spec, div_spec, map2_spec, mul_spec, scale_spec, sub_spec
 from spec.tensor_reduction_shape import (
@@ -155,27 +168,16 @@ class AttentionContext:
             raise ValueError(f"Q has shape {Q.shape}, but nQ should not be 0: attention needs at least one query.")
         if nK == 0:
             raise ValueError(f"K has shape {K.shape}, but nK should not be 0: attention needs at least one key.")
-        _expect_shape(K, "K", (nK, dModel), "the width of Q")
-        _expect_shape(V, "V", (nK, dModel), "the shape of K")
+        expect_shape(K, "K", (nK, dModel), "the width of Q")
+        expect_shape(V, "V", (nK, dModel), "the shape of K")
         if self.mask is not None:
-            _expect_mask(self.mask, (nQ, nK))
-        witness = self.bc_sum_to_target or BroadcastTo((nQ,), (nQ, nK))
+            expect_mask(self.mask, (nQ, nK))
+        witness = BroadcastTo((nQ,), (nQ, nK)) if self.bc_sum_to_target is None else self.bc_sum_to_target
+        expect_type(witness, "bc_sum_to_target", BroadcastTo)
         if witness != BroadcastTo((nQ,), (nQ, nK)):
             raise ValueError(f"bc_sum_to_target={witness}, but should be {BroadcastTo((nQ,), (nQ, nK))}.")
         for name, value in {"Q": Q, "K": K, "V": V, "bc_sum_to_target": witness, "scalar": alpha}.items():
             object.__setattr__(self, name, value)
-
-
-def _expect_shape(t: Array, name: str, shape: tuple[int, ...], reason: str) -> None:
-    if t.shape != shape:
-        raise ValueError(f"{name} has shape {t.shape}, but should have shape {shape}, {reason}.")
-
-
-def _expect_mask(mask: Array, shape: tuple[int, ...]) -> None:
-    if not isinstance(mask, np.ndarray) or mask.dtype != bool:
-        raise TypeError(f"mask holds {getattr(mask, 'dtype', type(mask).__name__)}, but should be a numpy.ndarray of bool.")
-    if mask.shape != shape:
-        raise ValueError(f"mask has shape {mask.shape}, but should have shape {shape}, one entry for each query and key.")
 
 
 # -- Softmax under a mask ------------------------------------------------------------------------------------------------------
@@ -201,7 +203,7 @@ def hard_masked_softmax_vec_spec(scores: Tensor[Array, "n"], mask: Bool[Array, "
     """
     alpha, scores = over(scalar, scores=scores)
     (n,) = shape_of(scores, "scores", "n")
-    _expect_mask(mask, (n,))
+    expect_mask(mask, (n,))
     numerators = map2_spec(lambda score, allowed: alpha.exp(score) if allowed else alpha.zero, scores, mask, alpha)
     denom = sum_spec(numerators, alpha)
     return div_spec(numerators, replicate(denom, (n,), alpha), alpha)
@@ -222,7 +224,7 @@ def hard_masked_softmax_spec(
     """
     alpha, scores = over(scalar, scores=scores)
     shape_of(scores, "scores", "nQ nK")
-    _expect_mask(mask, scores.shape)
+    expect_mask(mask, scores.shape)
     return stack(scores.shape, lambda i: hard_masked_softmax_vec_spec(scores[i], mask[i], alpha), alpha)
 
 
@@ -241,7 +243,7 @@ def softmax_backward_from_weights_spec(
     Lean: `softmaxBackwardFromWeightsSpec`
     """
     alpha, weights, dWeights = over(scalar, weights=weights, dWeights=dWeights)
-    _expect_shape(dWeights, "dWeights", weights.shape, "the shape of weights")
+    expect_shape(dWeights, "dWeights", weights.shape, "the shape of weights")
     if weights.ndim == 0:
         return replicate(alpha.zero, (), alpha)
     if weights.ndim == 1:
@@ -282,7 +284,8 @@ def scaled_dot_product_attention(ctx: AttentionContext, scalar: Context | None =
 
 
 def _over_context(ctx: AttentionContext, scalar: Context | None) -> tuple[Context, Array, Array, Array]:
-    alpha, Q, K, V = over(scalar or ctx.scalar, Q=ctx.Q, K=ctx.K, V=ctx.V)
+    expect_type(ctx, "ctx", AttentionContext)
+    alpha, Q, K, V = over(ctx.scalar if scalar is None else scalar, Q=ctx.Q, K=ctx.K, V=ctx.V)
     return alpha, Q, K, V
 
 
@@ -306,6 +309,8 @@ def scaled_dot_product_attention_backward(
 
         dA = dOut Vᵀ,  dV = Aᵀ dOut,  dS = (A ⊙ (dA − rowsum(dA ⊙ A))) × w,  dQ = dS K,  dK = dSᵀ Q.
 
+    The lines for scale, scores and weights are those of the forward, repeated because Lean computes them again.
+
     Edge cases
     - A blocked key receives nothing through its weight 0; a row that may attend to no key gives dQ = 0 and adds nothing to dK and dV (ℝ).
     - nK = 1: the weight is constant, so dQ = dK = 0 and dV is the sum of dOut over the rows that attend.
@@ -320,7 +325,7 @@ def scaled_dot_product_attention_backward(
     """
     alpha, Q, K, V = _over_context(ctx, scalar)
     _, dOut = over(alpha, dOut=dOut)
-    _expect_shape(dOut, "dOut", Q.shape, "the shape of Q")
+    expect_shape(dOut, "dOut", Q.shape, "the shape of Q")
     scale = alpha.sqrt(alpha.of_nat(Q.shape[1]))
     scores = mat_mul_spec(Q, matrix_transpose_spec(K, alpha), alpha)
     scaled_scores = scale_spec(scores, alpha.div(alpha.one, scale), alpha)
@@ -346,6 +351,8 @@ def scaled_dot_product_attention_jvp(
 
         dS = (dQ Kᵀ + Q dKᵀ) × w,  dA = A ⊙ (dS − rowsum(dS ⊙ A)),  dOut = dA V + A dV.
 
+    The lines for scale, scores and weights are those of the forward, repeated because Lean computes them again.
+
     Edge cases
     - A row that may attend to no key has tangent 0 over ℝ.
     - nK = 1: the weight is constant, so the tangent is dV's one row for every query that may attend to it.
@@ -358,9 +365,9 @@ def scaled_dot_product_attention_jvp(
     """
     alpha, Q, K, V = _over_context(ctx, scalar)
     _, dQ, dK, dV = over(alpha, dQ=dQ, dK=dK, dV=dV)
-    _expect_shape(dQ, "dQ", Q.shape, "the shape of Q")
-    _expect_shape(dK, "dK", K.shape, "the shape of K")
-    _expect_shape(dV, "dV", V.shape, "the shape of V")
+    expect_shape(dQ, "dQ", Q.shape, "the shape of Q")
+    expect_shape(dK, "dK", K.shape, "the shape of K")
+    expect_shape(dV, "dV", V.shape, "the shape of V")
     scale = alpha.sqrt(alpha.of_nat(Q.shape[1]))
     scores = mat_mul_spec(Q, matrix_transpose_spec(K, alpha), alpha)
     d_scores = add_spec(
@@ -405,8 +412,8 @@ class MultiHeadAttention:
         width = nat(self.num_heads, "num_heads") * nat(self.head_dim, "head_dim")
         dModel, _ = shape_of(Wq, "Wq", "dModel numHeads·headDim")
         for name, W in {"Wq": Wq, "Wk": Wk, "Wv": Wv}.items():
-            _expect_shape(W, name, (dModel, width), "(dModel, numHeads·headDim)")
-        _expect_shape(Wo, "Wo", (width, dModel), "(numHeads·headDim, dModel)")
+            expect_shape(W, name, (dModel, width), "(dModel, numHeads·headDim)")
+        expect_shape(Wo, "Wo", (width, dModel), "(numHeads·headDim, dModel)")
         for name, value in {"Wq": Wq, "Wk": Wk, "Wv": Wv, "Wo": Wo, "scalar": alpha}.items():
             object.__setattr__(self, name, value)
 
@@ -436,14 +443,28 @@ class MultiHeadAttention:
 def _over_parameters(
     mha: MultiHeadAttention, scalar: Context | None, x: Array, mask: Array | None
 ) -> tuple[Context, Array, Array, Array, Array, Array]:
-    alpha, x, Wq, Wk, Wv, Wo = over(scalar or mha.scalar, x=x, Wq=mha.Wq, Wk=mha.Wk, Wv=mha.Wv, Wo=mha.Wo)
+    expect_type(mha, "mha", MultiHeadAttention)
+    alpha, x, Wq, Wk, Wv, Wo = over(mha.scalar if scalar is None else scalar, x=x, Wq=mha.Wq, Wk=mha.Wk, Wv=mha.Wv, Wo=mha.Wo)
     n, _ = shape_of(x, "x", "n dModel")
-    _expect_shape(x, "x", (n, Wq.shape[0]), "(n, dModel)")
+    expect_shape(x, "x", (n, Wq.shape[0]), "(n, dModel)")
     if n == 0:
         raise ValueError(f"x has shape {x.shape}, but n should not be 0: attention needs at least one query.")
     if mask is not None:  # here and not only in each head, for there may be none
-        _expect_mask(mask, (n, n))
+        expect_mask(mask, (n, n))
     return alpha, x, Wq, Wk, Wv, Wo
+
+
+def _over_tangents(
+    mha: MultiHeadAttention, dmha: MultiHeadAttention, alpha: Context, x: Array, dx: Array, mask: Array | None
+) -> tuple[Array, Array, Array, Array, Array]:
+    expect_type(dmha, "dmha", MultiHeadAttention)
+    _, dx, dWq, dWk, dWv, dWo = _over_parameters(dmha, alpha, dx, mask)
+    expect_shape(dx, "dx", x.shape, "the shape of x")
+    if (dmha.num_heads, dmha.head_dim) != (mha.num_heads, mha.head_dim):
+        raise ValueError(
+            f"dmha has {dmha.num_heads} heads of width {dmha.head_dim}, but should have {mha.num_heads} of width {mha.head_dim}, as mha."
+        )
+    return dx, dWq, dWk, dWv, dWo
 
 
 def _split(mha: MultiHeadAttention, t: Array, alpha: Context) -> Array:
@@ -466,7 +487,7 @@ def split_heads_spec(
     """x of shape (n, numHeads·headDim), its entries in row-major order, laid out as (numHeads, n, headDim).
 
     This is the seed revision's text. It is not the inverse of `combine_heads_spec`: with numHeads > 1 and n > 1 the rows of head h come
-    from several tokens (`spec.errata`, `head-split-inverse`). The corrected split is in `spec.errata`.
+    from several tokens (`spec.errata`, `head-split-inverse`). The corrected split is in `spec.corrected`.
 
     Raises ValueError where dModel ≠ numHeads·headDim.
 
@@ -561,7 +582,7 @@ def multi_head_attention_backward(
     """
     alpha, x, Wq, Wk, Wv, Wo = _over_parameters(mha, scalar, x, mask)
     _, grad_output = over(alpha, grad_output=grad_output)
-    _expect_shape(grad_output, "grad_output", x.shape, "the shape of x")
+    expect_shape(grad_output, "grad_output", x.shape, "the shape of x")
     Q, K, V = (_split(mha, mat_mul_spec(x, W, alpha), alpha) for W in (Wq, Wk, Wv))
     concatenated = combine_heads_spec(_attention_heads(Q, K, V, mask, alpha), alpha)
 
@@ -603,12 +624,7 @@ def multi_head_attention_jvp(
     Lean: `MultiHeadAttentionJvp`
     """
     alpha, x, Wq, Wk, Wv, Wo = _over_parameters(mha, scalar, x, mask)
-    _, dx, dWq, dWk, dWv, dWo = _over_parameters(dmha, alpha, dx, mask)
-    _expect_shape(dx, "dx", x.shape, "the shape of x")
-    if (dmha.num_heads, dmha.head_dim) != (mha.num_heads, mha.head_dim):
-        raise ValueError(
-            f"dmha has {dmha.num_heads} heads of width {dmha.head_dim}, but should have {mha.num_heads} of width {mha.head_dim}, as mha."
-        )
+    dx, dWq, dWk, dWv, dWo = _over_tangents(mha, dmha, alpha, x, dx, mask)
     Q, K, V = (_split(mha, mat_mul_spec(x, W, alpha), alpha) for W in (Wq, Wk, Wv))
     dQ, dK, dV = (
         _split(mha, add_spec(mat_mul_spec(dx, W, alpha), mat_mul_spec(x, dW, alpha), alpha), alpha)

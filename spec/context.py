@@ -120,6 +120,13 @@ def lean_max(x: Scalar, y: Scalar) -> Scalar:
 def _ieee(name: str, element: type, div: Callable[[Scalar, Scalar], Scalar]) -> Context:
     """The NumPy scalar `element`, under the given division."""
 
+    largest = int(np.finfo(element).max)
+
+    def of_nat(n: int) -> Scalar:
+        if n > largest:
+            raise ValueError(f"{n} is not a number of {name}: the largest one is {np.finfo(element).max!r}.")
+        return element(n)
+
     def lift(value: Any) -> Scalar:
         if isinstance(value, bool | np.bool_) or not isinstance(value, int | float | np.floating | np.integer):
             raise TypeError(f"{value!r} has type {type(value).__name__}, but should be a real number that {name} can hold.")
@@ -138,7 +145,7 @@ def _ieee(name: str, element: type, div: Callable[[Scalar, Scalar], Scalar]) -> 
         element=element,
         dtype=np.dtype(element),
         lift=lift,
-        of_nat=element,
+        of_nat=of_nat,
         div=silent(div),
         max=lean_max,
         exp=silent(np.exp),
@@ -227,9 +234,13 @@ ARB = Context(
 def series(value: Any, derivative: Any = 0) -> flint.arb_series:
     """The function t ↦ value + derivative · t + O(t²), with both numbers exact or balls.
 
+    Raises ValueError where `flint.ctx.cap` is below 2: flint would cut off every first-order term, which then reads as 0.
+
     >>> series(2, 1) * series(2, 1)
     4.00000000000000 + 4.00000000000000*x + O(x^2)
     """
+    if flint.ctx.cap < 2:
+        raise ValueError(f"flint.ctx.cap={flint.ctx.cap}, but should be at least 2: a derivative is the second term of a series.")
     return flint.arb_series([_lift_arb(value), _lift_arb(derivative)], 2)
 
 
@@ -238,13 +249,15 @@ def _lift_series(value: Any) -> flint.arb_series:
 
 
 def _series_division(x: flint.arb_series, y: flint.arb_series) -> flint.arb_series:
-    """t ↦ x(t) / y(t) with x / 0 = 0: enclosed where y(0) ≠ 0, zero where y vanishes identically, and indeterminate elsewhere.
+    """t ↦ x(t) / y(t) with x / 0 = 0: enclosed where y(0) ≠ 0, and indeterminate where y(0) is a ball that contains 0 and more.
 
-    Where y(0) = 0 exactly but y'(0) need not be, the value is 0 and the quotient jumps: the derivative is indeterminate.
+    Where y(0) = 0 exactly, the value is 0. The derivative is then 0 where y'(0) = 0 exactly too, and indeterminate elsewhere, for the
+    quotient jumps. This sees y to first order: it takes y = t², where the quotient jumps as well, for the function 0. That is sound for
+    the divisors that the definitions have: naturals, their roots, and sums of exponentials, which are 0 only where they are empty.
     """
     unknown = flint.arb("nan")
     if y[0] == 0:
-        return series(0, 0 if y[1] == 0 else unknown)
+        return series(0, 0 if y.prec >= 2 and y[1] == 0 else unknown)
     return series(unknown, unknown) if y[0].contains(0) else x / y
 
 

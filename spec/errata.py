@@ -1,7 +1,7 @@
 """Errata: where a literal definition breaks a law that its own page states, shown by a smallest witness, with a corrected definition.
 
-The literal definitions of `spec` stay as the seed revision has them; the corrected ones stand here, beside the law that they satisfy
-and the literal ones break. A law takes a definition and evaluates it on the witness, so the same law judges both:
+The literal definitions of `spec` stay as the seed revision has them. The corrected ones stand in `spec.corrected`, and can be had here
+too. A law takes a definition and evaluates it on the witness, so the same law judges both:
 
 >>> erratum = ERRATA["head-split-inverse"]
 >>> erratum.law(erratum.literal).holds, erratum.law(erratum.corrected).holds
@@ -17,23 +17,27 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from jaxtyping import Bool
 
 from spec import attention as literal
 from spec import positional_encoding
 from spec.activation import softmax_spec
 from spec.attention import AttentionContext, MultiHeadAttention
 from spec.context import FLOAT64, REAL64, Context, Scalar
-from spec.tensor_core import Array, Tensor, nat, over, replicate, shape_of, stack, tabulate
-from spec.tensor_linalg import mat_mul_spec
-from spec.tensor_ops import add_spec, div_spec, map2_spec, scale_spec
-from spec.tensor_reduction_shape import (
-    concat_spec,
-    matrix_transpose_spec,
-    reshape_spec,
-    sum_spec,
-    swap_first_two_spec,
+from spec.corrected import (
+    attention_scale_denom,
+    hard_masked_softmax,
+    hard_masked_softmax_vec,
+    multi_head_attention_backward,
+    multi_head_attention_forward,
+    multi_head_attention_jvp,
+    rope_apply,
+    scaled_dot_product_attention,
+    scaled_dot_product_attention_backward,
+    scaled_dot_product_attention_jvp,
+    split_heads,
 )
+from spec.tensor_core import Array
+from spec.tensor_ops import scale_spec
 
 __all__ = [
     "ERRATA",
@@ -47,190 +51,10 @@ __all__ = [
     "multi_head_attention_jvp",
     "rope_apply",
     "scaled_dot_product_attention",
+    "scaled_dot_product_attention_backward",
+    "scaled_dot_product_attention_jvp",
     "split_heads",
 ]
-
-
-# -- Corrected definitions: attention ------------------------------------------------------------------------------------------
-
-
-def attention_scale_denom(d: int, scalar: Context | None = None) -> Scalar:
-    """√d, and 1 where d = 0: the number that scores are divided by.
-
-    >>> attention_scale_denom(4, REAL64), attention_scale_denom(0, REAL64)
-    (np.float64(2.0), np.float64(1.0))
-
-    Lean: `attentionScaleDenom` (revised)
-    """
-    (alpha,) = over(scalar)
-    return alpha.one if nat(d, "d") == 0 else alpha.sqrt(alpha.of_nat(d))
-
-
-def hard_masked_softmax_vec(scores: Tensor[Array, "n"], mask: Bool[Array, "n"], scalar: Context | None = None) -> Tensor[Array, "n"]:
-    """exp(scoreⱼ − m) / Σₖ exp(scoreₖ − m) over the allowed entries, with m the largest allowed score, and exactly 0 elsewhere.
-
-    Edge cases: a row with no allowed entry is 0 over every scalar. A row with one is 1 there. Nothing overflows.
-
-    >>> hard_masked_softmax_vec(np.array([-760.0, -760.0, 5.0]), np.array([True, True, False]), FLOAT64)
-    array([0.5, 0.5, 0. ])
-
-    Lean: `hardMaskedSoftmaxVecSpec` (revised)
-    """
-    alpha, scores = over(scalar, scores=scores)
-    (n,) = shape_of(scores, "scores", "n")
-    if not mask.any():
-        return replicate(alpha.zero, (n,), alpha)
-    allowed_scores = scores[mask]
-    row_max = allowed_scores[0]
-    for score in allowed_scores[1:]:
-        row_max = alpha.max(row_max, score)
-    numerators = map2_spec(lambda score, allowed: alpha.exp(score - row_max) if allowed else alpha.zero, scores, mask, alpha)
-    return div_spec(numerators, replicate(sum_spec(numerators, alpha), (n,), alpha), alpha)
-
-
-def hard_masked_softmax(
-    scores: Tensor[Array, "nQ nK"], mask: Bool[Array, "nQ nK"], scalar: Context | None = None
-) -> Tensor[Array, "nQ nK"]:
-    """`hard_masked_softmax_vec` of each row.
-
-    >>> hard_masked_softmax(np.array([[800.0, 800.0]]), np.array([[True, True]]))
-    array([[0.5, 0.5]])
-
-    Lean: `hardMaskedSoftmaxSpec` (revised)
-    """
-    alpha, scores = over(scalar, scores=scores)
-    return stack(scores.shape, lambda i: hard_masked_softmax_vec(scores[i], mask[i], alpha), alpha)
-
-
-def scaled_dot_product_attention(ctx: AttentionContext) -> Tensor[Array, "nQ dModel"]:
-    """A · V with A the softmax of Q Kᵀ / √d along the allowed keys, computed without overflow; a row with no allowed key is 0.
-
-    Over ℝ this is the literal definition. Over floats it is what the literal one means.
-
-    >>> ctx = AttentionContext(np.array([[710.0]]), np.array([[1.0]]), np.array([[3.0]]), np.array([[True]]))
-    >>> scaled_dot_product_attention(ctx)
-    array([[3.]])
-
-    Lean: `scaledDotProductAttention` (revised)
-    """
-    alpha, Q, K, V = ctx.scalar, ctx.Q, ctx.K, ctx.V
-    scale = attention_scale_denom(Q.shape[1], alpha)
-    scaled_scores = scale_spec(mat_mul_spec(Q, matrix_transpose_spec(K, alpha), alpha), alpha.div(alpha.one, scale), alpha)
-    weights = softmax_spec(scaled_scores, alpha) if ctx.mask is None else hard_masked_softmax(scaled_scores, ctx.mask, alpha)
-    return mat_mul_spec(weights, V, alpha)
-
-
-# -- Corrected definitions: several heads --------------------------------------------------------------------------------------
-
-
-def split_heads(
-    x: Tensor[Array, "n dModel"], num_heads: int, head_dim: int, scalar: Context | None = None
-) -> Tensor[Array, "numHeads n headDim"]:
-    """The tensor whose entry (h, i, c) is x[i, h·headDim + c]: head h is the h-th block of columns.
-
-    >>> split_heads(np.array([[1.0, 2.0], [3.0, 4.0]]), 2, 1).tolist()
-    [[[1.0], [3.0]], [[2.0], [4.0]]]
-
-    Lean: `splitHeadsSpec` (revised)
-    """
-    alpha, x = over(scalar, x=x)
-    n, _ = shape_of(x, "x", "n dModel")
-    return swap_first_two_spec(reshape_spec(x, (n, num_heads, head_dim), alpha), alpha)
-
-
-def _heads(mha: MultiHeadAttention) -> list[MultiHeadAttention]:
-    """The heads of mha, each with its block of columns and rows, and each a multi-head attention of one head.
-
-    For one head the literal split is the right one, so the literal definitions are right for each of these.
-    """
-    d = mha.head_dim
-    blocks = [slice(h * d, (h + 1) * d) for h in range(mha.num_heads)]
-    return [MultiHeadAttention(mha.Wq[:, b], mha.Wk[:, b], mha.Wv[:, b], mha.Wo[b], 1, d, scalar=mha.scalar) for b in blocks]
-
-
-def _sum(terms: list[Array], shape: tuple[int, ...], alpha: Context) -> Array:
-    total = replicate(alpha.zero, shape, alpha)
-    for term in terms:
-        total = add_spec(total, term, alpha)
-    return total
-
-
-def multi_head_attention_forward(
-    mha: MultiHeadAttention, x: Tensor[Array, "n dModel"], mask: Bool[Array, "n n"] | None = None
-) -> Tensor[Array, "n dModel"]:
-    """The sum over heads h of Attention(x Wq[:, h], x Wk[:, h], x Wv[:, h]) · Wo[h], with heads as contiguous blocks of columns.
-
-    Edge cases: no heads give 0.
-
-    >>> one, two = np.array([[1.0, 1.0]]), np.array([[1.0], [1.0]])
-    >>> multi_head_attention_forward(MultiHeadAttention(one, one, one, two, 2, 1), np.array([[3.0]]))
-    array([[6.]])
-
-    Lean: `MultiHeadAttention.forward` (revised)
-    """
-    return _sum([head.forward(x, mask) for head in _heads(mha)], x.shape, mha.scalar)
-
-
-def multi_head_attention_backward(
-    mha: MultiHeadAttention,
-    x: Tensor[Array, "n dModel"],
-    mask: Bool[Array, "n n"] | None,
-    grad_output: Tensor[Array, "n dModel"],
-) -> tuple[Array, Array, Array, Array, Array]:
-    """(dx, dWq, dWk, dWv, dWo): dx is the sum over heads, and each parameter's cotangent is its heads' cotangents side by side.
-
-    >>> one, two = np.array([[1.0, 1.0]]), np.array([[1.0], [1.0]])
-    >>> mha = MultiHeadAttention(one, one, one, two, 2, 1)
-    >>> [g.tolist() for g in multi_head_attention_backward(mha, np.array([[3.0]]), None, np.array([[1.0]]))]
-    [[[2.0]], [[0.0, 0.0]], [[0.0, 0.0]], [[3.0, 3.0]], [[3.0], [3.0]]]
-
-    Lean: `MultiHeadAttentionBackward` (revised)
-    """
-    alpha, d = mha.scalar, mha.head_dim
-    grads = [literal.multi_head_attention_backward(head, x, mask, grad_output) for head in _heads(mha)]
-    dx = _sum([grad[0] for grad in grads], x.shape, alpha)
-    dWq, dWk, dWv = (concat_spec([grad[part] for grad in grads], (x.shape[1], d), alpha) for part in (1, 2, 3))
-    dWo = tabulate(mha.Wo.shape, lambda row, j: grads[row // d][4][row % d, j], alpha)
-    return dx, dWq, dWk, dWv, dWo
-
-
-def multi_head_attention_jvp(
-    mha: MultiHeadAttention,
-    dmha: MultiHeadAttention,
-    x: Tensor[Array, "n dModel"],
-    dx: Tensor[Array, "n dModel"],
-    mask: Bool[Array, "n n"] | None = None,
-) -> Tensor[Array, "n dModel"]:
-    """The sum over heads of each head's tangent.
-
-    >>> one, two = np.array([[1.0, 1.0]]), np.array([[1.0], [1.0]])
-    >>> mha = MultiHeadAttention(one, one, one, two, 2, 1)
-    >>> dmha = MultiHeadAttention(0 * one, 0 * one, 0 * one, 0 * two, 2, 1)
-    >>> multi_head_attention_jvp(mha, dmha, np.array([[3.0]]), np.array([[1.0]]))
-    array([[2.]])
-
-    Lean: `MultiHeadAttentionJvp` (revised)
-    """
-    pairs = zip(_heads(mha), _heads(dmha), strict=True)
-    return _sum([literal.multi_head_attention_jvp(head, dhead, x, dx, mask) for head, dhead in pairs], x.shape, mha.scalar)
-
-
-# -- Corrected definitions: rotary encoding ------------------------------------------------------------------------------------
-
-
-def rope_apply(x: Tensor[Array, "seqLen headDim"], start_pos: int = 0, scalar: Context | None = None) -> Tensor[Array, "seqLen headDim"]:
-    """x with each adjacent pair rotated, and the unpaired lane of an odd headDim passed through: there cos = 1 and sin = 0.
-
-    >>> rope_apply(np.array([[7.0]]), start_pos=3)
-    array([[7.]])
-
-    Lean: `ropeApplySpec` (after the revised one)
-    """
-    alpha, x = over(scalar, x=x)
-    _, head_dim = shape_of(x, "x", "seqLen headDim")
-    rotated = positional_encoding.rope_apply_spec(x, start_pos, alpha)
-    unpaired = head_dim - 1 if head_dim % 2 else None
-    return tabulate(x.shape, lambda p, j: x[p, j] if j == unpaired else rotated[p, j], alpha)
 
 
 # -- Laws, each evaluated on the smallest witness of its violation -------------------------------------------------------------

@@ -5,7 +5,8 @@ sinusoidal or rotary encoding belongs to pair i = ⌊j/2⌋, and all columns of 
 
     θ(pos, i; d) = pos / 10000^(2i/d)   radians,
 
-which turns fastest at pair 0 (one radian per position) and ever slower after it.
+which turns fastest at pair 0 (one radian per position) and ever slower after it. A position that the scalar cannot hold as a finite
+number is refused with a ValueError.
 
 Sources: Vaswani et al., Attention Is All You Need, 2017, section 3.5 (sinusoidal); Su et al., RoFormer, 2021 (rotary).
 
@@ -15,7 +16,7 @@ Lean: `NN/Spec/Layers/PositionalEncoding.lean`, at the seed revision
 from dataclasses import dataclass
 
 from spec.context import Context, Scalar
-from spec.tensor_core import Array, Tensor, nat, over, shape_of, stack, tabulate
+from spec.tensor_core import Array, Tensor, expect_shape, expect_type, nat, over, shape_of, stack, tabulate
 from spec.tensor_ops import add_spec, mul_spec
 
 __all__ = [
@@ -69,14 +70,17 @@ def add_positional_encoding_spec(
 
     Lean: `addPositionalEncodingSpec`
     """
-    alpha, x, pos = over(scalar or pe.scalar, x=x, pos=pe.pos)
+    expect_type(pe, "pe", PositionalEncodingSpec)
+    alpha, x, pos = over(pe.scalar if scalar is None else scalar, x=x, pos=pe.pos)
     return add_spec(x, pos, alpha)
 
 
 def add_positional_encoding_backward_spec(
-    _pe: PositionalEncodingSpec, grad_output: Tensor[Array, "seqLen embedDim"], scalar: Context | None = None
+    pe: PositionalEncodingSpec, grad_output: Tensor[Array, "seqLen embedDim"], scalar: Context | None = None
 ) -> tuple[Tensor[Array, "seqLen embedDim"], Tensor[Array, "seqLen embedDim"]]:
-    """(∂L/∂pos, ∂L/∂x) = (g, g), in this order, when y = x + pos has cotangent g.
+    """(∂L/∂pos, ∂L/∂x) = (g, g), in this order, when y = x + pos has cotangent g: two tensors that share no memory.
+
+    Raises ValueError where g has not the shape of pos.
 
     >>> import numpy as np
     >>> add_positional_encoding_backward_spec(PositionalEncodingSpec(np.array([[10.0]])), np.array([[3.0]]))
@@ -84,8 +88,10 @@ def add_positional_encoding_backward_spec(
 
     Lean: `addPositionalEncodingBackwardSpec`
     """
-    _, grad_output = over(scalar or _pe.scalar, grad_output=grad_output)
-    return grad_output, grad_output
+    expect_type(pe, "pe", PositionalEncodingSpec)
+    _, grad_output = over(pe.scalar if scalar is None else scalar, grad_output=grad_output)
+    expect_shape(grad_output, "grad_output", pe.pos.shape, "the shape of pos")
+    return grad_output.copy(), grad_output.copy()
 
 
 # -- Sinusoidal ----------------------------------------------------------------------------------------------------------------
@@ -210,7 +216,7 @@ def rope_cos_lastdim_spec(pos: int, head_dim: int, scalar: Context | None = None
     Lean: `ropeCosLastdimSpec`
     """
     (alpha,) = over(scalar)
-    head_dim = nat(head_dim, "head_dim")
+    pos, head_dim = nat(pos, "pos"), nat(head_dim, "head_dim")
     return tabulate((head_dim,), lambda j: alpha.cos(posenc_angle_spec(pos, j // 2, head_dim, alpha)), alpha)
 
 
@@ -226,7 +232,7 @@ def rope_sin_lastdim_spec(pos: int, head_dim: int, scalar: Context | None = None
     Lean: `ropeSinLastdimSpec`
     """
     (alpha,) = over(scalar)
-    head_dim = nat(head_dim, "head_dim")
+    pos, head_dim = nat(pos, "pos"), nat(head_dim, "head_dim")
     return tabulate((head_dim,), lambda j: alpha.sin(posenc_angle_spec(pos, j // 2, head_dim, alpha)), alpha)
 
 
@@ -276,4 +282,5 @@ def rope_apply_heads_spec(
     """
     alpha, x = over(scalar, x=x)
     shape_of(x, "x", "numHeads seqLen headDim")
+    start_pos = nat(start_pos, "start_pos")
     return stack(x.shape, lambda h: rope_apply_spec(x[h], start_pos, alpha), alpha)

@@ -23,7 +23,11 @@ __all__ = [
     "BroadcastTo",
     "Tensor",
     "derivative",
+    "expect_mask",
+    "expect_shape",
+    "expect_type",
     "nat",
+    "nats",
     "over",
     "replicate",
     "shape_of",
@@ -35,6 +39,7 @@ __all__ = [
 ]
 
 Array = np.ndarray
+_MOST_AXES = 64  # NumPy's own limit
 
 if TYPE_CHECKING:
     from typing import Annotated as Tensor  # to a type checker, Tensor[Array, "n d"] is an Array
@@ -52,7 +57,8 @@ else:
 def tabulate(shape: tuple[int, ...], entry: Callable[..., Any], scalar: Context | type) -> Array:
     """The tensor whose entry at (i, j, …) is entry(i, j, …), computed in row-major order.
 
-    Shape: any; a size of 0 evaluates nothing. `scalar` is the context of the entries, or `bool` for a mask.
+    Shape: any; a size of 0 evaluates nothing. `scalar` is the context of the entries, or `bool` for a mask. An entry that is of another
+    scalar is lifted, never rounded: one that `scalar` cannot hold raises ValueError or TypeError.
 
     >>> tabulate((2, 3), lambda i, j: j <= i, bool)
     array([[ True, False, False],
@@ -60,11 +66,25 @@ def tabulate(shape: tuple[int, ...], entry: Callable[..., Any], scalar: Context 
 
     Lean: `Tensor.dim`, `Tensor.scalar`
     """
-    result = np.empty(shape, scalar.dtype if isinstance(scalar, Context) else scalar)
+    result = _empty(shape, scalar)
+    lift, element = (scalar.lift, scalar.element) if isinstance(scalar, Context) else (_boolean, bool)
     with np.errstate(all="ignore"):  # Lean's Float arithmetic is silent
-        for index in np.ndindex(*shape):
-            result[index] = entry(*index)
+        for index in np.ndindex(*result.shape):
+            x = entry(*index)
+            result[index] = x if type(x) is element else lift(x)  # NumPy would round it, or drop a ball's radius
     return result
+
+
+def _empty(shape: tuple[int, ...], scalar: Context | type) -> Array:
+    if scalar is not bool:
+        _expect_scalar(scalar)
+    return np.empty(nats(shape, "shape"), scalar.dtype if isinstance(scalar, Context) else bool)
+
+
+def _boolean(value: Any) -> bool:
+    if not isinstance(value, bool | np.bool_):
+        raise TypeError(f"{value!r} is a {type(value).__name__}, but should be a boolean.")
+    return bool(value)
 
 
 def stack(shape: tuple[int, ...], part: Callable[[int], Array], scalar: Context | type) -> Array:
@@ -76,9 +96,14 @@ def stack(shape: tuple[int, ...], part: Callable[[int], Array], scalar: Context 
 
     Lean: `Tensor.dim`
     """
-    result = np.empty(shape, scalar.dtype if isinstance(scalar, Context) else scalar)
-    for i in range(shape[0]):
-        result[i] = part(i)
+    result = _empty(shape, scalar)
+    if result.ndim == 0:
+        raise ValueError("shape=(), but should have an axis to stack along.")
+    for i in range(result.shape[0]):
+        t = part(i)
+        _expect_array(t, f"part({i})")
+        expect_shape(t, f"part({i})", result.shape[1:], "the tail of shape")
+        result[i] = tensor(t, scalar) if isinstance(scalar, Context) else t
     return result
 
 
@@ -105,7 +130,9 @@ def tensor(values: Any, scalar: Context) -> Array:
     Traceback (most recent call last):
     ValueError: 0.1 is not a number of FLOAT32: the nearest one is np.float32(0.1).
     """
+    _expect_scalar(scalar)
     if isinstance(values, np.ndarray):
+        _expect_array(values, "values")
         given = values
     else:
         shape = _shape_of_lists(values)
@@ -120,10 +147,12 @@ def tensor(values: Any, scalar: Context) -> Array:
     return tabulate(given.shape, lambda *index: scalar.lift(given[index]), scalar)
 
 
-def _shape_of_lists(values: Any) -> tuple[int, ...]:
+def _shape_of_lists(values: Any, depth: int = 0) -> tuple[int, ...]:
     if not isinstance(values, list | tuple):
         return ()
-    shapes = {_shape_of_lists(row) for row in values}
+    if depth == _MOST_AXES:
+        raise ValueError(f"values is nested more than {_MOST_AXES} deep, but a tensor has at most {_MOST_AXES} axes.")
+    shapes = {_shape_of_lists(row, depth + 1) for row in values}
     if len(shapes) > 1:
         raise ValueError(f"values has rows of shapes {sorted(shapes)}, but all rows should have one shape.")
     return (len(values), *(shapes.pop() if shapes else ()))
@@ -143,6 +172,7 @@ def taylor(values: Array, direction: Array) -> Array:
     >>> value(x * x), derivative(x * x)
     (array([9.00000000000000], dtype=object), array([6.00000000000000], dtype=object))
     """
+    _, values, direction = over(ARB, values=values, direction=direction)
     if values.shape != direction.shape:
         raise ValueError(f"direction has shape {direction.shape}, but should have the shape {values.shape} of values.")
     return tabulate(values.shape, lambda *index: series(values[index], direction[index]), ARB_SERIES)
@@ -150,12 +180,29 @@ def taylor(values: Array, direction: Array) -> Array:
 
 def value(t: Array) -> Array:
     """The constant terms of a tensor over `ARB_SERIES`: a tensor over `ARB`."""
-    return tabulate(t.shape, lambda *index: t[index][0], ARB)
+    return _coefficients(t, 0)
 
 
 def derivative(t: Array) -> Array:
-    """The first-order terms of a tensor over `ARB_SERIES`: a tensor over `ARB`."""
-    return tabulate(t.shape, lambda *index: t[index][1], ARB)
+    """The first-order terms of a tensor over `ARB_SERIES`: a tensor over `ARB`.
+
+    A series that was cut below its first-order term, as under `flint.ctx.cap = 1`, is refused with a ValueError: its term is unknown.
+    """
+    return _coefficients(t, 1)
+
+
+def _coefficients(t: Array, order: int) -> Array:
+    _expect_array(t, "t")
+
+    def entry(*index: int) -> Scalar:
+        x = t[index]
+        if type(x) is not flint.arb_series:
+            raise TypeError(f"t{list(index)} is a {type(x).__name__}, but should be an arb_series: build t with spec.taylor.")
+        if x.prec < 2:
+            raise ValueError(f"t{list(index)}={x} is known to order {x.prec}, but should be known to order 2: was flint.ctx.cap below 2?")
+        return x[order]
+
+    return tabulate(t.shape, entry, ARB)
 
 
 # -- Which scalar a definition runs over ---------------------------------------------------------------------------------------
@@ -172,13 +219,21 @@ def over(scalar: Context | None, **tensors: Array) -> tuple[Any, ...]:
     Raises TypeError where the elements are of no scalar or of different ones, or there are none to infer it from.
     """
     for name, t in tensors.items():
-        if not isinstance(t, np.ndarray):
-            raise TypeError(f"{name} is a {type(t).__name__}, but should be a numpy.ndarray: build one with spec.tensor(values, scalar).")
+        _expect_array(t, name)
     if scalar is None:
         scalar = _inferred(tensors)
-    elif not isinstance(scalar, Context):
-        raise TypeError(f"scalar={scalar!r}, but should be one of spec.SCALARS.")
+    _expect_scalar(scalar)
     return scalar, *(tensor(t, scalar) for t in tensors.values())
+
+
+def _expect_array(t: Array, name: str) -> None:
+    if type(t) is not np.ndarray:  # nor of a subclass: a numpy.matrix keeps two axes, and a masked array hides entries
+        raise TypeError(f"{name} is a {type(t).__name__}, but should be a numpy.ndarray: build one with spec.tensor(values, scalar).")
+
+
+def _expect_scalar(scalar: Any) -> None:
+    if not isinstance(scalar, Context):
+        raise TypeError(f"scalar={scalar!r}, but should be one of spec.SCALARS.")
 
 
 def _inferred(tensors: dict[str, Array]) -> Context:
@@ -201,14 +256,43 @@ def _inferred(tensors: dict[str, Array]) -> Context:
     return next(iter(found.values()))
 
 
-# -- Shapes and natural numbers ------------------------------------------------------------------------------------------------
+# -- What an argument should be ------------------------------------------------------------------------------------------------
 
 
 def shape_of(t: Array, name: str, letters: str) -> tuple[int, ...]:
     """The shape of t, refused with a ValueError unless it has one axis for each of `letters`, such as "seqLen headDim"."""
+    _expect_array(t, name)
     if t.ndim != len(letters.split()):
         raise ValueError(f"{name} has shape {t.shape}, but should have shape ({', '.join(letters.split())}).")
     return t.shape
+
+
+def expect_shape(t: Array, name: str, shape: tuple[int, ...], reason: str) -> None:
+    """Refuses with a ValueError a tensor of another shape; `reason` says where the shape comes from."""
+    if t.shape != shape:
+        raise ValueError(f"{name} has shape {t.shape}, but should have shape {shape}, {reason}.")
+
+
+def expect_mask(mask: Array, shape: tuple[int, ...]) -> None:
+    """Refuses with a TypeError what is no array of booleans, and with a ValueError one of another shape."""
+    if type(mask) is not np.ndarray:
+        raise TypeError(f"mask is a {type(mask).__name__}, but should be a numpy.ndarray of bool.")
+    if mask.dtype != bool:
+        raise TypeError(f"mask holds {mask.dtype}, but should be a numpy.ndarray of bool.")
+    if mask.shape != shape:
+        raise ValueError(f"mask has shape {mask.shape}, but should have shape {shape}, one entry for each query and key.")
+
+
+def expect_type(value: Any, name: str, structure: type) -> None:
+    """Refuses with a TypeError what is not of the given type."""
+    if not isinstance(value, structure):
+        raise TypeError(f"{name} is of type {type(value).__name__}, but should be of type {structure.__name__}.")
+
+
+def nats(shape: tuple[int, ...], name: str) -> tuple[int, ...]:
+    """The shape itself, refused unless it is a tuple of natural numbers: TypeError for another type, ValueError below 0."""
+    expect_type(shape, name, tuple)
+    return tuple(nat(n, f"{name}[{axis}]") for axis, n in enumerate(shape))
 
 
 def nat(n: int, name: str) -> int:
@@ -240,6 +324,8 @@ class BroadcastTo:
     target: tuple[int, ...]
 
     def __post_init__(self) -> None:
+        nats(self.source, "source")
+        nats(self.target, "target")
         if not _broadcasts(self.source, self.target):
             raise ValueError(f"A tensor of shape {self.source} does not broadcast to shape {self.target}.")
 

@@ -42,7 +42,7 @@ def map2_spec(
 
     Lean: `map2Spec`
     """
-    if isinstance(b, np.ndarray) and b.dtype == bool:
+    if type(b) is np.ndarray and b.dtype == bool:
         alpha, a = over(scalar, a=a)
     else:
         alpha, a, b = over(scalar, a=a, b=b)
@@ -82,8 +82,10 @@ def div_spec(a: Tensor[Array, "*s"], b: Tensor[Array, "*s"], scalar: Context | N
 
 
 def scale_spec(t: Tensor[Array, "*s"], c: Scalar, scalar: Context | None = None) -> Tensor[Array, "*s"]:
-    """t × c, entry by entry, with the number c on the right. Lean: `scaleSpec`"""
-    return map_spec(lambda x: x * c, t, scalar)
+    """t × c, entry by entry, with the number c on the right: a number of t's scalar, or one that it can hold. Lean: `scaleSpec`"""
+    alpha, t = over(scalar, t=t)
+    c = alpha.lift(c)
+    return map_spec(lambda x: x * c, t, alpha)
 
 
 def exp_spec(t: Tensor[Array, "*s"], scalar: Context | None = None) -> Tensor[Array, "*s"]:

@@ -9,7 +9,7 @@ from functools import reduce
 from math import prod
 
 from spec.context import Context, Scalar
-from spec.tensor_core import Array, Tensor, over, shape_of, tabulate
+from spec.tensor_core import Array, Tensor, expect_type, nats, over, shape_of, tabulate
 from spec.tensor_linalg import mat_mul_spec
 
 __all__ = ["concat_spec", "mat_mul_backward_spec", "matrix_transpose_spec", "reshape_spec", "sum_spec", "swap_first_two_spec"]
@@ -42,6 +42,7 @@ def reshape_spec(t: Tensor[Array, "*s"], shape: tuple[int, ...], scalar: Context
     Lean: `reshapeSpec`
     """
     _, t = over(scalar, t=t)
+    shape = nats(shape, "shape")
     if prod(t.shape) != prod(shape):
         raise ValueError(f"t has shape {t.shape} and {t.size} entries, but shape {shape} has {prod(shape)}.")
     return t.reshape(shape, order="C").copy()
@@ -95,11 +96,18 @@ def concat_spec(tensors: Sequence[Tensor[Array, "n d"]], shape: tuple[int, int] 
 
     Lean: `concatSpec`
     """
+    expect_type(tensors, "tensors", Sequence)
     alpha, *parts = over(scalar, **{f"tensors[{h}]": t for h, t in enumerate(tensors)})
     if not parts and shape is None:
         raise ValueError("tensors is empty and shape=None, but shape=(n, d) should be given where there is no tensor to read it from.")
-    n, d = shape_of(parts[0], "tensors[0]", "n d") if shape is None else shape
+    n, d = shape_of(parts[0], "tensors[0]", "n d") if shape is None else _matrix_shape(shape)
     for h, part in enumerate(parts):
         if part.shape != (n, d):
             raise ValueError(f"tensors[{h}] has shape {part.shape}, but should have shape {(n, d)}.")
     return tabulate((n, len(parts) * d), lambda i, j: parts[j // d][i, j % d], alpha)
+
+
+def _matrix_shape(shape: tuple[int, int]) -> tuple[int, int]:
+    if len(nats(shape, "shape")) != 2:
+        raise ValueError(f"shape={shape}, but should be (n, d).")
+    return shape

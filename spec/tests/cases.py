@@ -219,12 +219,12 @@ OPERATIONS = (
     Operation(
         "addPositionalEncodingSpec",
         lambda dom: like_shaped(dom, "x", "table"),
-        lambda a, x, table: pos.add_positional_encoding_spec(pos.PositionalEncodingSpec(table, a), x),
+        lambda a, x, table: pos.add_positional_encoding_spec(pos.PositionalEncodingSpec(table, scalar=a), x),
     ),
     Operation(
         "addPositionalEncodingBackwardSpec",
         lambda dom: like_shaped(dom, "g", "table"),
-        lambda a, g, table: pos.add_positional_encoding_backward_spec(pos.PositionalEncodingSpec(table, a), g),
+        lambda a, g, table: pos.add_positional_encoding_backward_spec(pos.PositionalEncodingSpec(table, scalar=a), g),
     ),
     Operation("posencFreqDenomSpec", pairs, lambda a, i, d: pos.posenc_freq_denom_spec(i, d, a)),
     Operation(

@@ -391,9 +391,10 @@ def test_the_adjoint_of_rope_is_rope_with_every_second_lane_negated_before_and_a
 @given(sizes(0, 3), sizes(0, 4), st.data())
 def test_the_backward_of_a_learned_encoding_is_the_adjoint_of_its_certified_derivative(n, d, data):
     x, table, dx, d_table, g = (data.draw(arrays(n, d)) for _ in range(5))
-    encoding = pos.PositionalEncodingSpec(taylor(table, d_table), ARB_SERIES)
+    encoding = pos.PositionalEncodingSpec(taylor(table, d_table), scalar=ARB_SERIES)
     jvp = derivative(pos.add_positional_encoding_spec(encoding, taylor(x, dx)))
-    grad_pos, grad_x = pos.add_positional_encoding_backward_spec(pos.PositionalEncodingSpec(tensor(table, ARB), ARB), tensor(g, ARB))
+    encoding = pos.PositionalEncodingSpec(tensor(table, ARB), scalar=ARB)
+    grad_pos, grad_x = pos.add_positional_encoding_backward_spec(encoding, tensor(g, ARB))
     g_ball, dx_ball, d_table_ball = balls(g, dx, d_table)
     g_size, dx_size, d_table_size = sized(g, dx, d_table)
     jvp_size = pos.add_spec(dx_size, d_table_size, SIZE)

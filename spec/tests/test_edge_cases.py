@@ -135,7 +135,7 @@ def ones(alpha, num_heads=1, head_dim=1):
 
 
 def pe(alpha, values, *shape):
-    return pos.PositionalEncodingSpec(t(values, alpha, *shape), alpha)
+    return pos.PositionalEncodingSpec(t(values, alpha, *shape), scalar=alpha)
 
 
 def mask(*rows):

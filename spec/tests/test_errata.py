@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import spec
 from spec import attention, errata
 from spec.attention import AttentionContext, MultiHeadAttention, causal_mask
-from spec.context import ARB, FLOAT64, SCALARS
+from spec.context import ARB, FLOAT64, REAL64, SCALARS
 from spec.errata import ERRATA
 from spec.tensor_core import tensor
 
@@ -73,17 +73,84 @@ def multi_head_cases(draw):
     return x, W, num_heads, head_dim, mask
 
 
-@given(multi_head_cases())
-def test_the_sum_over_heads_is_upstreams_revised_text(case):
-    """Upstream splits by `split_heads`, attends in each head and combines; over balls the two enclose the same values."""
+def single_heads(mha):
+    """The heads of mha, each a multi-head attention of one head: for these the literal split is right, and so is the literal text."""
+    d = mha.head_dim
+    blocks = [slice(h * d, (h + 1) * d) for h in range(mha.num_heads)]
+    return [MultiHeadAttention(mha.Wq[:, b], mha.Wk[:, b], mha.Wv[:, b], mha.Wo[b], 1, d, scalar=mha.scalar) for b in blocks]
+
+
+def overlaps(actual, expected):
+    return actual.shape == expected.shape and all(a.overlaps(b) for a, b in zip(actual.flat, expected.flat, strict=True))
+
+
+@given(multi_head_cases(), st.data())
+def test_corrected_multi_head_attention_is_the_sum_of_literal_single_heads_over_the_reals(case, data):
     x, W, num_heads, head_dim, mask = case
-    mha, x = MultiHeadAttention(*W, num_heads, head_dim, scalar=ARB), tensor(x, ARB)
-    Q, K, V = (errata.split_heads(attention.mat_mul_spec(x, W, ARB), mha.num_heads, mha.head_dim, ARB) for W in (mha.Wq, mha.Wk, mha.Wv))
-    heads = np.empty(Q.shape, object)
-    for h in range(mha.num_heads):
-        heads[h] = errata.scaled_dot_product_attention(AttentionContext(Q[h], K[h], V[h], mask, scalar=ARB))
-    revised = attention.mat_mul_spec(attention.combine_heads_spec(heads, ARB), mha.Wo, ARB)
-    assert all(a.overlaps(b) for a, b in zip(errata.multi_head_attention_forward(mha, x, mask).flat, revised.flat, strict=True))
+    dx, g, *dW = (tensor(data.draw(matrices(*t.shape)), ARB) for t in (x, x, *W))
+    mha, x = MultiHeadAttention(*(tensor(w, ARB) for w in W), num_heads, head_dim, scalar=ARB), tensor(x, ARB)
+    dmha = MultiHeadAttention(*dW, num_heads, head_dim, scalar=ARB)
+    zero = tensor(np.zeros(x.shape), ARB)
+    forward = sum((head.forward(x, mask) for head in single_heads(mha)), zero)
+    assert overlaps(errata.multi_head_attention_forward(mha, x, mask), forward)
+    pairs = zip(single_heads(mha), single_heads(dmha), strict=True)
+    tangent = sum((attention.multi_head_attention_jvp(head, dhead, x, dx, mask) for head, dhead in pairs), zero)
+    assert overlaps(errata.multi_head_attention_jvp(mha, dmha, x, dx, mask), tangent)
+    parts = [attention.multi_head_attention_backward(head, x, mask, g) for head in single_heads(mha)]
+    grads = errata.multi_head_attention_backward(mha, x, mask, g)
+    assert overlaps(grads[0], sum((part[0] for part in parts), zero))
+    for index, axis in ((1, 1), (2, 1), (3, 1), (4, 0)):
+        assert overlaps(
+            grads[index], np.concatenate([part[index] for part in parts], axis) if parts else mha.Wo.reshape(grads[index].shape)
+        )
+
+
+MULTI_HEAD = {
+    "forward": lambda mha, x, mask: [errata.multi_head_attention_forward(mha, x, mask)],
+    "backward": lambda mha, x, mask: errata.multi_head_attention_backward(mha, x, mask, np.ones(x.shape)),
+    "jvp": lambda mha, x, mask: [errata.multi_head_attention_jvp(mha, mha, x, np.ones(x.shape), mask)],
+}
+ONE, TWO = np.ones((1, 2)), np.ones((2, 1))
+
+
+@pytest.mark.parametrize("function", MULTI_HEAD)
+@pytest.mark.parametrize("scalar", [FLOAT64, REAL64], ids=repr)
+def test_corrected_multi_head_attention_of_dead_rows_is_zero(function, scalar):
+    mha = MultiHeadAttention(ONE, ONE, ONE, TWO, 2, 1, scalar=scalar)
+    results = MULTI_HEAD[function](mha, np.array([[1.0], [2.0]]), np.zeros((2, 2), bool))
+    assert all((part == 0).all() for part in results)
+
+
+@pytest.mark.parametrize("function", MULTI_HEAD)
+@pytest.mark.parametrize("score", [710.0, 709.5, -746.0])
+def test_corrected_multi_head_attention_under_an_all_true_mask_is_that_without_at_any_score(function, score):
+    mha = MultiHeadAttention(score * ONE, ONE, ONE, TWO, 2, 1, scalar=FLOAT64)
+    x = np.array([[1.0], [1.0]])
+    masked, unmasked = (MULTI_HEAD[function](mha, x, mask) for mask in (np.ones((2, 2), bool), None))
+    for a, b in zip(masked, unmasked, strict=True):
+        assert np.isfinite(a).all()
+        assert np.array_equal(a, b)
+
+
+@pytest.mark.parametrize("scalar", [FLOAT64, REAL64], ids=repr)
+def test_the_corrected_derivatives_of_attention_are_zero_at_dead_rows_and_finite_at_large_scores(scalar):
+    Q, K, V, g = np.array([[710.0], [0.0]]), np.ones((2, 1)), np.array([[1.0], [3.0]]), np.ones((2, 1))
+    ctx = AttentionContext(Q, K, V, np.array([[True, True], [False, False]]), scalar=scalar)
+    dQ, dK, dV = errata.scaled_dot_product_attention_backward(ctx, g)
+    assert (dQ.tolist(), dK.tolist(), dV.tolist()) == ([[0], [0]], [[-355], [355]], [[0.5], [0.5]])
+    assert errata.scaled_dot_product_attention_jvp(ctx, g, K * 0, V).tolist() == [[2], [0]]
+
+
+@given(st.integers(1, 3), st.integers(1, 4), st.integers(1, 3), st.booleans(), st.data())
+def test_the_corrected_derivatives_of_attention_are_the_literal_ones_over_the_reals(nQ, nK, d, masked, data):
+    Q, K, V, dQ, dK, dV = (tensor(data.draw(matrices(n, d)), ARB) for n in (nQ, nK, nK) * 2)
+    bits = data.draw(st.lists(st.booleans(), min_size=nQ * nK, max_size=nQ * nK))
+    ctx = AttentionContext(Q, K, V, np.array(bits).reshape(nQ, nK) if masked else None, scalar=ARB)
+    assert overlaps(errata.scaled_dot_product_attention_jvp(ctx, dQ, dK, dV), attention.scaled_dot_product_attention_jvp(ctx, dQ, dK, dV))
+    for a, b in zip(
+        errata.scaled_dot_product_attention_backward(ctx, dQ), attention.scaled_dot_product_attention_backward(ctx, dQ), strict=True
+    ):
+        assert overlaps(a, b)
 
 
 @given(st.integers(0, 4), st.integers(0, 3), st.integers(0, 3), st.data())

@@ -13,7 +13,7 @@ PACKAGES = ("spec", "oracles", "properties")
 THIRD_PARTY = {
     "spec": {"numpy", "jaxtyping", "flint", "mpmath"},
     "oracles": {"numpy", "jaxtyping", "flint", "mpmath"},
-    "properties": {"numpy", "jaxtyping", "flint", "mpmath", "hypothesis", "pytest", "torch", "rich", "ml_dtypes"},
+    "properties": {"numpy", "jaxtyping", "flint", "mpmath", "hypothesis", "pytest", "torch", "rich", "ml_dtypes", "threadpoolctl"},
 }
 # … and these inside a function only: what prints a table, and formats for those who have them.
 LAZILY = {"spec": {"rich"}, "oracles": {"ml_dtypes"}, "properties": {"a computed name"}}

@@ -393,10 +393,14 @@ def test_a_list_is_no_tensor(case):
     refused(TypeError, listed(name), call)
 
 
-@pytest.mark.parametrize("mask", [[True], np.ones(1), np.ones(1, np.int64), None], ids=["list", "float64", "int64", "None"])
+@pytest.mark.parametrize(
+    "mask",
+    [[True], np.ones((1, 1), bool).view(np.matrix), np.ones(1), np.ones(1, np.int64), None],
+    ids=["list", "matrix", "float64", "int64", "None"],
+)
 def test_a_mask_holds_booleans(mask):
-    holds = {list: "list", type(None): "NoneType"}.get(type(mask)) or mask.dtype
-    sentence = f"mask holds {holds}, but should be a numpy.ndarray of bool."
+    found = f"holds {mask.dtype}" if type(mask) is np.ndarray else f"is a {type(mask).__name__}"
+    sentence = f"mask {found}, but should be a numpy.ndarray of bool."
     refused(TypeError, sentence, lambda: hard_masked_softmax_vec_spec(z(1), mask))
     if mask is not None:
         refused(TypeError, sentence, lambda: AttentionContext(z(1, 1), z(1, 1), z(1, 1), mask))

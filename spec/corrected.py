@@ -1,0 +1,311 @@
+"""The revised definitions that errata point at: attention and rotary encoding as their pages mean them.
+
+    weights     the largest allowed score is subtracted, so that nothing overflows; a row with no allowed key is exactly 0
+    scale       1/√d, and 1 where d = 0
+    heads       contiguous blocks of columns, so that each head's row i is of token i
+    odd lane    the unpaired lane of a rotary encoding passes through
+
+Over ℝ, one head with an even width ≥ 2 is the literal definition. Over floats it is what the literal one means. What takes a structure
+(`AttentionContext`, `MultiHeadAttention`) runs over the structure's scalar; what takes tensors has `scalar` last. Refusals are those of
+the literal definitions.
+
+Lean: `NN/Spec/Layers/Attention.lean` at revision 0f84531, and `NN/Spec/Layers/PositionalEncoding.lean` at a later one
+"""
+
+from functools import reduce
+
+import numpy as np  # noqa: F401 - for the examples
+from jaxtyping import Bool
+
+from spec.activation import softmax_spec
+from spec.attention import (
+    AttentionContext,
+    MultiHeadAttention,
+    _over_parameters,
+    _over_tangents,
+    combine_heads_spec,
+    softmax_backward_from_weights_spec,
+)
+from spec.context import Context, Scalar
+from spec.positional_encoding import rope_apply_spec
+from spec.tensor_core import Array, Tensor, expect_mask, expect_shape, expect_type, nat, over, replicate, shape_of, stack, tabulate
+from spec.tensor_linalg import mat_mul_spec
+from spec.tensor_ops import add_spec, div_spec, map2_spec, scale_spec
+from spec.tensor_reduction_shape import mat_mul_backward_spec, matrix_transpose_spec, reshape_spec, sum_spec, swap_first_two_spec
+
+__all__ = [
+    "attention_scale_denom",
+    "hard_masked_softmax",
+    "hard_masked_softmax_vec",
+    "multi_head_attention_backward",
+    "multi_head_attention_forward",
+    "multi_head_attention_jvp",
+    "rope_apply",
+    "scaled_dot_product_attention",
+    "scaled_dot_product_attention_backward",
+    "scaled_dot_product_attention_jvp",
+    "split_heads",
+]
+
+
+# -- Attention -----------------------------------------------------------------------------------------------------------------
+
+
+def attention_scale_denom(d: int, scalar: Context | None = None) -> Scalar:
+    """√d, and 1 where d = 0: the number that scores are divided by.
+
+    >>> from spec.context import REAL64
+    >>> attention_scale_denom(4, REAL64), attention_scale_denom(0, REAL64)
+    (np.float64(2.0), np.float64(1.0))
+
+    Lean: `attentionScaleDenom` (revised)
+    """
+    (alpha,) = over(scalar)
+    return alpha.one if nat(d, "d") == 0 else alpha.sqrt(alpha.of_nat(d))
+
+
+def hard_masked_softmax_vec(scores: Tensor[Array, "n"], mask: Bool[Array, "n"], scalar: Context | None = None) -> Tensor[Array, "n"]:
+    """exp(scoreⱼ − m) / Σₖ exp(scoreₖ − m) over the allowed entries, with m the largest allowed score, and exactly 0 elsewhere.
+
+    Edge cases: a row with no allowed entry is 0 over every scalar. A row with one is 1 there. Nothing overflows.
+
+    >>> from spec.context import FLOAT64
+    >>> hard_masked_softmax_vec(np.array([-760.0, -760.0, 5.0]), np.array([True, True, False]), FLOAT64)
+    array([0.5, 0.5, 0. ])
+
+    Lean: `hardMaskedSoftmaxVecSpec` (revised)
+    """
+    alpha, scores = over(scalar, scores=scores)
+    (n,) = shape_of(scores, "scores", "n")
+    expect_mask(mask, (n,))
+    if not mask.any():
+        return replicate(alpha.zero, (n,), alpha)
+    row_max = reduce(alpha.max, scores[mask])
+    numerators = map2_spec(lambda score, allowed: alpha.exp(score - row_max) if allowed else alpha.zero, scores, mask, alpha)
+    return div_spec(numerators, replicate(sum_spec(numerators, alpha), (n,), alpha), alpha)
+
+
+def hard_masked_softmax(
+    scores: Tensor[Array, "nQ nK"], mask: Bool[Array, "nQ nK"], scalar: Context | None = None
+) -> Tensor[Array, "nQ nK"]:
+    """`hard_masked_softmax_vec` of each row.
+
+    >>> hard_masked_softmax(np.array([[800.0, 800.0]]), np.array([[True, True]]))
+    array([[0.5, 0.5]])
+
+    Lean: `hardMaskedSoftmaxSpec` (revised)
+    """
+    alpha, scores = over(scalar, scores=scores)
+    shape_of(scores, "scores", "nQ nK")
+    expect_mask(mask, scores.shape)
+    return stack(scores.shape, lambda i: hard_masked_softmax_vec(scores[i], mask[i], alpha), alpha)
+
+
+def _scale_and_weights(ctx: AttentionContext) -> tuple[Scalar, Array]:
+    """The number w = 1/√d that scores are multiplied by, and the weights A = softmax(Q Kᵀ × w) along the allowed keys."""
+    expect_type(ctx, "ctx", AttentionContext)
+    alpha = ctx.scalar
+    scale = alpha.div(alpha.one, attention_scale_denom(ctx.Q.shape[1], alpha))
+    scaled_scores = scale_spec(mat_mul_spec(ctx.Q, matrix_transpose_spec(ctx.K, alpha), alpha), scale, alpha)
+    return scale, softmax_spec(scaled_scores, alpha) if ctx.mask is None else hard_masked_softmax(scaled_scores, ctx.mask, alpha)
+
+
+def scaled_dot_product_attention(ctx: AttentionContext) -> Tensor[Array, "nQ dModel"]:
+    """A · V with A the softmax of Q Kᵀ / √d along the allowed keys, computed without overflow; a row with no allowed key is 0.
+
+    >>> ctx = AttentionContext(np.array([[710.0]]), np.array([[1.0]]), np.array([[3.0]]), np.array([[True]]))
+    >>> scaled_dot_product_attention(ctx)
+    array([[3.]])
+
+    Lean: `scaledDotProductAttention` (revised)
+    """
+    _, weights = _scale_and_weights(ctx)
+    return mat_mul_spec(weights, ctx.V, ctx.scalar)
+
+
+def scaled_dot_product_attention_backward(
+    ctx: AttentionContext, dOut: Tensor[Array, "nQ dModel"]
+) -> tuple[Tensor[Array, "nQ dModel"], Tensor[Array, "nK dModel"], Tensor[Array, "nK dModel"]]:
+    """(dQ, dK, dV) by the literal formulas, with the corrected weights and scale.
+
+    Edge cases: a row with no allowed key gives dQ = 0 and adds nothing to dK and dV, over every scalar.
+
+    >>> ctx = AttentionContext(np.array([[710.0]]), np.array([[1.0]]), np.array([[3.0]]), np.array([[True]]))
+    >>> scaled_dot_product_attention_backward(ctx, np.array([[1.0]]))
+    (array([[0.]]), array([[0.]]), array([[1.]]))
+
+    Lean: `scaledDotProductAttentionBackward` (revised)
+    """
+    scale, weights = _scale_and_weights(ctx)
+    alpha, dOut = over(ctx.scalar, dOut=dOut)
+    expect_shape(dOut, "dOut", ctx.Q.shape, "the shape of Q")
+    d_weights = mat_mul_spec(dOut, matrix_transpose_spec(ctx.V, alpha), alpha)
+    d_scores = scale_spec(softmax_backward_from_weights_spec(weights, d_weights, alpha), scale, alpha)
+    dQ = mat_mul_spec(d_scores, ctx.K, alpha)
+    dK = mat_mul_spec(matrix_transpose_spec(d_scores, alpha), ctx.Q, alpha)
+    dV = mat_mul_spec(matrix_transpose_spec(weights, alpha), dOut, alpha)
+    return dQ, dK, dV
+
+
+def scaled_dot_product_attention_jvp(
+    ctx: AttentionContext, dQ: Tensor[Array, "nQ dModel"], dK: Tensor[Array, "nK dModel"], dV: Tensor[Array, "nK dModel"]
+) -> Tensor[Array, "nQ dModel"]:
+    """The tangent of the output by the literal formulas, with the corrected weights and scale.
+
+    Edge cases: a row with no allowed key has tangent 0 over every scalar.
+
+    >>> ctx = AttentionContext(np.array([[710.0]]), np.array([[1.0]]), np.array([[3.0]]), np.array([[True]]))
+    >>> scaled_dot_product_attention_jvp(ctx, np.array([[1.0]]), np.array([[1.0]]), np.array([[2.0]]))
+    array([[2.]])
+
+    Lean: `scaledDotProductAttentionJvp` (revised)
+    """
+    scale, weights = _scale_and_weights(ctx)
+    alpha, dQ, dK, dV = over(ctx.scalar, dQ=dQ, dK=dK, dV=dV)
+    expect_shape(dQ, "dQ", ctx.Q.shape, "the shape of Q")
+    expect_shape(dK, "dK", ctx.K.shape, "the shape of K")
+    expect_shape(dV, "dV", ctx.V.shape, "the shape of V")
+    from_Q = mat_mul_spec(dQ, matrix_transpose_spec(ctx.K, alpha), alpha)
+    from_K = mat_mul_spec(ctx.Q, matrix_transpose_spec(dK, alpha), alpha)
+    d_scaled_scores = scale_spec(add_spec(from_Q, from_K, alpha), scale, alpha)
+    d_weights = softmax_backward_from_weights_spec(weights, d_scaled_scores, alpha)
+    return add_spec(mat_mul_spec(d_weights, ctx.V, alpha), mat_mul_spec(weights, dV, alpha), alpha)
+
+
+# -- Several heads -------------------------------------------------------------------------------------------------------------
+
+
+def split_heads(
+    x: Tensor[Array, "n dModel"], num_heads: int, head_dim: int, scalar: Context | None = None
+) -> Tensor[Array, "numHeads n headDim"]:
+    """The tensor whose entry (h, i, c) is x[i, h·headDim + c]: head h is the h-th block of columns.
+
+    Its inverse, and its adjoint, is `combine_heads_spec`. Raises ValueError where dModel ≠ numHeads·headDim.
+
+    >>> split_heads(np.array([[1.0, 2.0], [3.0, 4.0]]), 2, 1).tolist()
+    [[[1.0], [3.0]], [[2.0], [4.0]]]
+
+    Lean: `splitHeadsSpec` (revised)
+    """
+    alpha, x = over(scalar, x=x)
+    n, dModel = shape_of(x, "x", "n dModel")
+    num_heads, head_dim = nat(num_heads, "num_heads"), nat(head_dim, "head_dim")
+    if dModel != num_heads * head_dim:
+        raise ValueError(f"x has shape {x.shape}, but dModel should be num_heads·head_dim = {num_heads}·{head_dim}.")
+    return swap_first_two_spec(reshape_spec(x, (n, num_heads, head_dim), alpha), alpha)
+
+
+def _split(mha: MultiHeadAttention, t: Array) -> Array:
+    return split_heads(t, mha.num_heads, mha.head_dim, mha.scalar)
+
+
+def _combine(mha: MultiHeadAttention, heads: list[Array], n: int) -> Array:
+    return combine_heads_spec(stack((mha.num_heads, n, mha.head_dim), lambda h: heads[h], mha.scalar), mha.scalar)
+
+
+def _contexts(mha: MultiHeadAttention, x: Array, mask: Array | None) -> list[AttentionContext]:
+    """For each head, its columns of x Wq, x Wk and x Wv, under the one mask."""
+    Q, K, V = (_split(mha, mat_mul_spec(x, W, mha.scalar)) for W in (mha.Wq, mha.Wk, mha.Wv))
+    return [AttentionContext(Q[h], K[h], V[h], mask, scalar=mha.scalar) for h in range(mha.num_heads)]
+
+
+def multi_head_attention_forward(
+    mha: MultiHeadAttention, x: Tensor[Array, "n dModel"], mask: Bool[Array, "n n"] | None = None
+) -> Tensor[Array, "n dModel"]:
+    """The literal text, with the corrected split and attention: Σₕ Attention(x Wq[:, h], x Wk[:, h], x Wv[:, h]) · Wo[h].
+
+    Here [:, h] is the h-th block of headDim columns, and Wo[h] the h-th block of rows.
+
+    Edge cases: no heads give 0.
+
+    >>> one, two = np.array([[1.0, 1.0]]), np.array([[1.0], [1.0]])
+    >>> multi_head_attention_forward(MultiHeadAttention(one, one, one, two, 2, 1), np.array([[3.0]]))
+    array([[6.]])
+
+    Lean: `MultiHeadAttention.forward` (revised)
+    """
+    alpha, x, _, _, _, Wo = _over_parameters(mha, None, x, mask)
+    heads = [scaled_dot_product_attention(ctx) for ctx in _contexts(mha, x, mask)]
+    return mat_mul_spec(_combine(mha, heads, x.shape[0]), Wo, alpha)
+
+
+def multi_head_attention_backward(
+    mha: MultiHeadAttention,
+    x: Tensor[Array, "n dModel"],
+    mask: Bool[Array, "n n"] | None,
+    grad_output: Tensor[Array, "n dModel"],
+) -> tuple[
+    Tensor[Array, "n dModel"],
+    Tensor[Array, "dModel width"],
+    Tensor[Array, "dModel width"],
+    Tensor[Array, "dModel width"],
+    Tensor[Array, "width dModel"],
+]:
+    """(dx, dWq, dWk, dWv, dWo): backwards through Wo, the combined heads (by splitting), attention, the split (by combining), and x.
+
+    >>> one, two = np.array([[1.0, 1.0]]), np.array([[1.0], [1.0]])
+    >>> mha = MultiHeadAttention(one, one, one, two, 2, 1)
+    >>> [g.tolist() for g in multi_head_attention_backward(mha, np.array([[3.0]]), None, np.array([[1.0]]))]
+    [[[2.0]], [[0.0, 0.0]], [[0.0, 0.0]], [[3.0, 3.0]], [[3.0], [3.0]]]
+
+    Lean: `MultiHeadAttentionBackward` (revised)
+    """
+    alpha, x, Wq, Wk, Wv, Wo = _over_parameters(mha, None, x, mask)
+    _, grad_output = over(alpha, grad_output=grad_output)
+    expect_shape(grad_output, "grad_output", x.shape, "the shape of x")
+    contexts = _contexts(mha, x, mask)
+    concatenated = _combine(mha, [scaled_dot_product_attention(ctx) for ctx in contexts], x.shape[0])
+    grad_concat, grad_Wo = mat_mul_backward_spec(concatenated, Wo, grad_output, alpha)
+    grads = [scaled_dot_product_attention_backward(ctx, g) for ctx, g in zip(contexts, _split(mha, grad_concat), strict=True)]
+    grad_Q, grad_K, grad_V = (_combine(mha, [grad[part] for grad in grads], x.shape[0]) for part in range(3))
+    grad_x_Q, grad_Wq = mat_mul_backward_spec(x, Wq, grad_Q, alpha)
+    grad_x_K, grad_Wk = mat_mul_backward_spec(x, Wk, grad_K, alpha)
+    grad_x_V, grad_Wv = mat_mul_backward_spec(x, Wv, grad_V, alpha)
+    return add_spec(add_spec(grad_x_Q, grad_x_K, alpha), grad_x_V, alpha), grad_Wq, grad_Wk, grad_Wv, grad_Wo
+
+
+def multi_head_attention_jvp(
+    mha: MultiHeadAttention,
+    dmha: MultiHeadAttention,
+    x: Tensor[Array, "n dModel"],
+    dx: Tensor[Array, "n dModel"],
+    mask: Bool[Array, "n n"] | None = None,
+) -> Tensor[Array, "n dModel"]:
+    """The tangent of the output along the tangents dmha of the parameters and dx of the input, through the graph of the forward.
+
+    >>> one, two = np.array([[1.0, 1.0]]), np.array([[1.0], [1.0]])
+    >>> mha = MultiHeadAttention(one, one, one, two, 2, 1)
+    >>> dmha = MultiHeadAttention(0 * one, 0 * one, 0 * one, 0 * two, 2, 1)
+    >>> multi_head_attention_jvp(mha, dmha, np.array([[3.0]]), np.array([[1.0]]))
+    array([[2.]])
+
+    Lean: `MultiHeadAttentionJvp` (revised)
+    """
+    alpha, x, Wq, Wk, Wv, Wo = _over_parameters(mha, None, x, mask)
+    dx, dWq, dWk, dWv, dWo = _over_tangents(mha, dmha, alpha, x, dx, mask)
+    contexts, n = _contexts(mha, x, mask), x.shape[0]
+    dQ, dK, dV = (
+        _split(mha, add_spec(mat_mul_spec(dx, W, alpha), mat_mul_spec(x, dW, alpha), alpha)) for W, dW in ((Wq, dWq), (Wk, dWk), (Wv, dWv))
+    )
+    concatenated = _combine(mha, [scaled_dot_product_attention(ctx) for ctx in contexts], n)
+    d_heads = [scaled_dot_product_attention_jvp(ctx, dQ[h], dK[h], dV[h]) for h, ctx in enumerate(contexts)]
+    d_concatenated = _combine(mha, d_heads, n)
+    return add_spec(mat_mul_spec(d_concatenated, Wo, alpha), mat_mul_spec(concatenated, dWo, alpha), alpha)
+
+
+# -- Rotary encoding -----------------------------------------------------------------------------------------------------------
+
+
+def rope_apply(x: Tensor[Array, "seqLen headDim"], start_pos: int = 0, scalar: Context | None = None) -> Tensor[Array, "seqLen headDim"]:
+    """x with each adjacent pair rotated, and the unpaired lane of an odd headDim passed through: there cos = 1 and sin = 0.
+
+    >>> rope_apply(np.array([[7.0]]), start_pos=3)
+    array([[7.]])
+
+    Lean: `ropeApplySpec` (after the revised one)
+    """
+    alpha, x = over(scalar, x=x)
+    _, head_dim = shape_of(x, "x", "seqLen headDim")
+    rotated = rope_apply_spec(x, start_pos, alpha)
+    unpaired = head_dim - 1 if head_dim % 2 else None
+    return tabulate(x.shape, lambda p, j: x[p, j] if j == unpaired else rotated[p, j], alpha)
