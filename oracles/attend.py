@@ -19,8 +19,8 @@ from oracles.conventions import Conventions
 from oracles.formats import Arithmetic
 from oracles.forward import rows_forward, uniform_rows
 from oracles.jvp import Tangents, rows_jvp
-from oracles.scores import Mask, Problem, operand
-from oracles.terms import OWN, Terms, terms
+from oracles.scores import ROW_TILE, Mask, Operand, Problem, operand
+from oracles.terms import KEY_TILE, OWN, Terms, terms
 from oracles.vjp import gradients
 
 Index = tuple[int, ...] | EllipsisType
@@ -50,7 +50,7 @@ def forward(q: Ball, k: Ball, v: Ball, setting: Setting) -> Ball:
     """softmax(scale·q·kᵀ)·v over the allowed keys."""
     mid, rad = (np.empty((*q.mid.shape[:-1], v.mid.shape[-1])) for _ in range(2))
     with np.errstate(all="ignore"):
-        for at, p in _pieces(q, k, v, setting):
+        for at, p, _ in _pieces(q, k, v, setting):
             uniform = uniform_rows(p)
             for rows in p.row_tiles():
                 found = rows_forward(p, rows)
@@ -67,8 +67,8 @@ def jvp(q: Ball, k: Ball, v: Ball, dq: Ball, dk: Ball, dv: Ball, setting: Settin
     """The derivative of `forward` in the direction (dq, dk, dv)."""
     mid, rad = (np.empty((*q.mid.shape[:-1], v.mid.shape[-1])) for _ in range(2))
     with np.errstate(all="ignore"):
-        for at, p in _pieces(q, k, v, setting, (q, k, v, dq, dk, dv)):
-            tangents = Tangents(*(operand(Ball(x.mid[at], x.rad[at])) for x in (dq, dk, dv)))
+        for at, p, moves in _pieces(q, k, v, setting, dq, dk, dv):
+            tangents = Tangents(*moves)
             uniform = uniform_rows(replace(p, v=tangents.v))
             for rows in p.row_tiles():
                 out, error = rows_jvp(p, tangents, rows)
@@ -85,8 +85,7 @@ def vjp(q: Ball, k: Ball, v: Ball, g: Ball, setting: Setting) -> tuple[Ball, Bal
     results = [(np.empty(x.mid.shape), np.empty(x.mid.shape)) for x in (q, k, v)]
     unchecked = setting.conventions.dead_rows == "nan"
     with np.errstate(all="ignore"):
-        for at, p in _pieces(q, k, v, setting, (q, k, v, g)):
-            cotangent = operand(Ball(g.mid[at], g.rad[at]))
+        for at, p, (cotangent,) in _pieces(q, k, v, setting, g):
             dq, dq_error, dk, dk_error, dv, dv_error = gradients(p, cotangent, unchecked)
             if setting.conventions.dead_rows == "uniform":
                 dead = _dead_rows(p, slice(0, p.n_q))
@@ -103,30 +102,32 @@ def vjp(q: Ball, k: Ball, v: Ball, g: Ball, setting: Setting) -> tuple[Ball, Bal
     return dq_ball, dk_ball, dv_ball
 
 
-def _pieces(q: Ball, k: Ball, v: Ball, setting: Setting, inputs: tuple[Ball, ...] | None = None) -> Iterator[tuple[Index, Problem]]:
-    """The problem's batches, one index of the batch axes at a time or all together, each with its terms."""
+def _pieces(q: Ball, k: Ball, v: Ball, setting: Setting, *others: Ball) -> Iterator[tuple[Index, Problem, list[Operand]]]:
+    """The problem's batches, one index of the batch axes at a time or all together, and the operands of other inputs."""
     head, n_q, d = q.mid.shape[:-2], q.mid.shape[-2], q.mid.shape[-1]
     n_k, d_v, a = k.mid.shape[-2], v.mid.shape[-1], setting.arithmetic
     sizes = (n_q, n_k, d, d_v, setting.scale)
     together = terms(OWN, *sizes) if a is None else terms(OWN, *sizes) + terms(a, *sizes)
-    points = not any((np.isfinite(x.rad) & (x.rad > 0)).any() for x in inputs or (q, k, v))
     small = int(np.prod(head)) * n_q * n_k <= TOGETHER
+    room = np.empty((4, *(head if small else ()), min(n_q, ROW_TILE), min(n_k, KEY_TILE)))
     for at in [...] if small else np.ndindex(head):
-        q_at, k_at, v_at = (operand(Ball(x.mid[at], x.rad[at])) for x in (q, k, v))
+        operands = [operand(Ball(x.mid[at], x.rad[at])) for x in (q, k, v, *others)]
         yield (
             at,
             Problem(
-                q=q_at,
-                k=k_at,
-                v=v_at,
+                q=operands[0],
+                k=operands[1],
+                v=operands[2],
                 mask=None if setting.mask is None else setting.mask[at],
                 causal=setting.causal,
                 positions=setting.positions,
                 scale=setting.scale,
                 terms=together,
                 largest=_largest(a),
-                elementwise=a is not None or not points,
+                elementwise=a is not None or any(x.rad is not None for x in operands),
+                room=room,
             ),
+            operands[3:],
         )
 
 

@@ -26,6 +26,7 @@ from oracles.scores import (
     over_keys,
     part,
     scores,
+    sizes,
 )
 
 
@@ -37,7 +38,7 @@ class Rows:
     dead        which rows may read no key
     out, error  the output and the bound of its error, before it is rounded to the output's format
     weight      exponent b − log(1 − λ) of a normalised weight's error, on top of τ
-    delta       bound of the error of Σ_c |g_c| õ_c per unit of |g_c|, for delta as rowsum(g·o) or as rowsum(p·dp)
+    grown, size  X with what underflows and the radii of v, and Y
     """
 
     lse: Array
@@ -45,7 +46,8 @@ class Rows:
     out: Array
     error: Array
     weight: Array
-    delta: Array
+    grown: Array
+    size: Array
 
 
 @dataclass(frozen=True)
@@ -73,15 +75,17 @@ def rows_forward(p: Problem, rows: slice) -> Rows:
         highest = np.maximum(m, s.max(axis=-1, keepdims=True))
         shrink = np.exp(m - highest)
         m = highest
-        for sum_so_far in (total, x, out, size, grown, spread):
+        for sum_so_far in (total, out, size, *((x, grown) if p.elementwise else ()), *((spread,) if v.rad is not None else ())):
             sum_so_far *= shrink
         growths = growth(p, q, k, s, allowed)
         s -= m
         e = np.exp(s, out=s)
-        total += e.sum(axis=-1, keepdims=True)
+        row_sums = e.sum(axis=-1, keepdims=True)
+        total += row_sums
         out += e @ v.value
-        size += e @ v.reach
-        readable += over_keys(allowed, v.reach)
+        size_here, readable_here = sizes(p, e, row_sums, v, allowed)
+        size += size_here
+        readable += readable_here
         if p.elementwise:
             excess = expm1(growths)
             excess *= e
@@ -123,21 +127,29 @@ def _bounded(p: Problem, m: Array, lse: Array, dead: Mask, out: Array, sums: Sum
     lam = (np.exp(b) * sums.x + _expm1(b) + n_k * t.weight_underflow) * inflation
     room = np.where(lam < 1.0, 1.0 - lam, np.nan)
     absolute = sums.spread + t.weight_underflow * sums.allowed + t.sum_underflow
-    error = np.exp(a) * (sums.grown + absolute) + _expm1(a) * sums.size
+    grown = sums.grown + absolute
+    error = np.exp(a) * grown + _expm1(a) * sums.size
     error = error + (np.abs(out) + (inflation - 1) * sums.size) * lam
     overflow = sums.size * total * (1 + 2.0**-6) > p.largest
     weight = b + t.normalise + t.saved_lse * np.abs(lse) - np.log1p(-lam)
-    delta = weight + t.weights + t.product + t.grad_dot
-    delta = (np.exp(delta) * (sums.grown + absolute) + _expm1(delta) * sums.size) * inflation
-    delta = delta + t.saved_output * (np.abs(out) + delta) + t.saved_underflow
     return Rows(
         lse=np.where(dead, 0.0, lse),
         dead=dead,
         out=np.where(dead, 0.0, out),
         error=np.where(dead, 0.0, np.where(overflow, np.inf, error * inflation / room)),
         weight=np.where(dead, 0.0, weight),
-        delta=np.where(dead, 0.0, np.where(overflow, np.inf, delta)),
+        grown=grown,
+        size=sums.size,
     )
+
+
+def delta_error(p: Problem, rows: Rows) -> Array:
+    """A bound of the error of Σ_c |g_c| õ_c per unit of |g_c|, for delta as rowsum(g·o) or as rowsum(p·dp)."""
+    t = p.terms
+    exponent = rows.weight + t.weights + t.product + t.grad_dot
+    error = (np.exp(exponent) * rows.grown + _expm1(exponent) * rows.size) * (1 + 8 * gamma(p.n_k + 8, ROUNDOFF))
+    error = error + t.saved_output * (np.abs(rows.out) + error) + t.saved_underflow
+    return np.where(rows.dead, 0.0, np.where(rows.error == np.inf, np.inf, error))
 
 
 def _expm1(x: Array) -> Array:

@@ -25,6 +25,7 @@ from oracles.scores import (
     part,
     row_products,
     scores,
+    sizes,
 )
 
 
@@ -52,21 +53,24 @@ def rows_jvp(p: Problem, tangents: Tangents, rows: slice) -> tuple[Array, Array]
         s -= forward.lse
         weights = np.exp(s, out=s)
         tangent, spread = _score_tangents(p, q, k, dq, dk, allowed)
-        reach = np.abs(tangent) + spread
-        drifts = expm1(excess) * weights
-        drifts *= grow
-        drifts += weights * growth_of_one
-        errors = drifts * reach
-        errors += weights * (spread * grow)
+        reach = np.abs(tangent, out=p.tile(2, q, k))
+        reach += spread
+        largest = np.maximum(largest, reach.max(axis=-1, keepdims=True))
+        lift = expm1(excess) * grow + growth_of_one
+        errors = np.multiply(reach, lift, out=p.tile(3, q, k))
+        errors += spread * grow
+        errors *= weights
+        drifts = np.multiply(weights, lift, out=reach)
         tangent *= weights
         mid += tangent @ v.value + weights @ dv.value
         mean += tangent.sum(axis=-1, keepdims=True)
-        error += errors @ v.reach + drifts @ dv.reach
-        mean_error += errors.sum(axis=-1, keepdims=True)
-        size += weights @ v.reach
-        drift += drifts @ v.reach
-        largest = np.maximum(largest, reach.max(axis=-1, keepdims=True))
-        readable += over_keys(allowed, v.reach)
+        wrong, drifting, total = (x.sum(axis=-1, keepdims=True) for x in (errors, drifts, weights))
+        mean_error += wrong
+        error += sizes(p, errors, wrong, v, allowed)[0] + sizes(p, drifts, drifting, dv, allowed)[0]
+        drift += sizes(p, drifts, drifting, v, allowed)[0]
+        size_here, readable_here = sizes(p, weights, total, v, allowed)
+        size += size_here
+        readable += readable_here
         readable_tangent += over_keys(allowed, dv.reach)
         if v.rad is not None:
             error += (np.abs(tangent) + errors) @ v.rad
@@ -88,8 +92,8 @@ def rows_jvp(p: Problem, tangents: Tangents, rows: slice) -> tuple[Array, Array]
 def _score_tangents(p: Problem, q: Operand, k: Operand, dq: Operand, dk: Operand, allowed: Mask | None) -> tuple[Array, Array]:
     """t = scale·(dq·kᵀ + q·dkᵀ), 0 where blocked, and how far a kernel's may be from it (or the row maxima of that)."""
     t, c = p.terms, abs(p.scale)
-    tangent = dq.raw @ k.raw.swapaxes(-1, -2)
-    tangent += q.raw @ dk.raw.swapaxes(-1, -2)
+    tangent = np.matmul(dq.raw, k.raw.swapaxes(-1, -2), out=p.tile(1, q, k))
+    tangent += np.matmul(q.raw, dk.raw.swapaxes(-1, -2), out=p.tile(2, q, k))
     tangent *= p.scale
     relative = c * (t.tangent_dot + t.product + t.scale_on_inputs)
     if not p.elementwise:

@@ -18,7 +18,7 @@ from oracles.terms import KEY_TILE, Terms
 
 Mask = NDArray[np.bool_]
 
-ROW_TILE = 128
+ROW_TILE = 256
 """Query rows the oracle handles at a time."""
 
 
@@ -26,32 +26,38 @@ class Operand(NamedTuple):
     """An input ball, made safe to multiply.
 
     `raw` is NaN where the input is not finite, `value` is 0 there and `unknown` is 1 there (None where all is finite);
-    `reach` = |value| + rad bounds every number in the ball; `rad` is None where it is 0 throughout.
+    `rad` is None where it is 0 throughout; `length` bounds the Euclidean norms of the rows.
     """
 
     raw: Array
     value: Array
-    reach: Array
     rad: Array | None
     unknown: Array | None
+    length: Array
+
+    @property
+    def reach(self) -> Array:
+        """A bound of every number in the ball: |value| + rad."""
+        return np.abs(self.value) if self.rad is None else np.abs(self.value) + self.rad
 
 
 def operand(x: Ball) -> Operand:
     """The operand of an input ball."""
-    known = np.isfinite(x.mid) & np.isfinite(x.rad)
-    if known.all():
-        if not x.rad.any():
-            return Operand(x.mid, x.mid, np.abs(x.mid), None, None)
-        return Operand(x.mid, x.mid, np.abs(x.mid) + x.rad, x.rad, None)
-    value, rad = np.where(known, x.mid, 0.0), np.where(known, x.rad, 0.0)
-    raw = np.where(known, x.mid, np.nan)
-    return Operand(raw, value, np.abs(value) + rad, rad if rad.any() else None, (~known).astype(np.float64))
+    raw, value, unknown = x.mid, x.mid, None
+    known = np.isfinite(x.mid)
+    known &= np.isfinite(x.rad)
+    rad = x.rad if x.rad.any() else None
+    if not known.all():
+        raw, value, unknown = np.where(known, x.mid, np.nan), np.where(known, x.mid, 0.0), (~known).astype(np.float64)
+        finite = np.where(known, x.rad, 0.0)
+        rad = finite if finite.any() else None
+    return Operand(raw, value, rad, unknown, _norms(value if rad is None else np.abs(value) + rad))
 
 
 def part(x: Operand, rows: slice) -> Operand:
     """The operand's rows in a slice."""
     rad, unknown = (None if field is None else field[..., rows, :] for field in (x.rad, x.unknown))
-    return Operand(x.raw[..., rows, :], x.value[..., rows, :], x.reach[..., rows, :], rad, unknown)
+    return Operand(x.raw[..., rows, :], x.value[..., rows, :], rad, unknown, x.length[..., rows])
 
 
 @dataclass(frozen=True)
@@ -61,7 +67,8 @@ class Problem:
     `mask` (…, n_q, n_k) is True where a row may read a key; `positions` (n_q,) and `causal`, if given, allow key j to
     row i where j ≤ positions[i] + causal.  `largest` is where the modelled arithmetic overflows.  With `elementwise`,
     errors of scores and of dP are bounded entry by entry; without, by one number per row, which is faster and a few
-    times wider.
+    times wider.  `room` holds four arrays of the size of a tile, to be overwritten by the next: fresh memory would cost
+    as much as the arithmetic.
     """
 
     q: Operand
@@ -74,6 +81,7 @@ class Problem:
     terms: Terms
     largest: float
     elementwise: bool
+    room: Array
 
     @property
     def n_q(self) -> int:
@@ -84,6 +92,11 @@ class Problem:
     def n_k(self) -> int:
         """The number of keys."""
         return int(self.k.value.shape[-2])
+
+    def tile(self, number: int, q: Operand, k: Operand) -> Array:
+        """Uninitialised memory for one of the four arrays of a tile."""
+        tile: Array = self.room[number, ..., : q.value.shape[-2], : k.value.shape[-2]]
+        return tile
 
     def row_tiles(self) -> Iterator[slice]:
         """The query rows, `ROW_TILE` at a time."""
@@ -112,8 +125,8 @@ class Problem:
 
 
 def scores(p: Problem, q: Operand, k: Operand, allowed: Mask | None) -> Array:
-    """scale·q·kᵀ, and −∞ where a row may not read a key."""
-    s = q.raw @ k.raw.swapaxes(-1, -2)
+    """scale·q·kᵀ, and −∞ where a row may not read a key; it overwrites the scores of the tile before."""
+    s = np.matmul(q.raw, k.raw.swapaxes(-1, -2), out=p.tile(0, q, k))
     s *= p.scale
     if allowed is not None:
         np.copyto(s, -np.inf, where=~allowed)
@@ -152,11 +165,24 @@ def growth(p: Problem, q: Operand, k: Operand, s: Array, allowed: Mask | None) -
 
 def row_products(a: Operand, b: Operand, allowed: Mask | None) -> Array:
     """Upper bounds (rows, 1) of (|a||b|ᵀ)_ij over the j that row i may read: ‖a_i‖·max_j ‖b_j‖."""
-    longest = _norms(b.reach)[..., None, :]
+    longest = b.length[..., None, :]
     if allowed is not None:
         longest = np.where(allowed, longest, 0.0)
-    farthest: Array = _norms(a.reach)[..., :, None] * longest.max(axis=-1, keepdims=True)
+    farthest: Array = a.length[..., :, None] * longest.max(axis=-1, keepdims=True)
     return farthest
+
+
+def sizes(p: Problem, weights: Array, sums: Array, x: Operand, allowed: Mask | None) -> tuple[Array, Array]:
+    """Upper bounds of Σ_j w_ij |x_j|, given the sums of the weights of each row, and of the Σ_j |x_j| that it may read.
+
+    Where one number per row is enough, and every row may read all keys, the largest |x_j| of each column stands for
+    all of them: that saves a matrix product.
+    """
+    reach = x.reach
+    if p.elementwise or allowed is not None:
+        return weights @ reach, over_keys(allowed, reach)
+    largest = reach.max(axis=-2, keepdims=True)
+    return sums * largest, reach.shape[-2] * largest
 
 
 def expm1(tau: Array) -> Array:
@@ -193,7 +219,5 @@ def _norms(x: Array) -> Array:
 
 def _may_overflow(p: Problem, q: Operand, k: Operand) -> bool:
     """Whether any score of the tile, blocked ones included, could leave the modelled range."""
-    if q.reach.size == 0:
-        return False
-    bound = q.reach.max() * k.reach.max() * q.reach.shape[-1] * max(1.0, abs(p.scale)) * (1 + 2.0**-6)
+    bound = q.length.max(initial=0.0) * k.length.max(initial=0.0) * max(1.0, abs(p.scale)) * (1 + 2.0**-6)
     return not bound <= p.largest

@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 
 from oracles.ball import ROUNDOFF, Array, gamma
-from oracles.forward import Rows, rows_forward
+from oracles.forward import Rows, delta_error, rows_forward
 from oracles.scores import (
     Mask,
     Operand,
@@ -46,12 +46,12 @@ class Gradients(NamedTuple):
 
 
 class GradScores(NamedTuple):
-    """A tile of p and its error per unit, p(exp ρ − 1), of dS, and of w·exp(κ) + |dS|(exp(κ) − 1)."""
+    """A tile of p, of dS, and of w·exp(κ) + |dS|(exp(κ) − 1); exp ρ − 1 entry by entry or one for each row."""
 
     p: Array
-    grown: Array
     ds: Array
     error: Array
+    growth: Array
 
 
 def gradients(p: Problem, g: Operand, dead_rows_are_unchecked: bool) -> Gradients:
@@ -63,15 +63,16 @@ def gradients(p: Problem, g: Operand, dead_rows_are_unchecked: bool) -> Gradient
     for rows in p.row_tiles():
         q, gi = part(p.q, rows), part(g, rows)
         forward = rows_forward(p, rows)
+        delta = delta_error(p, forward)
         for keys, allowed in p.key_tiles(rows):
             k = part(p.k, keys)
-            tile = grad_scores(p, forward, q, k, part(p.v, keys), gi, allowed)
+            tile = grad_scores(p, forward, delta, q, k, part(p.v, keys), gi, allowed)
             dq[..., rows, :] += tile.ds @ k.value
             dk[..., keys, :] += tile.ds.swapaxes(-1, -2) @ q.value
             dq_error[..., rows, :] += _product_error(p, tile, k, over_keys(allowed, k.reach))
             flipped = GradScores(*(x.swapaxes(-1, -2) for x in tile))
             dk_error[..., keys, :] += _product_error(p, flipped, q, over_rows(allowed, q.reach))
-            mid, error = _weighted(p, flipped, gi, allowed)
+            mid, error = _weighted(p, tile, gi, allowed)
             dv[..., keys, :] += mid
             dv_error[..., keys, :] += error
         if dead_rows_are_unchecked:
@@ -82,7 +83,9 @@ def gradients(p: Problem, g: Operand, dead_rows_are_unchecked: bool) -> Gradient
     return Gradients(dq, dq_error * inflation, dk, dk_error * inflation, dv, dv_error * inflation)
 
 
-def grad_scores(p: Problem, forward: Rows, q: Operand, k: Operand, v: Operand, g: Operand, allowed: Mask | None) -> GradScores:
+def grad_scores(
+    p: Problem, forward: Rows, delta: Array, q: Operand, k: Operand, v: Operand, g: Operand, allowed: Mask | None
+) -> GradScores:
     """A tile of weights and of dS, with their errors; all 0 where a row may not read a key."""
     t = p.terms
     kappa = t.grad_scores + t.product + t.scale_on_inputs + max(t.keys_sum, t.queries_sum)
@@ -91,32 +94,32 @@ def grad_scores(p: Problem, forward: Rows, q: Operand, k: Operand, v: Operand, g
     excess += forward.weight
     s -= forward.lse
     weights = np.exp(s, out=s)
-    grown = expm1(excess) * weights
-    ds = g.raw @ v.raw.swapaxes(-1, -2)
+    grown = expm1(excess)
+    ds = np.matmul(g.raw, v.raw.swapaxes(-1, -2), out=p.tile(1, q, k))
     ds -= (g.raw * forward.out).sum(axis=-1, keepdims=True)
-    spread = _spread(p, forward, g, v, allowed)
-    reach = np.abs(ds)
+    spread = _spread(p, forward, delta, g, v, allowed)
+    reach = np.abs(ds, out=p.tile(2, q, k))
     reach += spread
     ds *= weights
-    error = grown * float(np.exp(kappa))
-    error += weights * float(np.expm1(kappa) * (1 + 2.0**-48))
+    lift = grown * float(np.exp(kappa)) + float(np.expm1(kappa) * (1 + 2.0**-48))
+    error = np.multiply(weights, lift, out=p.tile(3, q, k))
     error += t.weight_underflow
     error *= reach
-    error += weights * (spread * float(np.exp(kappa)))
+    error += np.multiply(weights, spread * float(np.exp(kappa)), out=reach)
     if not error.max(initial=0.0) * (1 + 2.0**-6) <= p.largest:
         error[error + np.abs(ds) > p.largest / (1 + 2.0**-6)] = np.inf
     if allowed is not None:
         np.copyto(ds, 0.0, where=~allowed)
         np.copyto(error, 0.0, where=~allowed)
-    return GradScores(weights, grown, ds, error)
+    return GradScores(weights, ds, error, grown)
 
 
-def _spread(p: Problem, forward: Rows, g: Operand, v: Operand, allowed: Mask | None) -> Array:
+def _spread(p: Problem, forward: Rows, delta: Array, g: Operand, v: Operand, allowed: Mask | None) -> Array:
     """r: how far a kernel's T = dP − δ may be from the exact one, before T is rounded (or the row maxima of that)."""
     t = p.terms
     spread = g.reach @ v.reach.swapaxes(-1, -2) if p.elementwise else row_products(g, v, allowed)
     spread *= t.grad_dot + t.product
-    delta = (g.reach * forward.delta).sum(axis=-1, keepdims=True) + 2 * t.sum_underflow
+    delta = (g.reach * delta).sum(axis=-1, keepdims=True) + 2 * t.sum_underflow
     if g.rad is not None:
         delta = delta + (g.rad * np.abs(forward.out)).sum(axis=-1, keepdims=True)
         spread += g.rad @ v.reach.swapaxes(-1, -2)
@@ -146,11 +149,13 @@ def _product_error(p: Problem, tile: GradScores, x: Operand, allowed: Array) -> 
 def _weighted(p: Problem, tile: GradScores, g: Operand, allowed: Mask | None) -> tuple[Array, Array]:
     """pᵀ·g over a tile's rows, and its error: the weights' exponents, the sum's, and what underflows."""
     t = p.terms
+    weights, reach = tile.p.swapaxes(-1, -2), g.reach
     exponent = t.weights + t.product + t.queries_sum
-    error = np.exp(exponent) * (tile.grown @ g.reach) + np.expm1(exponent) * (tile.p @ g.reach)
-    readable = over_rows(allowed, g.reach)
+    lift = np.exp(exponent) * tile.growth + np.expm1(exponent) * (1 + 2.0**-48)
+    error = (tile.p * lift).swapaxes(-1, -2) @ reach if p.elementwise else weights @ (lift * reach)
+    readable = over_rows(allowed, reach)
     error = error + t.weight_underflow * readable + t.sum_underflow * (readable > 0)
     if g.rad is not None:
-        error = error + np.exp(exponent) * ((tile.p + tile.grown) @ g.rad)
-    mid = tile.p @ g.value
+        error = error + np.exp(exponent) * ((tile.p * (1 + tile.growth)).swapaxes(-1, -2) @ g.rad)
+    mid = weights @ g.value
     return (mid if g.unknown is None else np.where(over_rows(allowed, g.unknown) > 0, np.nan, mid)), error
