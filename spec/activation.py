@@ -6,7 +6,7 @@ Lean: `NN/Spec/Layers/Activation.lean`, the softmax definitions
 from functools import reduce
 
 from spec.context import Context
-from spec.tensor_core import Array, Tensor, over, replicate, shape_of, stack
+from spec.tensor_core import Array, Tensor, expect_shape, over, replicate, shape_of, stack
 from spec.tensor_ops import div_spec, exp_spec, mul_spec, sub_spec
 from spec.tensor_reduction_shape import sum_spec
 
@@ -71,6 +71,7 @@ def softmax_backward_spec(x: Tensor[Array, "*s"], dY: Tensor[Array, "*s"], scala
     Lean: `softmaxBackwardSpec`
     """
     alpha, x, dY = over(scalar, x=x, dY=dY)
+    expect_shape(dY, "dY", x.shape, "the shape of x")
     if x.ndim == 0:
         return replicate(alpha.zero, (), alpha)
     if x.ndim == 1:

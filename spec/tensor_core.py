@@ -83,7 +83,7 @@ def _empty(shape: tuple[int, ...], scalar: Context | type) -> Array:
 
 def _boolean(value: Any) -> bool:
     if not isinstance(value, bool | np.bool_):
-        raise TypeError(f"{value!r} is a {type(value).__name__}, but should be a boolean.")
+        raise TypeError(f"{value!r} is of type {type(value).__name__}, but should be a boolean.")
     return bool(value)
 
 
@@ -197,7 +197,7 @@ def _coefficients(t: Array, order: int) -> Array:
     def entry(*index: int) -> Scalar:
         x = t[index]
         if type(x) is not flint.arb_series:
-            raise TypeError(f"t{list(index)} is a {type(x).__name__}, but should be an arb_series: build t with spec.taylor.")
+            raise TypeError(f"t{list(index)} is of type {type(x).__name__}, but should be an arb_series: build t with spec.taylor.")
         if x.prec < 2:
             raise ValueError(f"t{list(index)}={x} is known to order {x.prec}, but should be known to order 2: was flint.ctx.cap below 2?")
         return x[order]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import spec
-from spec import ARB, ARB_SERIES, FLOAT32, FLOAT64, MPF, REAL32, REAL64, SCALARS
+from spec import ARB, ARB_SERIES, FLOAT32, FLOAT64, MPF, REAL32, REAL64, SCALARS, corrected
 from spec.activation import softmax_backward_spec, softmax_spec, softmax_vec_spec
 from spec.attention import (
     AttentionContext,
@@ -45,7 +45,7 @@ from spec.positional_encoding import (
     rope_sin_lastdim_spec,
     sinusoidal_positional_encoding_spec,
 )
-from spec.tensor_core import BroadcastTo, nat, over, shape_of, taylor, tensor
+from spec.tensor_core import BroadcastTo, derivative, nat, over, shape_of, stack, tabulate, taylor, tensor, value
 from spec.tensor_linalg import mat_mul_spec
 from spec.tensor_ops import add_spec, div_spec, map2_spec, map_spec, mul_spec, scale_spec, sub_spec
 from spec.tensor_reduction_shape import (
@@ -79,6 +79,12 @@ def mha(num_heads=1, head_dim=1, d_model=1, **others):
     width = num_heads * head_dim
     W = {"Wq": z(d_model, width), "Wk": z(d_model, width), "Wv": z(d_model, width), "Wo": z(width, d_model)} | others
     return MultiHeadAttention(**W, num_heads=num_heads, head_dim=head_dim)
+
+
+def endless():
+    values = []
+    values.append(values)
+    return values
 
 
 CTX = AttentionContext(z(2, 3), z(4, 3), z(4, 3))
@@ -292,9 +298,54 @@ SHAPES = {
     ),
     "ragged rows": (lambda: tensor([[1], [2, 3]], REAL64), "values has rows of shapes [(1,), (2,)], but all rows should have one shape."),
     "a number among rows": (lambda: tensor([[1], 2], ARB), "values has rows of shapes [(), (1,)], but all rows should have one shape."),
+    "a cotangent that does not fit a learned encoding": (
+        lambda: add_positional_encoding_backward_spec(PositionalEncodingSpec(z(3, 2)), z(2, 2)),
+        "grad_output has shape (2, 2), but should have shape (3, 2), the shape of pos.",
+    ),
+    "joining by a shape of one axis": (lambda: concat_spec([], (2,), REAL64), "shape=(2,), but should be (n, d)."),
+    "slices of another shape": (
+        lambda: stack((2, 3), lambda i: z(1), REAL64),
+        "part(0) has shape (1,), but should have shape (3,), the tail of shape.",
+    ),
+    "lists without end": (
+        lambda: tensor(endless(), REAL64),
+        "values is nested more than 64 deep, but a tensor has at most 64 axes.",
+    ),
+    "a corrected split of a width that is not heads times head width": (
+        lambda: corrected.split_heads(z(2, 6), 2, 2),
+        "x has shape (2, 6), but dModel should be num_heads·head_dim = 2·2.",
+    ),
+    "a mask that does not fit a corrected row": (
+        lambda: corrected.hard_masked_softmax_vec(z(2), np.ones(1, bool)),
+        "mask has shape (1,), but should have shape (2,), one entry for each query and key.",
+    ),
+    "a mask that does not fit corrected scores": (
+        lambda: corrected.hard_masked_softmax(z(2, 3), np.ones((2, 4), bool)),
+        "mask has shape (2, 4), but should have shape (2, 3), one entry for each query and key.",
+    ),
+    "a cotangent that does not fit corrected attention": (
+        lambda: corrected.scaled_dot_product_attention_backward(CTX, z(4, 3)),
+        "dOut has shape (4, 3), but should have shape (2, 3), the shape of Q.",
+    ),
+    "a tangent that does not fit corrected attention": (
+        lambda: corrected.scaled_dot_product_attention_jvp(CTX, z(2, 3), z(4, 3), z(2, 3)),
+        "dV has shape (2, 3), but should have shape (4, 3), the shape of V.",
+    ),
+    "an input of another width to no corrected heads": (
+        lambda: corrected.multi_head_attention_forward(mha(0), z(2, 3)),
+        "x has shape (2, 3), but should have shape (2, 1), (n, dModel).",
+    ),
+    "a cotangent of another shape to no corrected heads": (
+        lambda: corrected.multi_head_attention_backward(mha(0), z(2, 1), None, z(2, 3)),
+        "grad_output has shape (2, 3), but should have shape (2, 1), the shape of x.",
+    ),
+    "a tangent of another shape to no corrected heads": (
+        lambda: corrected.multi_head_attention_jvp(mha(0), mha(0), z(2, 1), z(1, 1)),
+        "dx has shape (1, 1), but should have shape (2, 1), the shape of x.",
+    ),
     "a softmax backward of unlike shapes": (
         lambda: softmax_backward_spec(z(2), z(3)),
-        "The tensors have shapes (3,) and (2,), but should have one shape: nothing broadcasts.",
+        "dY has shape (3,), but should have shape (2,), the shape of x.",
     ),
 }
 
@@ -330,6 +381,10 @@ NATURALS = {
     "rope_sin_lastdim_spec head_dim": ("head_dim", lambda n: rope_sin_lastdim_spec(0, n, REAL64)),
     "rope_apply_spec": ("start_pos", lambda n: rope_apply_spec(z(1, 2), n)),
     "rope_apply_heads_spec": ("start_pos", lambda n: rope_apply_heads_spec(z(1, 1, 2), n)),
+    "rope_cos_lastdim_spec pos of no width": ("pos", lambda n: rope_cos_lastdim_spec(n, 0, REAL64)),
+    "rope_sin_lastdim_spec pos of no width": ("pos", lambda n: rope_sin_lastdim_spec(n, 0, REAL64)),
+    "rope_apply_heads_spec of no heads": ("start_pos", lambda n: rope_apply_heads_spec(z(0, 1, 2), n)),
+    "corrected.split_heads num_heads": ("num_heads", lambda n: corrected.split_heads(z(1, 2), n, 2)),
     "split_heads_spec num_heads": ("num_heads", lambda n: split_heads_spec(z(1, 2), n, 2)),
     "split_heads_spec head_dim": ("head_dim", lambda n: split_heads_spec(z(1, 2), 2, n)),
     "MultiHeadAttention num_heads": ("num_heads", lambda n: MultiHeadAttention(z(1, 1), z(1, 1), z(1, 1), z(1, 1), n, 1)),
@@ -360,6 +415,117 @@ def test_numpy_integers_are_natural_numbers():
     assert type(nat(np.uint64(3), "n")) is int
 
 
+POSITIONS = {
+    "posenc_angle_spec": lambda n, alpha: posenc_angle_spec(n, 0, 2, alpha),
+    "sinusoidal_positional_encoding_spec": lambda n, alpha: sinusoidal_positional_encoding_spec(1, 2, n, alpha),
+    "rope_cos_lastdim_spec": lambda n, alpha: rope_cos_lastdim_spec(n, 2, alpha),
+    "rope_apply_spec": lambda n, alpha: rope_apply_spec(tensor([[0, 0]], alpha), n, alpha),
+}
+
+
+@pytest.mark.parametrize("case", POSITIONS)
+@pytest.mark.parametrize(
+    ("alpha", "n"),
+    [(REAL64, 10**400), (FLOAT64, 10**309), (REAL32, 10**60), (FLOAT32, 10**39)],
+    ids=["REAL64", "FLOAT64", "REAL32", "FLOAT32"],
+)
+def test_a_position_beyond_the_largest_number_is_refused(case, alpha, n):
+    largest = np.finfo(alpha.element).max
+    refused(ValueError, f"{n} is not a number of {alpha!r}: the largest one is {largest!r}.", lambda: POSITIONS[case](n, alpha))
+
+
+@pytest.mark.parametrize("case", POSITIONS)
+def test_a_position_beyond_every_float_is_a_position_over_balls(case):
+    result = POSITIONS[case](10**400, ARB)
+    assert not isinstance(result, np.ndarray) or all(entry.overlaps(flint.arb(0, 1)) for entry in result.flat)
+
+
+# -- Structures ----------------------------------------------------------------------------------------------------------------
+
+CONTEXTS = {
+    "scaled_dot_product_attention": scaled_dot_product_attention,
+    "scaled_dot_product_attention_backward": lambda ctx: scaled_dot_product_attention_backward(ctx, z(2, 3)),
+    "scaled_dot_product_attention_jvp": lambda ctx: scaled_dot_product_attention_jvp(ctx, z(2, 3), z(4, 3), z(4, 3)),
+    "corrected.scaled_dot_product_attention": corrected.scaled_dot_product_attention,
+    "corrected.scaled_dot_product_attention_backward": lambda ctx: corrected.scaled_dot_product_attention_backward(ctx, z(2, 3)),
+    "corrected.scaled_dot_product_attention_jvp": lambda ctx: corrected.scaled_dot_product_attention_jvp(ctx, z(2, 3), z(4, 3), z(4, 3)),
+}
+PARAMETERS = {
+    "multi_head_attention_backward": lambda mha: multi_head_attention_backward(mha, z(2, 1), None, z(2, 1)),
+    "multi_head_attention_jvp": lambda given: multi_head_attention_jvp(given, mha(), z(2, 1), z(2, 1)),
+    "corrected.multi_head_attention_forward": lambda mha: corrected.multi_head_attention_forward(mha, z(2, 1)),
+    "corrected.multi_head_attention_backward": lambda mha: corrected.multi_head_attention_backward(mha, z(2, 1), None, z(2, 1)),
+    "corrected.multi_head_attention_jvp": lambda given: corrected.multi_head_attention_jvp(given, mha(), z(2, 1), z(2, 1)),
+}
+STRUCTURES = {name: ("ctx", "AttentionContext", call) for name, call in CONTEXTS.items()}
+STRUCTURES |= {name: ("mha", "MultiHeadAttention", call) for name, call in PARAMETERS.items()}
+STRUCTURES |= {
+    "tangents": ("dmha", "MultiHeadAttention", lambda given: multi_head_attention_jvp(mha(), given, z(2, 1), z(2, 1))),
+    "corrected tangents": ("dmha", "MultiHeadAttention", lambda given: corrected.multi_head_attention_jvp(mha(), given, z(2, 1), z(2, 1))),
+    "add_positional_encoding_spec": ("pe", "PositionalEncodingSpec", lambda pe: add_positional_encoding_spec(pe, z(1, 1))),
+    "add_positional_encoding_backward_spec": (
+        "pe",
+        "PositionalEncodingSpec",
+        lambda pe: add_positional_encoding_backward_spec(pe, z(1, 1)),
+    ),
+    "bc_sum_to_target": ("bc_sum_to_target", "BroadcastTo", lambda w: AttentionContext(z(1, 1), z(1, 1), z(1, 1), bc_sum_to_target=w)),
+    "concat_spec": ("tensors", "Sequence", concat_spec),
+}
+
+
+@pytest.mark.parametrize("case", STRUCTURES)
+@pytest.mark.parametrize("given", [z(1, 1), 0], ids=["array", "0"])
+def test_what_is_no_structure_is_refused(case, given):
+    name, structure, call = STRUCTURES[case]
+    refused(TypeError, f"{name} is of type {type(given).__name__}, but should be of type {structure}.", lambda: call(given))
+
+
+def test_the_cotangents_of_a_learned_encoding_share_no_memory():
+    g = z(1, 2)
+    grad_pos, grad_x = add_positional_encoding_backward_spec(PositionalEncodingSpec(z(1, 2)), g)
+    grad_pos += 1
+    assert grad_x.tolist() == g.tolist() == [[0, 0]]
+
+
+# -- Series --------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def capped():
+    """flint cuts every series below its first-order term, which then reads as an exact 0."""
+    cap, flint.ctx.cap = flint.ctx.cap, 1
+    yield
+    flint.ctx.cap = cap
+
+
+CAP = "flint.ctx.cap=1, but should be at least 2: a derivative is the second term of a series."
+X = taylor(z(1) + 3, z(1) + 1)
+
+
+@pytest.mark.usefixtures("capped")
+def test_a_series_without_a_first_order_term_has_no_derivative():
+    sentence = "t[0]=9.00000000000000 + O(x^1) is known to order 1, but should be known to order 2: was flint.ctx.cap below 2?"
+    cut = X * X
+    refused(ValueError, sentence, lambda: derivative(cut))
+    refused(ValueError, sentence, lambda: value(cut))
+    refused(ValueError, CAP, lambda: taylor(z(1), z(1)))
+    refused(ValueError, CAP, lambda: tensor([1.0], ARB_SERIES))
+    refused(ValueError, CAP, lambda: ARB_SERIES.one)
+
+
+def test_a_division_by_zero_does_not_restore_a_term_that_was_cut():
+    quotient = ARB_SERIES.div(X[0], flint.arb_series([0], 1))
+    assert quotient[0] == 0
+    assert not quotient[1].is_finite()
+
+
+@pytest.mark.parametrize("function", [value, derivative])
+def test_only_series_have_a_value_and_a_derivative(function):
+    refused(TypeError, "t[0] is of type float64, but should be an arb_series: build t with spec.taylor.", lambda: function(z(1)))
+    refused(TypeError, "t[0] is of type arb, but should be an arb_series: build t with spec.taylor.", lambda: function(tensor([1.0], ARB)))
+    refused(TypeError, listed("t"), lambda: function([1.0]))
+
+
 # -- Scalars -------------------------------------------------------------------------------------------------------------------
 
 
@@ -375,6 +541,10 @@ LISTS = {
     "map_spec": ("t", lambda: map_spec(abs, [1.0])),
     "scale_spec": ("t", lambda: scale_spec([1.0], 2.0)),
     "concat_spec": ("tensors[0]", lambda: concat_spec([[1.0]])),
+    "taylor values": ("values", lambda: taylor([1.0], [1.0])),
+    "taylor direction": ("direction", lambda: taylor(z(1), [1.0])),
+    "shape_of": ("x", lambda: shape_of([1.0], "x", "n")),
+    "stack": ("part(0)", lambda: stack((1,), lambda i: [1.0], REAL64)),
     "AttentionContext": ("V", lambda: AttentionContext(z(1, 1), z(1, 1), [[1.0]])),
     "MultiHeadAttention": ("Wk", lambda: mha(Wk=[[1.0]])),
     "MultiHeadAttention.forward": ("x", lambda: mha().forward([[1.0]])),
@@ -439,7 +609,16 @@ def test_an_empty_object_tensor_beside_a_full_one_is_over_the_same_scalar():
 
 @pytest.mark.parametrize("scalar", ["ARB", np.float64, 64, False], ids=repr)
 def test_what_is_no_scalar_is_refused(scalar):
-    refused(TypeError, f"scalar={scalar!r}, but should be one of spec.SCALARS.", lambda: softmax_spec(z(1), scalar))
+    sentence = f"scalar={scalar!r}, but should be one of spec.SCALARS."
+    refused(TypeError, sentence, lambda: softmax_spec(z(1), scalar))
+    refused(TypeError, sentence, lambda: tensor([1.0], scalar))
+    refused(TypeError, sentence, lambda: scaled_dot_product_attention(CTX, scalar))
+    refused(TypeError, sentence, lambda: mha().forward(z(1, 1), None, scalar))
+    refused(TypeError, sentence, lambda: add_positional_encoding_spec(PositionalEncodingSpec(z(1, 1)), z(1, 1), scalar))
+
+
+def test_a_tensor_is_over_a_scalar():
+    refused(TypeError, "scalar=None, but should be one of spec.SCALARS.", lambda: tensor([1.0], None))
 
 
 def test_tensors_over_different_scalars_are_refused():
@@ -468,6 +647,39 @@ def test_tensors_over_different_scalars_are_refused():
 def test_a_given_scalar_takes_tensors_over_any_scalar_that_it_extends():
     assert add_spec(z(1), single(1), REAL64).dtype == np.float64
     assert add_spec(z(1), single(1), ARB).tolist() == [flint.arb(0)]
+
+
+def test_a_subclass_of_ndarray_is_no_tensor():
+    """A numpy.matrix keeps two axes when it is indexed, and a masked array hides entries."""
+    for given in (z(2, 2).view(np.matrix), np.ma.masked_array(z(2), [True, False])):
+        should = "but should be a numpy.ndarray: build one with spec.tensor(values, scalar)."
+        refused(TypeError, f"t is a {type(given).__name__}, {should}", lambda given=given: softmax_spec(given))
+        refused(TypeError, f"values is a {type(given).__name__}, {should}", lambda given=given: tensor(given, REAL64))
+        refused(
+            TypeError,
+            f"mask is a {type(given).__name__}, but should be a numpy.ndarray of bool.",
+            lambda given=given: corrected.hard_masked_softmax(z(2, 2), given),
+        )
+
+
+def test_a_factor_is_a_number_of_the_tensors_scalar():
+    refused(TypeError, f"[1e+0 +/- 0.501] has type arb, {REAL} REAL64 can hold.", lambda: scale_spec(z(1), flint.arb(1, 0.5)))
+    inexact = "np.float64(0.1) is not a number of REAL32: the nearest one is np.float32(0.1)."
+    refused(ValueError, inexact, lambda: scale_spec(single(1), np.float64(0.1)))
+    assert scale_spec(single(1), np.float64(0.5)).dtype == np.float32
+    assert scale_spec(tensor([2], ARB), 0.5).item() == 1
+
+
+def test_an_entry_is_neither_rounded_nor_stripped_of_its_radius():
+    refused(
+        TypeError, f"[1e+0 +/- 0.501] has type arb, {REAL} REAL64 can hold.", lambda: tabulate((1,), lambda i: flint.arb(1, 0.5), REAL64)
+    )
+    inexact = "np.float64(0.1) is not a number of REAL32: the nearest one is np.float32(0.1)."
+    refused(ValueError, inexact, lambda: tabulate((1,), lambda i: np.float64(0.1), REAL32))
+    refused(ValueError, inexact, lambda: stack((1, 1), lambda i: z(1) + 0.1, REAL32))
+    refused(ValueError, inexact, lambda: map_spec(lambda x: np.float64(0.1), single(1)))
+    refused(TypeError, "1 is of type int, but should be a boolean.", lambda: tabulate((1,), lambda i: 1, bool))
+    assert tabulate((1,), lambda i: 0.5, ARB).tolist() == [flint.arb(0.5)]
 
 
 REAL = "but should be a real number that"

@@ -313,7 +313,7 @@ def test_a_series_divides_by_the_quotient_rule():
     assert quotient[1] == -4
 
 
-def test_a_series_divided_by_a_function_that_vanishes_identically_is_zero():
+def test_a_series_divided_by_a_function_that_vanishes_to_first_order_is_zero():
     quotient = ARB_SERIES.div(series(6, 1), series(0, 0))
     assert quotient[0] == 0
     assert quotient[1] == 0
