@@ -5,9 +5,9 @@
     heads       contiguous blocks of columns, so that each head's row i is of token i
     odd lane    the unpaired lane of a rotary encoding passes through
 
-Over ℝ, one head with an even width ≥ 2 is the literal definition. Over floats it is what the literal one means. What takes a structure
-(`AttentionContext`, `MultiHeadAttention`) runs over the structure's scalar; what takes tensors has `scalar` last. Refusals are those of
-the literal definitions.
+Over ℝ attention is the literal definition; over floats it is what the literal one means. What takes a structure (`AttentionContext`,
+`MultiHeadAttention`) runs over the structure's scalar, and what takes tensors has `scalar` last. What is refused is what the literal
+definitions refuse.
 
 Lean: `NN/Spec/Layers/Attention.lean` at revision 0f84531, and `NN/Spec/Layers/PositionalEncoding.lean` at a later one
 """

@@ -331,7 +331,6 @@ class BroadcastTo:
 
 
 def _broadcasts(source: tuple[int, ...], target: tuple[int, ...]) -> bool:
-    if not source or not target:
-        return not source
-    tails_broadcast = source[0] in (1, target[0]) and _broadcasts(source[1:], target[1:])
-    return tails_broadcast or _broadcasts(source, target[1:])
+    """The rules in one: each axis of source, in order, finds an axis of target further on, of its own size unless its own is 1."""
+    axes = iter(target)
+    return all(any(n in (1, m) for m in axes) for n in source)
