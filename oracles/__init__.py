@@ -28,12 +28,14 @@ from oracles.conventions import Conventions
 from oracles.enclosure import Enclosure, assert_within
 from oracles.formats import (
     BFLOAT16,
+    BFLOAT16_STORED_GRADIENTS,
     BFLOAT16_TENSOR_CORE,
     BINARY16,
     BINARY32,
     BINARY64,
     BRAIN16,
     FLOAT16,
+    FLOAT16_STORED_GRADIENTS,
     FLOAT16_TENSOR_CORE,
     FLOAT32,
     FLOAT64,
@@ -55,12 +57,14 @@ from oracles.softmax import hard_masked_softmax, hard_masked_softmax_vjp
 
 __all__ = [
     "BFLOAT16",
+    "BFLOAT16_STORED_GRADIENTS",
     "BFLOAT16_TENSOR_CORE",
     "BINARY16",
     "BINARY32",
     "BINARY64",
     "BRAIN16",
     "FLOAT16",
+    "FLOAT16_STORED_GRADIENTS",
     "FLOAT16_TENSOR_CORE",
     "FLOAT32",
     "FLOAT64",

@@ -39,7 +39,7 @@ from oracles.formats import Arithmetic
 
 SERIES = 2.5 * ROUNDOFF
 TERMS = 9
-BLOCK = 1 << 12
+BLOCK = 1 << 14
 FREQUENCY_BITS = 200
 QUARTER = pi / 2 * (1 + 2 * ROUNDOFF)
 EXPONENT = 3
@@ -89,7 +89,7 @@ def start_position(start: Any, length: int) -> int:
 
 
 def blocks(length: int, dim: int) -> Iterator[slice]:
-    """Rows to take at a time, so that the arrays of a block stay in the first caches."""
+    """Rows to take at a time, so that the arrays of a block stay in the second-level cache."""
     step = max(1, BLOCK // max(1, dim // 2))
     return (slice(start, min(start + step, length)) for start in range(0, length, step))
 

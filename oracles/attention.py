@@ -18,9 +18,11 @@ Raises ValueError or TypeError, in a sentence, for shapes, types and values that
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from oracles import arrays, attend, formats
 from oracles import exact as precise
@@ -169,15 +171,21 @@ def grouped_query_attention(
         raise ValueError(f"v has {v.shape[-3]} heads, but should have {kv_heads} like k.")
     if kv_heads == 0 or heads % kv_heads:
         raise ValueError(f"q has {heads} heads, but should have a multiple of k's {kv_heads}.")
-    k, v = (_shared_heads(x, heads, c) for x in (k, v))
-    return scaled_dot_product_attention(
-        q, k, v, mask,
-        scale=scale, is_causal=is_causal, rows=rows, arithmetic=a, conventions=c, method=method,
+    for x, name in ((k, "k"), (v, "v")):
+        if x.shape[:-3] != q.shape[:-3]:
+            raise ValueError(f"{name} has leading axes {x.shape[:-3]}, but should have {q.shape[:-3]} like q.")
+    given = arrays.bool_mask(mask, "mask", (*q.shape[:-1], k.shape[-2]), c.mask_polarity)
+    groups, shared = ((kv_heads, heads // kv_heads), -3) if c.kv_heads == "repeat" else ((heads // kv_heads, kv_heads), -4)
+
+    def split(x: NDArray[Any]) -> NDArray[Any]:
+        return x.reshape(*x.shape[:-3], *groups, *x.shape[-2:])
+
+    def views(x: Array) -> Array:
+        return np.broadcast_to(np.expand_dims(x, shared), (*x.shape[:-3], *groups, *x.shape[-2:]))
+
+    found = scaled_dot_product_attention(
+        split(q), views(k), views(v), None if given is None else split(given),
+        scale=scale, is_causal=is_causal, rows=rows, arithmetic=a, conventions=replace(c, mask_polarity="true_allows"), method=method,
     )  # fmt: skip
-
-
-def _shared_heads(x: Array, heads: int, conventions: Conventions) -> Array:
-    """Keys or values with one head for every query head: head h is h // group, or h mod H_kv."""
-    own = np.arange(heads)
-    head = own // (heads // x.shape[-3]) if conventions.kv_heads == "repeat" else own % x.shape[-3]
-    return x[..., head, :, :]
+    shape = (*q.shape[:-2], *found.mid.shape[-2:])
+    return replace(found, mid=found.mid.reshape(shape), rad=found.rad.reshape(shape))

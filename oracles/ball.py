@@ -55,7 +55,7 @@ class Ball:
 def exact(x: Any) -> Ball:
     """The ball of radius 0 around a float64 array; an entry that is not finite gets midpoint NaN and radius ∞."""
     mid = np.asarray(x, dtype=np.float64)
-    return ball(mid, np.zeros(mid.shape))
+    return ball(mid, np.broadcast_to(0.0, mid.shape))
 
 
 def ball(mid: Array, rad: Array) -> Ball:

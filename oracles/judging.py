@@ -6,7 +6,7 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from oracles.ball import Array, Ball, ball
+from oracles.ball import ROUNDOFF, Array, Ball, ball
 from oracles.enclosure import Enclosure
 from oracles.formats import BINARY32, Arithmetic
 from oracles.scores import Mask
@@ -39,19 +39,20 @@ def settle(
 
     `fast` gives the certificate or the budget in float64, `precise` the certificate in ball arithmetic; `work` is the
     number of multiplications that it takes.  "auto" takes `fast`; a certificate that is too wide to judge by is taken
-    from `precise` where that is affordable, and else is marked as not judged.  A budget's own part is never wider than
-    the part of float64 arithmetic (its terms are no larger, and bounds grow with their terms), so a budget is too wide
-    to judge by only if that of the given arithmetic is: it is vacuous, whichever method evaluates the midpoint.
+    from `precise` where that is affordable, and else is marked as not judged.  A budget's own part, that of float64
+    arithmetic, is as wide as the part of the given arithmetic only where that is as fine as float64; so a budget is too
+    wide to judge by only if that of the given arithmetic is, which makes it vacuous, whichever method evaluates the
+    midpoint.  The budget of an arithmetic that is finer than float64 is marked as not judged.
     """
     if method == "arb":
         balls = precise()
         if arithmetic is not None:
             balls = tuple(_around(exact, budget) for exact, budget in zip(balls, fast(), strict=True))
-        judged = True
+        judged = not _is_finer(arithmetic)
     else:
         balls = fast()
-        judged = arithmetic is not None or all(_is_narrow(x) for x in balls)
-        if not judged and method == "auto" and work <= AFFORDABLE:
+        judged = not _is_finer(arithmetic) and (arithmetic is not None or all(_is_narrow(x) for x in balls))
+        if not judged and arithmetic is None and method == "auto" and work <= AFFORDABLE:
             balls, judged = precise(), True
     flags = (False,) * len(balls) if arithmetic is None else vacuous(balls)
     target = None if arithmetic is None else arithmetic.output
@@ -85,6 +86,11 @@ def mean_is_accepted(out: Ball, v: Array, allowed: Callable[[int], Mask | None])
             return False
         resolves |= bool(live.any())
     return resolves
+
+
+def _is_finer(a: Arithmetic | None) -> bool:
+    """Whether an arithmetic rounds less than the float64 of the oracle itself."""
+    return a is not None and min(a.elementwise.unit_roundoff, a.accumulate, a.grad_accumulate) < ROUNDOFF
 
 
 def _is_narrow(x: Ball) -> bool:

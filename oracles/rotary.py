@@ -221,11 +221,12 @@ class Problem:
 def _factor(table: Ball, arithmetic: Arithmetic | None) -> Factor:
     """The roundings of a·c ± b·s, two of them each side, move it by γ₂·(|a||c| + |b||s|) (Higham, (3.4)).
 
-    They are counted for float64 and once more for the modelled kernel, which multiplies and adds in `elementwise`.
+    They are counted for float64 and once more for the modelled kernel, which multiplies and adds in `elementwise`.  The
+    smallest subnormal number is for tables so small that γ₂·|c| underflows.
     """
     reach = np.abs(table.mid) + table.rad
     roundings = gamma(2, ROUNDOFF) + (gamma(2, arithmetic.elementwise.unit_roundoff) if arithmetic else 0.0)
-    return Factor(table.mid, table.rad + roundings * reach, reach)
+    return Factor(table.mid, table.rad + roundings * reach + 2.0**-1074 * (reach > 0), reach)
 
 
 def _sum_of_products(a: Array, c: Factor, b: Array, s: Factor, combine: Callable[..., Array], arithmetic: Arithmetic | None) -> Ball:

@@ -1,5 +1,6 @@
 """Attention's enclosures: sound, blind to what is blocked, by convention, and refusing what makes no sense."""
 
+import tracemalloc
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -18,7 +19,7 @@ from oracles.attention import (
 from oracles.ball import Array
 from oracles.conventions import Conventions
 from oracles.enclosure import Enclosure
-from oracles.formats import BRAIN16, FLOAT32, Arithmetic
+from oracles.formats import BINARY64, BRAIN16, FLOAT32, FLOAT64, Arithmetic
 from oracles.multi_head import multi_head_attention, multi_head_attention_jvp, multi_head_attention_vjp
 from oracles.softmax import hard_masked_softmax, hard_masked_softmax_vjp
 
@@ -231,6 +232,35 @@ def test_grouped_heads_read_the_head_of_their_convention() -> None:
     for kv_heads, reads in (("repeat", [0, 0, 1, 1]), ("tile", [0, 1, 0, 1])):
         c = Conventions(kv_heads=kv_heads)  # type: ignore[arg-type]
         require_same(grouped_query_attention(q, k, v, conventions=c), scaled_dot_product_attention(q, k[reads], v[reads]))
+
+
+@pytest.mark.parametrize("kv_heads", ["repeat", "tile"])
+def test_grouped_heads_have_masks_and_rows_of_their_own(kv_heads: Any) -> None:
+    q, k, v = drawn((2, 4, 3, 2), (2, 2, 5, 2), (2, 2, 5, 2))
+    blocked = np.random.default_rng(1).random((4, 3, 5)) < 0.4
+    c = Conventions(kv_heads=kv_heads, mask_polarity="true_blocks")
+    reads = [0, 0, 1, 1] if kv_heads == "repeat" else [0, 1, 0, 1]
+    require_same(
+        grouped_query_attention(q, k, v, blocked, rows=[2, 0], conventions=c),
+        scaled_dot_product_attention(q, k[:, reads], v[:, reads], blocked, rows=[2, 0], conventions=c),
+    )
+
+
+def test_shared_heads_are_not_copied() -> None:
+    q, k = np.zeros((64, 1, 1)), np.zeros((1, 1 << 16, 1))
+    tracemalloc.start()
+    grouped_query_attention(q, k, k)
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert most < 64 * k.nbytes / 2
+
+
+def test_the_budget_of_an_arithmetic_finer_than_float64_does_not_judge() -> None:
+    q, k, v = drawn((3, 2), (4, 2), (4, 2))
+    extended = replace(FLOAT64, accumulate=2.0**-64, elementwise=replace(BINARY64, unit_roundoff=2.0**-64))
+    for method in ("auto", "fast", "arb"):
+        assert not scaled_dot_product_attention(q, k, v, arithmetic=extended, method=method).judged
+        assert scaled_dot_product_attention(q, k, v, arithmetic=FLOAT64, method=method).judged
 
 
 def test_a_budget_that_accepts_anything_is_vacuous() -> None:
