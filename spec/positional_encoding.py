@@ -13,7 +13,7 @@ Sources: Vaswani et al., Attention Is All You Need, 2017, section 3.5 (sinusoida
 Lean: `NN/Spec/Layers/PositionalEncoding.lean`, at the seed revision
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from spec.context import Context, Scalar
 from spec.tensor_core import Array, Tensor, expect_shape, expect_type, nat, over, shape_of, stack, tabulate
@@ -48,7 +48,7 @@ class PositionalEncodingSpec:
     """
 
     pos: Tensor[Array, "seqLen embedDim"]
-    scalar: Context | None = None
+    scalar: Context | None = field(kw_only=True, default=None)
 
     def __post_init__(self) -> None:
         alpha, pos = over(self.scalar, pos=self.pos)

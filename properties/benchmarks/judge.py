@@ -147,12 +147,12 @@ def _sinusoid(seq_len: int, embed_dim: int, start_pos: int) -> Balls:
 
 
 def _add(x: Array, pos: Array) -> Balls:
-    return positional.add_positional_encoding_spec(positional.PositionalEncodingSpec(_balls(pos), ARB), _balls(x), ARB)
+    return positional.add_positional_encoding_spec(positional.PositionalEncodingSpec(_balls(pos), scalar=ARB), _balls(x), ARB)
 
 
 def _learned(table: Array, seq_len: int, start_pos: int) -> Balls:
     """The rows of a table: `PositionalEncodingSpec.pos` of a chunk."""
-    return positional.PositionalEncodingSpec(_balls(table[start_pos : start_pos + seq_len]), ARB).pos
+    return positional.PositionalEncodingSpec(_balls(table[start_pos : start_pos + seq_len]), scalar=ARB).pos
 
 
 def _rope(x: Array, start_pos: int) -> Balls:
