@@ -47,7 +47,8 @@ class Arguments:
 
     def rows_of(self, x: Array) -> Array:
         """The chosen query rows of an array with all of them."""
-        return x if len(self.setting.positions) == self.n_q else x[..., self.setting.positions, :]
+        chosen: Array = x[..., self.setting.positions, :]
+        return chosen
 
     def allowed_row(self, i: int) -> Mask | None:
         """Which keys the i-th of the chosen rows may read: (…, 1, n_k), or None for all."""

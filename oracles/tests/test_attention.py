@@ -219,6 +219,18 @@ def test_masks_broadcast_causal_is_a_mask_and_rows_are_a_choice() -> None:
     assert empty.mid.shape == (0, 3, 5, 2)
 
 
+@pytest.mark.parametrize("method", ["fast", "arb"])
+@pytest.mark.parametrize("rows", [[2, 1, 0], [0, 0, 1], [1]])
+def test_chosen_rows_take_their_own_cotangents_and_tangents(rows: list[int], method: Any) -> None:
+    q, k, v, g, tq, tk, tv = drawn((3, 2), (4, 2), (4, 2), (3, 2), (3, 2), (4, 2), (4, 2))
+    whole = scaled_dot_product_attention_vjp(q, k, v, None, g, is_causal=True, method=method)[0]
+    (dq,) = scaled_dot_product_attention_vjp(q, k, v, None, g, is_causal=True, method=method, rows=rows)
+    assert (np.abs(dq.mid - whole.mid[rows]) <= dq.rad + whole.rad[rows]).all()
+    all_out = scaled_dot_product_attention_jvp(q, k, v, None, tq, tk, tv, is_causal=True, method=method)
+    dout = scaled_dot_product_attention_jvp(q, k, v, None, tq, tk, tv, is_causal=True, method=method, rows=rows)
+    assert (np.abs(dout.mid - all_out.mid[rows]) <= dout.rad + all_out.rad[rows]).all()
+
+
 def test_many_keys_are_merged_from_tiles() -> None:
     q, k, v, g = drawn((2, 3), (1100, 3), (1100, 2), (2, 2))
     require_sound(scaled_dot_product_attention, q, 6 * k, v, is_causal=False)
