@@ -144,7 +144,7 @@ def multi_head_attention_jvp(
     def fast() -> tuple[Ball]:
         q, k, v = p.projections()
         tq, tk, tv = (
-            p.heads(p.stored(p.product(exact(moves[0]), exact(w)) + p.product(exact(p.x), exact(dw))))
+            p.heads(p.stored(p.stored(p.product(exact(moves[0]), exact(w))) + p.stored(p.product(exact(p.x), exact(dw)))))
             for w, dw in zip((p.wq, p.wk, p.wv), moves[1:4], strict=True)
         )
         heads = _side_by_side(attend.forward(q, k, v, p.setting))

@@ -15,6 +15,7 @@ from oracles.ball import Array
 from oracles.scores import Mask
 
 Rounding = Callable[[Array], Array]
+Triple = tuple[Array, Array, Array]
 
 DTYPES: dict[str, Any] = {
     "float64": np.float64,
@@ -182,18 +183,33 @@ class Kernel:
             lse = np.where(weight > 0, work(np.where(weight > 0, high, 0.0) + log), -np.inf)
         return out, lse, s
 
+    def weights(self, s: Array, lse: Array) -> Array:
+        """The softmax weights, from the log-sum-exps or anew."""
+        if self.form.recompute:
+            return np.where(s == -np.inf, 0.0, self.exp(self.on.work(s - lse)))
+        e = np.where(s == -np.inf, 0.0, self.exp(self.on.work(s - s.max(axis=1, keepdims=True))))
+        return self.on.work(e / self.on.product(e, np.ones((e.shape[1], 1)), self.form))
+
+    def jvp(self, point: Triple, tangent: Triple, allowed: Mask) -> Array:
+        """The tangent of the output: (p ⊙ (t − t̄))·v + p·dv, or (p ⊙ t)·v − t̄·o + p·dv where weights are normalised after."""
+        (q, k, v), (dq, dk, dv), work, form, on = point, tangent, self.on.work, self.form, self.on
+        raw, lse, s = self.forward(q, k, v, allowed)
+        p = self.weights(s, lse)
+        c = float(work(np.array(1 / np.sqrt(q.shape[1]))))
+        t = np.where(allowed, work(work(on.product(dq, k.T, form) + on.product(q, dk.T, form)) * c), 0.0)
+        mean = on.product(work(p * t), np.ones((t.shape[1], 1)), form)
+        if form.normalise == "before":
+            drift = on.product(on.stored(work(p * work(t - mean))), v, form)
+        else:
+            drift = work(on.product(on.stored(work(p * t)), v, form) - work(mean * raw))
+        return self.output(work(drift + on.product(on.stored(p), dv, form)))
+
     def __call__(self, q: Array, k: Array, v: Array, allowed: Mask, g: Array) -> tuple[Array, Array, Array, Array]:
         """out, dq, dk and dv."""
         work, form, on = self.on.work, self.form, self.on
         c = float(work(np.array(1 / np.sqrt(q.shape[1]))))
         raw, lse, s = self.forward(q, k, v, allowed)
-        out = self.output(raw)
-        if form.recompute:
-            p = np.where(s == -np.inf, 0.0, self.exp(work(s - lse)))
-        else:
-            m = s.max(axis=1, keepdims=True)
-            e = np.where(s == -np.inf, 0.0, self.exp(work(s - m)))
-            p = work(e / on.product(e, np.ones((e.shape[1], 1)), form))
+        out, p = self.output(raw), self.weights(s, lse)
         dp = on.product(g, v.T, form)
         ones = np.ones((max(v.shape), 1))
         delta = on.product(work(p * dp), ones[: p.shape[1]], form) if form.delta == "pdp" else None

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import oracles.attend
+import oracles.softmax
 import oracles.terms
 from oracles.attention import (
     scaled_dot_product_attention,
@@ -19,7 +20,8 @@ from oracles.attention import (
 )
 from oracles.ball import Array
 from oracles.enclosure import Enclosure
-from oracles.formats import BINARY64, BRAIN16, FLOAT64, Arithmetic, Elementary, Format
+from oracles.formats import BINARY64, BRAIN16, FLOAT32, FLOAT64, Arithmetic, Elementary, Format
+from oracles.softmax import hard_masked_softmax
 from oracles.terms import Terms
 
 Rounding = Callable[[Array], Array]
@@ -277,6 +279,21 @@ CASES = [
     Case("output_underflow", replace(FLOAT64, output=STEPS), Kernel(output=steps), (4, 8, 8, 2)),
     Case("saved_underflow", replace(FLOAT64, saved_output=STEPS), Kernel(saved=steps), (4, 8, 8, 2), "dq"),
 ]
+
+
+def test_a_base_two_softmax_of_large_scores_needs_the_slope(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The roundings of s·log₂e and m·log₂e alone: the exponential's own slope is 0 in float32, and scores are given, not computed."""
+    s = (1000 + np.random.default_rng(0).random((4, 8))).astype(np.float32)
+    t = s * np.float32(np.log2(np.e))
+    e = np.exp2(t - t.max(axis=1, keepdims=True))
+    weights = e / e.sum(axis=1, keepdims=True)
+
+    def worst() -> float:
+        return float(hard_masked_softmax(s, arithmetic=FLOAT32).excess(weights).max())
+
+    assert worst() <= 1
+    monkeypatch.setattr(oracles.softmax, "terms", lambda *sizes: replace(oracles.terms.terms(*sizes), slope=0.0))
+    assert worst() > 1
 
 
 def test_every_term_has_a_case() -> None:
