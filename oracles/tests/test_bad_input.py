@@ -64,6 +64,10 @@ SENTENCES: list[tuple[Callable[[], Any], str]] = [
         lambda: oracles.sinusoidal_positional_encoding(3, 5, conventions=TENSOR2TENSOR),
         "ValueError: embed_dim=5, but should be even: sinusoid_layout='tensor2tensor'.",
     ),
+    (
+        lambda: oracles.multi_head_attention(np.ones((1, 2)), *[np.ones((2, 0))] * 3, np.ones((0, 2)), 10**9),
+        "ValueError: num_heads=1000000000, but should be at most 1, as wq has no columns.",
+    ),
     (lambda: oracles.add_positional_encoding([1.0], TABLE), "TypeError: x has type list, but should be an array."),
     (
         lambda: oracles.add_positional_encoding(np.ones(4), TABLE),
