@@ -115,7 +115,7 @@ def checked_flag(is_causal: Any) -> bool:
 
 
 def checked_scale(scale: Any) -> float | None:
-    """A given scale as a float; None stays None.  Raises TypeError and ValueError for what is not a finite number."""
+    """A given scale as a float; None stays None.  Raises TypeError and ValueError for what is not a finite float64 number."""
     if scale is None:
         return None
     if isinstance(scale, bool | np.bool_) or not isinstance(scale, Real):
@@ -126,6 +126,8 @@ def checked_scale(scale: Any) -> float | None:
         factor = float("inf")
     if not isfinite(factor):
         raise ValueError("scale is not a finite float64 number, but should be.")
+    if factor != scale:
+        raise ValueError(f"scale is only close to {factor}, but should be a float64 number: it is not rounded.")
     return factor
 
 
@@ -135,4 +137,6 @@ def _positions(rows: Any, n_q: int) -> NDArray[np.int64]:
         return np.arange(n_q)
     if not isinstance(rows, Sequence | np.ndarray) or isinstance(rows, str | bytes):
         raise TypeError(f"rows has type {type(rows).__name__}, but should be a sequence of integers or None.")
+    if isinstance(rows, np.ndarray) and rows.ndim != 1:
+        raise ValueError(f"rows has shape {rows.shape}, but should have one axis.")
     return np.array([arrays.natural(row, f"rows[{i}]", 0, n_q - 1) for i, row in enumerate(rows)], dtype=np.int64)

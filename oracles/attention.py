@@ -5,7 +5,7 @@
 Shapes: q (…, n_q, d), k (…, n_k, d), v (…, n_k, d_v) with equal leading axes; `mask` is bool and broadcasts to
 (…, n_q, n_k).  Every function takes by keyword
 
-    scale         a finite number; 1/√d by default (1 for d = 0)
+    scale         a finite float64 number; 1/√d by default (1 for d = 0)
     is_causal     allow key j to query i where j ≤ i, aligned by `conventions.causal`, on top of the mask
     rows          the query rows to evaluate, all by default
     arithmetic    None for the certificate: exact ∈ [mid − rad, mid + rad]; an `Arithmetic` or a preset's name for the
@@ -169,7 +169,9 @@ def grouped_query_attention(
     heads, kv_heads = q.shape[-3], k.shape[-3]
     if v.shape[-3] != kv_heads:
         raise ValueError(f"v has {v.shape[-3]} heads, but should have {kv_heads} like k.")
-    if kv_heads == 0 or heads % kv_heads:
+    if kv_heads == 0:
+        raise ValueError("k has 0 heads, but should have at least one.")
+    if heads % kv_heads:
         raise ValueError(f"q has {heads} heads, but should have a multiple of k's {kv_heads}.")
     for x, name in ((k, "k"), (v, "v")):
         if x.shape[:-3] != q.shape[:-3]:

@@ -3,6 +3,7 @@
 import tracemalloc
 from collections.abc import Callable
 from dataclasses import replace
+from fractions import Fraction
 from typing import Any
 
 import hypothesis.strategies as st
@@ -321,6 +322,12 @@ def test_auto_takes_ball_arithmetic_where_float64_cannot_tell() -> None:
         ({"is_causal": 1}, TypeError, "is_causal has type int, but should be a bool."),
         ({"scale": "1"}, TypeError, "scale has type str, but should be a real number or None."),
         ({"scale": np.inf}, ValueError, "scale is not a finite float64 number, but should be."),
+        *[
+            ({"scale": x}, ValueError, f"scale is only close to {float(x)}, but should be a float64 number: it is not rounded.")
+            for x in (2**53 + 1, Fraction(1, 3))
+        ],
+        ({"rows": np.array(0)}, ValueError, "rows has shape (), but should have one axis."),
+        ({"rows": np.array([[0]])}, ValueError, "rows has shape (1, 1), but should have one axis."),
         ({"rows": 3}, TypeError, "rows has type int, but should be a sequence of integers or None."),
         ({"rows": [2]}, ValueError, "rows[0]=2, but should be at most 1."),
         ({"method": "slow"}, ValueError, "method='slow', but should be one of 'auto', 'fast', 'arb'."),
@@ -352,6 +359,7 @@ def test_bad_arguments_of_other_operations_are_refused_in_a_sentence() -> None:
     assert refusal(heads, q[None].repeat(3, 0), k[None].repeat(2, 0), v[None].repeat(2, 0)) == (
         "q has 3 heads, but should have a multiple of k's 2."
     )
+    assert refusal(heads, q[None], k[None][:0], v[None][:0]) == "k has 0 heads, but should have at least one."
     assert refusal(heads, q[None], k[None], v[None].repeat(2, 0)) == "v has 2 heads, but should have 1 like k."
     mha = multi_head_attention
     assert refusal(mha, x, w, w, w, wo, 4) == "num_heads=4, but should divide the 6 columns of wq."
