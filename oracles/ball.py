@@ -97,7 +97,8 @@ def divide(a: Ball, b: Ball) -> Ball:
         mid = a.mid / b.mid
         room = np.abs(b.mid) - b.rad
         quotient = np.abs(mid) * (1 + 2 * ROUNDOFF) + UNDERFLOW * (b.rad != 0)
-        spread = (a.rad + quotient * b.rad) / np.where(room > 0, room * (1 - 2 * ROUNDOFF), np.nan)
+        room = np.where(room > 0, room * (1 - 2 * ROUNDOFF), np.nan)
+        spread = a.rad / room + quotient * (b.rad / room)
         nonzero = (a.mid != 0) | (a.rad != 0)
         return ball(mid, _upwards(spread + ROUNDOFF * np.abs(mid) + UNDERFLOW * nonzero))
 

@@ -95,12 +95,13 @@ def _score_tangents(p: Problem, q: Operand, k: Operand, dq: Operand, dk: Operand
     tangent = np.matmul(dq.raw, k.raw.swapaxes(-1, -2), out=p.tile(1, q, k))
     tangent += np.matmul(q.raw, dk.raw.swapaxes(-1, -2), out=p.tile(2, q, k))
     tangent *= p.scale
-    relative = c * (t.tangent_dot + t.product + t.scale_on_inputs)
+    relative = t.tangent_dot + t.product + t.scale_on_inputs  # times c it may underflow: the products come between
     if not p.elementwise:
-        spread = relative * (row_products(dq, k, allowed) + row_products(q, dk, allowed)) + t.score_underflow
+        spread = c * (row_products(dq, k, allowed) + row_products(q, dk, allowed)) * relative + t.score_underflow
     else:
         spread = dq.reach @ k.reach.swapaxes(-1, -2)
         spread += q.reach @ dk.reach.swapaxes(-1, -2)
+        spread *= c
         spread *= relative
         spread += t.score_underflow
         for a, b in ((dq, k), (q, dk)):

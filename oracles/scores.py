@@ -145,7 +145,8 @@ def growth(p: Problem, q: Operand, k: Operand, s: Array, allowed: Mask | None) -
     t, c = p.terms, abs(p.scale)
     tau = q.reach @ k.reach.swapaxes(-1, -2)
     overflow = tau * (max(1.0, c) * (1 + 2.0**-7)) > p.largest if _may_overflow(p, q, k) else None
-    tau *= c * (t.dot + t.product + t.scale_on_inputs)
+    tau *= c  # apart, as c times the exponents may underflow
+    tau *= t.dot + t.product + t.scale_on_inputs
     size = np.abs(s)
     size *= t.stored_scores + t.slope
     tau += size
