@@ -156,4 +156,4 @@ def _kernel(value: Ball, p: Array, chosen: Frequencies, arithmetic: Arithmetic) 
     product = gamma(1, angle.product) * (pairs + 1.0 * rounded_position)
     theta = p * (chosen.high + np.abs(chosen.low)) * QUARTER
     moved = np.minimum(theta * np.expm1(frequency + product), 2.0) + arithmetic.trig_absolute
-    return rounded(Ball(value.mid, (value.rad + moved) * (1 + 2.0**-48)), angle.table)
+    return rounded(Ball(value.mid, (value.rad + moved) * (1 + 2.0**-48)), angle.table, flush=arithmetic.flush_to_zero)

@@ -103,7 +103,9 @@ def add_positional_encoding(
 
     def fast() -> tuple[Ball, ...]:
         total = add(exact(x), exact(pos))
-        return (total if model is None else stored(rounded(total, model.elementwise), model.elementwise, model),)
+        if model is None:
+            return (total,)
+        return (stored(rounded(total, model.elementwise, flush=model.flush_to_zero), model.elementwise, model),)
 
     def precise() -> tuple[Ball, ...]:
         return arb_positional.add(x, pos)
@@ -120,7 +122,7 @@ def learned_positional_encoding(
     conventions: Conventions | None = None,
     method: Method = "auto",
 ) -> Enclosure:
-    """The rows start_pos, …, start_pos + seq_len − 1 of a table, exactly.
+    """The rows start_pos, …, start_pos + seq_len − 1 of a table, exactly, or as they come out in another format.
 
     Shapes: table is (positions, embed_dim), the result (seq_len, embed_dim).  Positions count from 0.
     Edge cases: no row is wrapped around or clipped: a range that leaves the table is refused; a NaN or ±∞ stays in its
@@ -140,7 +142,7 @@ def learned_positional_encoding(
     rows = exact(table[first : first + length].copy())
 
     def fast() -> tuple[Ball, ...]:
-        return (rows if model is None else stored(rows, model.inputs, model),)
+        return (rows if model is None else stored(_flushed(rows, model), model.inputs, model),)
 
     return settle(fast, lambda: (rows,), 0, model, method, zero_is_accepted)[0]
 
@@ -152,6 +154,14 @@ def stored(value: Ball, source: Format, arithmetic: Arithmetic) -> Ball:
     if finer and target.largest >= source.largest:
         return value
     return rounded(value, target, flush=arithmetic.flush_to_zero)
+
+
+def _flushed(value: Ball, arithmetic: Arithmetic) -> Ball:
+    """Numbers that are moved and not computed: those below the smallest normal one may come out as 0, if any may."""
+    small = np.abs(value.mid) - value.rad < arithmetic.output.smallest_normal
+    if not (arithmetic.flush_to_zero and small.any()):
+        return value
+    return Ball(value.mid, np.where(small, np.maximum(value.rad, np.abs(value.mid)), value.rad))
 
 
 def _exponents(dim: int, conventions: Conventions) -> list[Fraction]:

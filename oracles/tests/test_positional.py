@@ -403,6 +403,24 @@ def test_underflow_and_flushing_leave_the_budget_without_their_terms() -> None:
     assert flushed.contains(np.zeros((1, 2), dtype=np.float32)).all()
 
 
+def test_sums_copies_and_tables_may_be_flushed_only_where_that_is_said() -> None:
+    x, pos = np.full((1, 2), 2.0**-127, dtype=np.float32), np.full((1, 2), 2.0**-128, dtype=np.float32)
+    table = np.array([[2.0**-130, -(2.0**-130), 1.0]], dtype=np.float32)
+    kept, zero = kernel_sinusoid(1, 2, 355, "exp", np.float64, np.float16)[:, :1], np.zeros((1, 1), dtype=np.float16)
+    assert 0 < abs(kept.item()) < oracles.BINARY16.smallest_normal
+    for flushes in (False, True):
+        model, half = replace(FLOAT32, flush_to_zero=flushes), replace(oracles.FLOAT16, flush_to_zero=flushes)
+        added = oracles.add_positional_encoding(x, pos, arithmetic=model)
+        learned = oracles.learned_positional_encoding(table, 1, arithmetic=model)
+        sinusoid = oracles.sinusoidal_positional_encoding(1, 1, 355, arithmetic=half)
+        assert added.contains(x + pos).all()
+        assert learned.contains(table).all()
+        assert sinusoid.contains(kept).all()
+        assert (added.contains(0 * x) == flushes).all()
+        assert learned.contains(0 * table).tolist() == [[flushes, flushes, False]]
+        assert (sinusoid.contains(zero) == flushes).all()
+
+
 def test_overflow_of_the_output_is_accepted_and_only_there() -> None:
     x = np.array([[65504.0, 65504.0, 1.0, 1.0]], dtype=np.float16)
     cos, sin = np.ones((1, 4), dtype=np.float16), np.full((1, 4), -1.0, dtype=np.float16)
