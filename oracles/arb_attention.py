@@ -1,7 +1,7 @@
 """Softmax and attention of one head on matrices of arb balls, row by row over the allowed keys."""
 
 from collections.abc import Iterator
-from itertools import compress
+from itertools import chain, compress
 from operator import mul
 
 import numpy as np
@@ -43,7 +43,7 @@ def attention_jvp(point: Head, tangent: Head, allowed: Bools, scale: arb, conven
 def softmax(scores: Matrix, allowed: Bools, conventions: Conventions) -> Matrix:
     """exp(s_j − s_m) / Σ exp(s_l − s_m) over the allowed keys of each row, m the largest; 1/n where all are, dead, alike."""
     uniform = ~allowed.any(axis=1, keepdims=True) & np.full(allowed.shape, conventions.dead_rows == "uniform")
-    shares = [share for row in _read(scores, allowed) for share in _shares(row)]
+    shares = list(chain.from_iterable(map(_shares, _read(scores, allowed))))
     lost = allowed & (scores.lost & allowed).any(axis=1, keepdims=True)
     weights = np.full(allowed.shape, ZERO)
     weights[uniform] = 1 / arb(max(allowed.shape[1], 1))
@@ -52,8 +52,7 @@ def softmax(scores: Matrix, allowed: Bools, conventions: Conventions) -> Matrix:
 
 def softmax_derivative(weights: Matrix, allowed: Bools, direction: Matrix) -> Matrix:
     """w ⊙ (t − Σ_allowed w ⊙ t) in each row, which is both Jᵀ·t and J·t; exactly 0 where one key alone is allowed."""
-    rows = zip(_read(weights, allowed), _read(direction, allowed), strict=True)
-    slopes = [slope for row, slopes in rows for slope in _slopes(row, slopes)]
+    slopes = list(chain.from_iterable(map(_slopes, _read(weights, allowed), _read(direction, allowed))))
     lost = allowed & ((weights.lost | direction.lost) & allowed).any(axis=1, keepdims=True)
     return _placed(slopes, allowed, np.full(allowed.shape, ZERO), allowed, lost)
 
@@ -91,8 +90,10 @@ def _read(matrix: Matrix, allowed: Bools) -> Iterator[list[arb]]:
 def _placed(entries: list[arb], where: Bools, others: NDArray[np.object_], support: Bools, lost: Bools) -> Matrix:
     """The matrix with some entries, row by row, where they belong, and others elsewhere."""
     height, width = where.shape
-    others[where] = np.fromiter(entries, dtype=object, count=len(entries))
-    return Matrix(arb_mat(height, width, others.ravel().tolist()), support, lost)
+    if len(entries) < where.size:
+        others[where] = np.fromiter(entries, dtype=object, count=len(entries))
+        entries = others.ravel().tolist()
+    return Matrix(arb_mat(height, width, entries), support, lost)
 
 
 def lose_dead_rows(result: Matrix, allowed: Bools, conventions: Conventions) -> Matrix:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
+from math import inf, nextafter
 from threading import RLock
 
 import numpy as np
@@ -115,16 +116,20 @@ def enclosed(evaluate: Callable[[], list[tuple[list[arb], Bools]]], precision: i
 
 
 def _outward(entries: list[arb], lost: Bools) -> Ball:
-    """Nearest float64 midpoints, and radii |entry − mid| upwards: as float() rounds to nearest, go one number up."""
-    mids = [float(entry) for entry in entries]
-    gaps = [(entry - middle).abs_upper() for entry, middle in zip(entries, mids, strict=True)]
-    rads = np.array([float(gap) for gap in gaps], dtype=np.float64)
-    inexact = rads != 0
-    for i in np.flatnonzero(~inexact):
-        inexact[i] = gaps[i] != 0
-    with np.errstate(over="ignore"):
-        rads = np.where(inexact, np.nextafter(rads, np.inf), 0.0)
-    return Ball(np.array(mids, dtype=np.float64).reshape(lost.shape), rads.reshape(lost.shape))
+    """Nearest float64 midpoints, and radii upwards.
+
+    A ball that is inexact and known to 64 bits is within half a spacing of its midpoint, and 2⁻⁸ of one for its own
+    radius; |entry − mid| of all others is taken, one number up, as float() rounds to nearest.
+    """
+    mids = np.array([float(entry) for entry in entries], dtype=np.float64)
+    bits = np.array([entry.rel_accuracy_bits() for entry in entries], dtype=np.float64)
+    sizes = np.abs(mids)
+    rads = np.spacing(sizes) * (0.5 + 2.0**-8)
+    known = (bits >= 64) & (bits < 2.0**60) & (sizes > 2.0**-1000) & (sizes < 2.0**1000)
+    for i in np.flatnonzero(~known).tolist():
+        gap = (entries[i] - float(mids[i])).abs_upper()
+        rads[i] = 0.0 if gap == 0 else nextafter(float(gap), inf)
+    return Ball(mids.reshape(lost.shape), rads.reshape(lost.shape))
 
 
 def _settled(found: Ball, lost: Bools) -> bool:

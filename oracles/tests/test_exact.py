@@ -314,15 +314,22 @@ def test_the_scale_can_be_given() -> None:
     assert np.array_equal(default.mid, given.mid)
 
 
+def one_entry(entry: flint.arb) -> Ball:
+    """A single entry as a float64 ball."""
+    (found,) = enclosed(lambda: [([entry], np.zeros(1, dtype=bool))], 4000)
+    return found
+
+
 def test_the_radius_goes_upwards_and_covers_the_rounding_of_the_midpoint() -> None:
-    third = Ball(np.zeros(1), np.zeros(1))
-
-    def evaluate() -> Any:
-        return [([flint.arb(1) / 3], np.zeros(1, dtype=bool))]
-
-    (third,) = enclosed(evaluate, 113)
+    with flint.ctx.workprec(113):
+        third = one_entry(flint.arb(1) / 3)
     error = abs(mpf(float(third.mid[0])) - mpf(1) / 3)
-    assert error < mpf(float(third.rad[0])) <= error * (1 + mpf(2) ** -50)
+    assert error < mpf(float(third.rad[0])) <= 0.51 * np.spacing(third.mid[0])
+    wide = one_entry(flint.arb(1, 2.0**-40))
+    assert 2.0**-40 <= wide.rad[0] <= 2.0**-40 * (1 + 2.0**-20)
+    tiny = one_entry(flint.arb(2) ** -1080)
+    assert (tiny.mid[0], tiny.rad[0]) == (0.0, 2.0**-1074)
+    assert one_entry(flint.arb(0.5)).rad[0] == 0
 
 
 def in_threads(work: Callable[[], None]) -> None:
