@@ -4,16 +4,50 @@ A `Format` says what rounding to it costs: fl(x) = x(1 + ε) + η with |ε| ≤ 
 and ε·η = 0 (Higham, Accuracy and Stability, 2nd ed., (2.8)).  An `Arithmetic` says where an implementation rounds, and
 to what; the budgets of `oracles` follow from it alone.  Compose your own with `dataclasses.replace(FLOAT32,
 accumulate=2.0**-22)`.
+
+Constructing one raises TypeError for a field of another type, ValueError for a relative error outside [0, 1), a
+negative or infinite absolute one, and a count below 1.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from math import isfinite
+from numbers import Integral, Real
+from typing import Any
+
+
+def _validate(record: Any) -> None:
+    """Raise TypeError and ValueError unless every field is of its kind and in its range; numbers become float and int."""
+    for field in fields(record):
+        value, name = getattr(record, field.name), f"{type(record).__name__}.{field.name}"
+        accepted, wanted = KINDS[field.type]
+        if not isinstance(value, accepted) or (isinstance(value, bool) and field.type is not bool):
+            raise TypeError(f"{name} has type {type(value).__name__}, but should be {wanted}.")
+        if field.type is float:
+            object.__setattr__(record, field.name, _number(value, name, field.name in RELATIVE))
+        elif accepted in (Integral, Integral | None) and value is not None:
+            if value < 1:
+                raise ValueError(f"{name}={value}, but should be at least 1.")
+            object.__setattr__(record, field.name, int(value))
+
+
+def _number(value: Any, name: str, relative: bool) -> float:
+    """An error bound as a float, exactly."""
+    try:
+        number = float(value)
+    except OverflowError:
+        number = float("inf")
+    if not (isfinite(number) and number == value and number >= 0 and not (relative and number >= 1)):
+        bounds = "at least 0 and below 1" if relative else "at least 0"
+        raise ValueError(f"{name}={value}, but should be a finite float64 number of {bounds}.")
+    return number
 
 
 @dataclass(frozen=True)
 class Format:
     """A binary floating-point format: how far rounding to it moves a number.
 
-    `unit_roundoff` is relative (2⁻²⁴ in binary32), the other three are absolute.  Beyond `largest` rounding gives ±∞.
+    `unit_roundoff` is relative (2⁻²⁴ in binary32), the other three are absolute and ascend.  Beyond `largest` rounding
+    gives ±∞.
     """
 
     name: str
@@ -21,6 +55,14 @@ class Format:
     smallest_subnormal: float
     smallest_normal: float
     largest: float
+
+    def __post_init__(self) -> None:
+        _validate(self)
+        if not 0 < self.smallest_subnormal <= self.smallest_normal <= self.largest:
+            raise ValueError(
+                f"Format has smallest_subnormal={self.smallest_subnormal}, smallest_normal={self.smallest_normal} and "
+                f"largest={self.largest}, but these should be positive and in ascending order."
+            )
 
 
 @dataclass(frozen=True)
@@ -34,6 +76,9 @@ class Elementary:
     per_unit: float
     flush: float
 
+    def __post_init__(self) -> None:
+        _validate(self)
+
 
 @dataclass(frozen=True)
 class Angle:
@@ -46,6 +91,9 @@ class Angle:
     frequency: float
     product: float
     table: Format
+
+    def __post_init__(self) -> None:
+        _validate(self)
 
 
 @dataclass(frozen=True)
@@ -95,6 +143,25 @@ class Arithmetic:
     sum_depth: int | None = None
     flush_to_zero: bool = False
 
+    def __post_init__(self) -> None:
+        _validate(self)
+
+
+RELATIVE = ("unit_roundoff", "relative", "frequency", "product", "accumulate", "grad_accumulate")
+"""Fields that are relative errors: from 1 on nothing would be left of a number."""
+
+KINDS: dict[Any, tuple[Any, str]] = {
+    str: (str, "a str"),
+    bool: (bool, "a bool"),
+    float: (Real, "a real number"),
+    int: (Integral, "an integer"),
+    int | None: (Integral | None, "an integer or None"),
+    Format: (Format, "an oracles.Format"),
+    Format | None: (Format | None, "an oracles.Format or None"),
+    Elementary: (Elementary, "an oracles.Elementary"),
+    Angle: (Angle, "an oracles.Angle"),
+}
+"""What is accepted for a field declared with a type, and how to say it."""
 
 BINARY64 = Format("binary64", 2.0**-53, 2.0**-1074, 2.0**-1022, (2 - 2.0**-52) * 2.0**1023)
 BINARY32 = Format("binary32", 2.0**-24, 2.0**-149, 2.0**-126, (2 - 2.0**-23) * 2.0**127)

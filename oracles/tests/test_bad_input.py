@@ -3,6 +3,8 @@
 import contextlib
 import inspect
 from collections.abc import Callable
+from dataclasses import fields, replace
+from fractions import Fraction
 from typing import Any
 
 import hypothesis.strategies as st
@@ -17,7 +19,7 @@ from oracles.formats import PRESETS
 
 pytestmark = pytest.mark.usefixtures("unchecked")
 
-ONES, TABLE = np.ones((3, 4)), np.ones((3, 4))
+ONES, TABLE, EMPTY = np.ones((3, 4)), np.ones((3, 4)), np.ones((2, 0))
 
 
 def refusal(call: Callable[[], Any]) -> str:
@@ -65,7 +67,7 @@ SENTENCES: list[tuple[Callable[[], Any], str]] = [
         "ValueError: embed_dim=5, but should be even: sinusoid_layout='tensor2tensor'.",
     ),
     (
-        lambda: oracles.multi_head_attention(np.ones((1, 2)), *[np.ones((2, 0))] * 3, np.ones((0, 2)), 10**9),
+        lambda: oracles.multi_head_attention(np.ones((1, 2)), EMPTY, EMPTY, EMPTY, EMPTY.T, 10**9),
         "ValueError: num_heads=1000000000, but should be at most 1, as wq has no columns.",
     ),
     (lambda: oracles.add_positional_encoding([1.0], TABLE), "TypeError: x has type list, but should be an array."),
@@ -131,6 +133,60 @@ SENTENCES: list[tuple[Callable[[], Any], str]] = [
         "ValueError: grad_out has shape (3, 3), but should be (3, 4), that of x.",
     ),
 ]
+
+
+RELATIVE = "should be a finite float64 number of at least 0 and below 1."
+FIELDS: list[tuple[Any, dict[str, Any], str]] = [
+    (oracles.FLOAT32, {"name": None}, "TypeError: Arithmetic.name has type NoneType, but should be a str."),
+    (oracles.FLOAT32, {"inputs": None}, "TypeError: Arithmetic.inputs has type NoneType, but should be an oracles.Format."),
+    (oracles.FLOAT32, {"output": "float32"}, "TypeError: Arithmetic.output has type str, but should be an oracles.Format."),
+    (oracles.FLOAT32, {"elementwise": None}, "TypeError: Arithmetic.elementwise has type NoneType, but should be an oracles.Format."),
+    (oracles.FLOAT32, {"scores": 1}, "TypeError: Arithmetic.scores has type int, but should be an oracles.Format or None."),
+    (oracles.FLOAT32, {"exp": 2.0**-21}, "TypeError: Arithmetic.exp has type float, but should be an oracles.Elementary."),
+    (oracles.FLOAT32, {"angle": None}, "TypeError: Arithmetic.angle has type NoneType, but should be an oracles.Angle."),
+    (oracles.FLOAT32, {"flush_to_zero": 1}, "TypeError: Arithmetic.flush_to_zero has type int, but should be a bool."),
+    (oracles.FLOAT32, {"accumulate": None}, "TypeError: Arithmetic.accumulate has type NoneType, but should be a real number."),
+    (oracles.FLOAT32, {"accumulate": True}, "TypeError: Arithmetic.accumulate has type bool, but should be a real number."),
+    (oracles.FLOAT32, {"accumulate": 1.0}, f"ValueError: Arithmetic.accumulate=1.0, but {RELATIVE}"),
+    (oracles.FLOAT32, {"grad_accumulate": -1.0}, f"ValueError: Arithmetic.grad_accumulate=-1.0, but {RELATIVE}"),
+    (oracles.FLOAT32, {"product": Fraction(1, 3)}, f"ValueError: Arithmetic.product=1/3, but {RELATIVE}"),
+    (
+        oracles.FLOAT32,
+        {"trig_absolute": np.inf},
+        "ValueError: Arithmetic.trig_absolute=inf, but should be a finite float64 number of at least 0.",
+    ),
+    (oracles.FLOAT32, {"rescale_block": 0}, "ValueError: Arithmetic.rescale_block=0, but should be at least 1."),
+    (oracles.FLOAT32, {"rescale_block": -3}, "ValueError: Arithmetic.rescale_block=-3, but should be at least 1."),
+    (oracles.FLOAT32, {"rescale_block": 1.5}, "TypeError: Arithmetic.rescale_block has type float, but should be an integer."),
+    (oracles.FLOAT32, {"grad_block": 0}, "ValueError: Arithmetic.grad_block=0, but should be at least 1."),
+    (oracles.FLOAT32, {"sum_depth": -5}, "ValueError: Arithmetic.sum_depth=-5, but should be at least 1."),
+    (oracles.FLOAT32, {"sum_depth": "8"}, "TypeError: Arithmetic.sum_depth has type str, but should be an integer or None."),
+    (oracles.FLOAT32.exp, {"relative": 1.0}, f"ValueError: Elementary.relative=1.0, but {RELATIVE}"),
+    (oracles.FLOAT32.angle, {"frequency": np.nan}, f"ValueError: Angle.frequency=nan, but {RELATIVE}"),
+    (oracles.FLOAT32.angle, {"table": None}, "TypeError: Angle.table has type NoneType, but should be an oracles.Format."),
+    (oracles.BINARY16, {"unit_roundoff": 1}, f"ValueError: Format.unit_roundoff=1, but {RELATIVE}"),
+    (oracles.BINARY16, {"largest": 10**309}, f"ValueError: Format.largest={10**309}, but should be a finite float64 number of at least 0."),
+    (
+        oracles.BINARY16,
+        {"smallest_normal": 0.0},
+        "ValueError: Format has smallest_subnormal=5.960464477539063e-08, smallest_normal=0.0 and largest=65504.0, "
+        "but these should be positive and in ascending order.",
+    ),
+]
+
+
+@pytest.mark.parametrize(("record", "change", "sentence"), FIELDS, ids=[str(change) for _, change, _ in FIELDS])
+def test_what_a_field_of_an_arithmetic_should_be_is_said(record: Any, change: dict[str, Any], sentence: str) -> None:
+    assert refusal(lambda: replace(record, **change)) == sentence
+
+
+@pytest.mark.parametrize("count", [1, np.int64(3), None])
+def test_any_integer_is_a_count_and_any_exact_number_an_error(count: Any) -> None:
+    numbers: dict[str, Any] = {"product": Fraction(1, 4), "accumulate": np.float32(0.5), "trig_absolute": 1}
+    model = replace(oracles.FLOAT32, sum_depth=count, **numbers)
+    assert model == replace(oracles.FLOAT32, sum_depth=count, product=0.25, accumulate=0.5, trig_absolute=1.0)
+    assert {type(x) for x in (model.product, model.accumulate, model.trig_absolute)} == {float}
+    assert type(model.sum_depth) in (int, type(None))
 
 
 @pytest.mark.parametrize(("call", "sentence"), SENTENCES, ids=[sentence for _, sentence in SENTENCES])
@@ -205,3 +261,18 @@ def test_nonsense_in_what_is_constructed_is_refused_as_well(arguments: list[Any]
     for call in calls:
         with contextlib.suppress(ValueError, TypeError):
             call()
+
+
+RECORDS = [oracles.FLOAT32, oracles.FLOAT32.exp, oracles.FLOAT32.angle, oracles.BINARY32]
+
+
+@settings(max_examples=300, deadline=2000, database=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@given(st.sampled_from(RECORDS), st.data())
+def test_an_arithmetic_with_a_field_of_nonsense_is_refused_or_works(record: Any, data: st.DataObject) -> None:
+    field = data.draw(st.sampled_from([field.name for field in fields(record)]))
+    with contextlib.suppress(ValueError, TypeError):
+        changed = replace(record, **{field: data.draw(PLAIN | ODD)})
+        place = {oracles.Elementary: "exp", oracles.Angle: "angle", oracles.Format: "elementwise"}.get(type(record))
+        model = changed if place is None else replace(oracles.FLOAT32, **{place: changed})
+        oracles.scaled_dot_product_attention_vjp(ONES, ONES, ONES, None, ONES, arithmetic=model)
+        oracles.sinusoidal_positional_encoding(2, 2, arithmetic=model)
