@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from oracles.ball import LARGEST, Array, Ball, ball
+from oracles.ball import Array, Ball, ball
 from oracles.conventions import Conventions
 from oracles.formats import Arithmetic
 from oracles.forward import rows_forward, uniform_rows
 from oracles.jvp import Tangents, rows_jvp
 from oracles.scores import ROW_TILE, Mask, Operand, Problem, operand
-from oracles.terms import KEY_TILE, OWN, Terms, terms
+from oracles.terms import KEY_TILE, OWN, Terms, ranges, terms
 from oracles.vjp import gradients
 
 Index = tuple[int, ...] | EllipsisType
@@ -35,7 +35,7 @@ class Setting:
 
     `mask` is None or a bool array of the full shape (batch axes, n_q, n_k), True where a row may read a key; `causal`,
     if given, allows key j to the query row at position i where j ≤ i + causal; `positions` are those of the given query
-    rows.
+    rows.  A certificate is bounded by one number per row unless it is to be `sharp`.
     """
 
     mask: Mask | None
@@ -44,6 +44,7 @@ class Setting:
     scale: float
     arithmetic: Arithmetic | None
     conventions: Conventions
+    sharp: bool = False
 
 
 def forward(q: Ball, k: Ball, v: Ball, setting: Setting) -> Ball:
@@ -123,19 +124,12 @@ def _pieces(q: Ball, k: Ball, v: Ball, setting: Setting, *others: Ball) -> Itera
                 positions=setting.positions,
                 scale=setting.scale,
                 terms=together,
-                largest=_largest(a),
-                elementwise=a is not None or any(x.rad is not None for x in operands),
+                ranges=ranges(a),
+                elementwise=setting.sharp or a is not None or any(x.rad is not None for x in operands),
                 room=room,
             ),
             operands[3:],
         )
-
-
-def _largest(a: Arithmetic | None) -> float:
-    """The largest number that every intermediate result can take."""
-    if a is None:
-        return LARGEST
-    return min(x.largest for x in (a.elementwise, a.scores, a.scale_on_inputs, a.grad_scores) if x is not None)
 
 
 def _rounded(t: Terms, out: Array, error: Array) -> tuple[Array, Array]:

@@ -27,7 +27,8 @@ from numpy.typing import NDArray
 from oracles import arrays, attend, formats
 from oracles import exact as precise
 from oracles.arguments import Given, checked
-from oracles.ball import Array, exact
+from oracles.attend import Setting
+from oracles.ball import Array, Ball, exact
 from oracles.conventions import Conventions
 from oracles.conventions import resolve as resolve_conventions
 from oracles.enclosure import Enclosure
@@ -57,13 +58,18 @@ def scaled_dot_product_attention(
     the allowed values.
     """
     p = checked(q, k, v, mask, scale, is_causal, rows, arithmetic, conventions, method)
+
+    def fast(setting: Setting) -> tuple[Ball, ...]:
+        return (attend.forward(exact(p.q), exact(p.k), exact(p.v), setting),)
+
     return settle(
-        lambda: (attend.forward(exact(p.q), exact(p.k), exact(p.v), p.setting),),
+        lambda: fast(p.setting),
         lambda: precise.scaled_dot_product_attention(p.q, p.k, p.v, p.allowed(), **p.options),
         p.work,
         p.setting.arithmetic,
         method,
         lambda balls: (mean_is_accepted(balls[0], p.v, p.allowed_row),),
+        lambda: fast(replace(p.setting, sharp=True)),
     )[0]
 
 
@@ -92,13 +98,18 @@ def scaled_dot_product_attention_vjp(
     """
     p = checked(q, k, v, mask, scale, is_causal, rows, arithmetic, conventions, method)
     g = p.rows_of(p.like(grad_out, "grad_out", (*p.q.shape[:-2], p.n_q, p.v.shape[-1])))
+
+    def fast(setting: Setting) -> tuple[Ball, ...]:
+        return attend.vjp(exact(p.q), exact(p.k), exact(p.v), exact(g), setting)
+
     results = settle(
-        lambda: attend.vjp(exact(p.q), exact(p.k), exact(p.v), exact(g), p.setting),
+        lambda: fast(p.setting),
         lambda: precise.scaled_dot_product_attention_vjp(p.q, p.k, p.v, p.allowed(), g, **p.options),
         3 * p.work,
         p.setting.arithmetic,
         method,
         zero_is_accepted,
+        lambda: fast(replace(p.setting, sharp=True)),
     )
     return results if rows is None else results[:1]
 
@@ -130,13 +141,18 @@ def scaled_dot_product_attention_jvp(
     p = checked(q, k, v, mask, scale, is_causal, rows, arithmetic, conventions, method)
     tq = p.rows_of(p.like(dq, "dq", (*p.q.shape[:-2], p.n_q, p.q.shape[-1])))
     tk, tv = p.like(dk, "dk", p.k.shape), p.like(dv, "dv", p.v.shape)
+
+    def fast(setting: Setting) -> tuple[Ball, ...]:
+        return (attend.jvp(exact(p.q), exact(p.k), exact(p.v), exact(tq), exact(tk), exact(tv), setting),)
+
     return settle(
-        lambda: (attend.jvp(exact(p.q), exact(p.k), exact(p.v), exact(tq), exact(tk), exact(tv), p.setting),),
+        lambda: fast(p.setting),
         lambda: precise.scaled_dot_product_attention_jvp(p.q, p.k, p.v, p.allowed(), tq, tk, tv, **p.options),
         3 * p.work,
         p.setting.arithmetic,
         method,
         zero_is_accepted,
+        lambda: fast(replace(p.setting, sharp=True)),
     )[0]
 
 

@@ -34,15 +34,17 @@ def settle(
     arithmetic: Arithmetic | None,
     method: Method,
     vacuous: Callable[[Balls], tuple[bool, ...]],
+    sharp: Callable[[], Balls] | None = None,
 ) -> tuple[Enclosure, ...]:
     """The enclosures of an operation's results by a method.
 
     `fast` gives the certificate or the budget in float64, `precise` the certificate in ball arithmetic; `work` is the
-    number of multiplications that it takes.  "auto" takes `fast`; a certificate that is too wide to judge by is taken
-    from `precise` where that is affordable, and else is marked as not judged.  A budget's own part, that of float64
-    arithmetic, is as wide as the part of the given arithmetic only where that is as fine as float64; so a budget is too
-    wide to judge by only if that of the given arithmetic is, which makes it vacuous, whichever method evaluates the
-    midpoint.  The budget of an arithmetic that is finer than float64 is marked as not judged.
+    number of multiplications that it takes; `sharp` gives a narrower certificate in float64 than `fast`, where there is
+    one.  "auto" takes `fast`; a certificate that is too wide to judge by is taken from `sharp`, then from `precise` where
+    that is affordable, and else is marked as not judged.  A budget's own part, that of float64 arithmetic, is no wider
+    than the part of the given arithmetic where that rounds as much as float64; so a budget is too wide to judge by only
+    if that of the given arithmetic is, which makes it vacuous, whichever method evaluates the midpoint.  The budget of an
+    arithmetic that is finer than float64 is marked as not judged.
     """
     if method == "arb":
         balls = precise()
@@ -52,21 +54,32 @@ def settle(
     else:
         balls = fast()
         judged = not _is_finer(arithmetic) and (arithmetic is not None or all(_is_narrow(x) for x in balls))
-        if not judged and arithmetic is None and method == "auto" and work <= AFFORDABLE:
-            balls, judged = precise(), True
+        if not judged and arithmetic is None and method == "auto":
+            if sharp is not None:
+                balls = sharp()
+                judged = all(_is_narrow(x) for x in balls)
+            if not judged and work <= AFFORDABLE:
+                balls, judged = precise(), True
     flags = (False,) * len(balls) if arithmetic is None else vacuous(balls)
     target = None if arithmetic is None else arithmetic.output
     return tuple(Enclosure(x.mid, x.rad, format=target, vacuous=flag, judged=judged) for x, flag in zip(balls, flags, strict=True))
 
 
 def zero_is_accepted(balls: Balls) -> tuple[bool, ...]:
-    """For each result whether zeros are within the budget everywhere, as they are where it is as wide as the values."""
-    return tuple(bool(((np.abs(x.mid) <= x.rad) | (x.rad == np.inf)).all() and (x.rad > 0).any()) for x in balls)
+    """For each result whether zeros are within the budget everywhere, as they are where it is as wide as the values.
+
+    Entries that should be NaN by convention are left out: they say nothing about how wide the budget is.
+    """
+    return tuple(bool(((np.abs(x.mid) <= x.rad) | np.isnan(x.mid)).all() and (x.rad > 0).any()) for x in balls)
 
 
 def mean_is_accepted(out: Ball, v: Array, allowed: Callable[[int], Mask | None]) -> bool:
-    """Whether the mean of the allowed values is within the budget everywhere, the budget being as wide as those values
-    spread.
+    """Whether the budget knows nothing: everywhere it accepts the mean of the allowed values, and is as wide as they
+    spread, rad ≥ spread / 2.
+
+    Both are needed.  Attention that is uniform, as with q = 0, *is* the mean, and the tightest correct budget accepts it;
+    what makes a budget say nothing is that it is as wide as the range in which every convex combination lies.  Only
+    entries with two different allowed values count; dead rows and single keys know their result without a budget.
 
     `allowed(i)` says which keys query row i may read, for all batches: (…, 1, n_k), or None for all.  One row of values
     whose spread the budget resolves, or whose mean it refuses, settles the matter; so this rarely looks at more than

@@ -13,11 +13,11 @@ power series in the terms with non-negative coefficients and none of degree 0: f
 
 from dataclasses import dataclass, fields, replace
 
-from oracles.ball import ELEMENTARY, UNDERFLOW, gamma
+from oracles.ball import ELEMENTARY, LARGEST, UNDERFLOW, gamma
 from oracles.formats import BINARY64, FLOAT64, Arithmetic, Elementary, Format
 
 KEY_TILE = 512
-"""Keys the oracle handles at a time: 128 rows of such scores are 512 KiB, within a second-level cache."""
+"""Keys the oracle handles at a time: 256 rows of such scores are 1 MiB, within a second-level cache."""
 
 OWN = replace(
     FLOAT64,
@@ -89,6 +89,38 @@ class Terms:
     def __add__(self, other: "Terms") -> "Terms":
         """The terms of two computations of one value, as far apart as they can be."""
         return Terms(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(Terms)))
+
+
+@dataclass(frozen=True)
+class Ranges:
+    """The largest number that each kind of intermediate result can take.
+
+    work          scores, products, sums and their accumulators
+    saved_output  the output from which delta is taken
+    grad_scores   dS as it is stored
+    gradients     partial sums of gradients
+    """
+
+    work: float
+    saved_output: float
+    grad_scores: float
+    gradients: float
+
+
+def ranges(a: Arithmetic | None) -> Ranges:
+    """The ranges of an arithmetic; those of float64 for the oracle's own."""
+    if a is None:
+        return Ranges(LARGEST, LARGEST, LARGEST, LARGEST)
+
+    def most(*stored: Format | None) -> float:
+        return min(x.largest for x in (a.elementwise, *stored) if x is not None)
+
+    return Ranges(
+        work=most(a.scores, a.scale_on_inputs),
+        saved_output=most(a.saved_output),
+        grad_scores=most(a.grad_scores),
+        gradients=most(a.output if a.grad_block is not None else None),
+    )
 
 
 def terms(a: Arithmetic, n_q: int, n_k: int, d: int, d_v: int, scale: float) -> Terms:

@@ -247,6 +247,15 @@ def test_grouped_heads_read_the_head_of_their_convention() -> None:
         require_same(grouped_query_attention(q, k, v, conventions=c), scaled_dot_product_attention(q, k[reads], v[reads]))
 
 
+def test_a_certificate_is_sharpened_where_one_number_per_row_does_not_do() -> None:
+    """A huge value that has next to no weight; 600 × 600 scores are too many for ball arithmetic."""
+    q, k, v = drawn((600, 2), (600, 2), (600, 2))
+    q[:, 0], k[0], v[0] = 1.0, (-40.0, 0.0), 1e12
+    found = scaled_dot_product_attention(q, k, v)
+    assert found.judged
+    assert found.rad.max() <= 1e-9
+
+
 @pytest.mark.parametrize("kv_heads", ["repeat", "tile"])
 def test_grouped_heads_have_masks_and_rows_of_their_own(kv_heads: Any) -> None:
     q, k, v = drawn((2, 4, 3, 2), (2, 2, 5, 2), (2, 2, 5, 2))
@@ -286,6 +295,25 @@ def test_a_budget_that_accepts_anything_is_vacuous() -> None:
     assert not any(x.vacuous for x in scaled_dot_product_attention_vjp(q, k, v, None, g, arithmetic=FLOAT32))
     assert not scaled_dot_product_attention(q[:, :0], k[:, :0], v, arithmetic=FLOAT32).vacuous
     assert not scaled_dot_product_attention(q, k[:1], v[:1], arithmetic=FLOAT32).vacuous
+
+
+def test_a_budget_that_accepts_the_mean_is_vacuous_only_if_it_is_as_wide_as_the_values() -> None:
+    k, v = (np.round(4 * x) / 4 for x in drawn((300, 8), (300, 2)))
+    uniform = scaled_dot_product_attention(np.zeros((4, 8)), k, v, arithmetic=FLOAT32)
+    assert uniform.contains(np.tile(v.mean(axis=0), (4, 1))).all()
+    assert not uniform.vacuous
+
+
+def test_a_row_that_is_nan_by_convention_does_not_hide_that_a_budget_is_vacuous() -> None:
+    x, w = (np.round(4 * x) / 4 for x in drawn((3, 2), (2, 2)))
+    narrow = replace(FLOAT32, accumulate=0.5)
+    mask = np.array([[0, 0, 0], [1, 1, 0], [1, 1, 1]], dtype=bool)
+    for dead_rows in ("zero", "nan"):
+        c = Conventions(dead_rows=dead_rows)  # type: ignore[arg-type]
+        assert multi_head_attention(x, w, w, w, w, 1, mask, arithmetic=narrow, conventions=c).vacuous
+        assert not multi_head_attention(x, w, w, w, w, 1, mask, arithmetic=FLOAT32, conventions=c).vacuous
+    all_dead = multi_head_attention(x, w, w, w, w, 1, mask & False, arithmetic=narrow, conventions=Conventions(dead_rows="nan"))
+    assert not all_dead.vacuous
 
 
 def test_scores_beyond_the_range_of_the_arithmetic_have_an_infinite_radius() -> None:
