@@ -11,7 +11,7 @@ from oracles.conventions import resolve as resolve_conventions
 from oracles.formats import Arithmetic
 from oracles.judging import Method, require_method
 
-LARGEST_MASK = 2**32
+LARGEST_MASK = 2**28
 
 
 def causal_mask(
@@ -29,13 +29,13 @@ def causal_mask(
 
     Shapes: (n_q, n_k).  A mask is exact, so `arithmetic` and `method` don't matter; every oracle takes them.
     Edge cases: 0 rows or columns are legal; with `bottom_right` and n_q > n_k the first n_q − n_k rows are dead.
-    Raises TypeError and ValueError for sizes that are no natural numbers, or more than 2³² entries together.
+    Raises TypeError and ValueError for sizes that are no natural numbers, or more than 2²⁸ entries together.
     """
     formats.resolve(arithmetic)
     require_method(method)
     named = resolve_conventions(conventions)
-    rows = arrays.natural(n_q, "n_q")
-    columns = rows if n_k is None else arrays.natural(n_k, "n_k")
+    rows = arrays.natural(n_q, "n_q", most=LARGEST_MASK)
+    columns = rows if n_k is None else arrays.natural(n_k, "n_k", most=LARGEST_MASK)
     if rows * columns > LARGEST_MASK:
         raise ValueError(f"n_q × n_k = {rows} × {columns}, but should be at most {LARGEST_MASK} entries.")
     shift = columns - rows if named.causal == "bottom_right" else 0

@@ -22,7 +22,7 @@ from oracles.judging import Method, require_method, settle, zero_is_accepted
 Given = Arithmetic | str | None
 
 SINUSOID_BASE = 10000.0
-LARGEST_TABLE, WIDEST = 2**31, 2**20
+LARGEST_TABLE, WIDEST = 2**28, 2**20
 ARB_WORK = 8
 """What an entry costs in ball arithmetic, counted in multiplications."""
 
@@ -46,7 +46,7 @@ def sinusoidal_positional_encoding(
     Edge cases: an odd embed_dim ends with a sine; `tensor2tensor` refuses it, and has exponent 0 at embed_dim 2; sizes
     may be 0.
     Raises TypeError and ValueError for sizes and positions that are no natural numbers, positions beyond 2⁵³, an embed_dim beyond 2²⁰,
-    and more than 2³¹ entries.
+    and more than 2²⁸ entries.
     """
     model, named = formats.resolve(arithmetic), resolve_conventions(conventions)
     require_method(method)
@@ -54,6 +54,11 @@ def sinusoidal_positional_encoding(
     if length * dim > LARGEST_TABLE:
         raise ValueError(f"seq_len × embed_dim = {length} × {dim}, but should be at most {LARGEST_TABLE} entries.")
     first = start_position(start_pos, length)
+    if named.sinusoid_layout == "tensor2tensor" and dim % 2:
+        raise ValueError(f"embed_dim={dim}, but should be even: sinusoid_layout='tensor2tensor'.")
+    if length * dim == 0:
+        nothing = exact(np.empty((length, dim)))
+        return settle(lambda: (nothing,), lambda: (nothing,), 0, model, method, zero_is_accepted)[0]
     exponents = _exponents(dim, named)
 
     def fast() -> tuple[Ball, ...]:
@@ -168,8 +173,6 @@ def _exponents(dim: int, conventions: Conventions) -> list[Fraction]:
     """The exponent of each pair."""
     if conventions.sinusoid_layout != "tensor2tensor":
         return pair_exponents(dim)
-    if dim % 2:
-        raise ValueError(f"embed_dim={dim}, but should be even: sinusoid_layout='tensor2tensor'.")
     return [Fraction(i, max(dim // 2 - 1, 1)) for i in range(dim // 2)]
 
 

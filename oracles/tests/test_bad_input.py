@@ -38,8 +38,12 @@ SENTENCES: list[tuple[Callable[[], Any], str]] = [
     (lambda: oracles.causal_mask(-1), "ValueError: n_q=-1, but should be at least 0."),
     (lambda: oracles.causal_mask(2, True), "TypeError: n_k has type bool, but should be an integer."),
     (
+        lambda: oracles.causal_mask(0, 2**53),
+        "ValueError: n_k=9007199254740992, but should be at most 268435456.",
+    ),
+    (
         lambda: oracles.causal_mask(2**20, 2**20),
-        "ValueError: n_q × n_k = 1048576 × 1048576, but should be at most 4294967296 entries.",
+        "ValueError: n_q × n_k = 1048576 × 1048576, but should be at most 268435456 entries.",
     ),
     (lambda: oracles.causal_mask(2, method="slow"), "ValueError: method='slow', but should be one of 'auto', 'fast', 'arb'."),
     (
@@ -60,10 +64,10 @@ SENTENCES: list[tuple[Callable[[], Any], str]] = [
     ),
     (
         lambda: oracles.sinusoidal_positional_encoding(2**30, 64),
-        "ValueError: seq_len × embed_dim = 1073741824 × 64, but should be at most 2147483648 entries.",
+        "ValueError: seq_len × embed_dim = 1073741824 × 64, but should be at most 268435456 entries.",
     ),
     (
-        lambda: oracles.sinusoidal_positional_encoding(3, 5, conventions=TENSOR2TENSOR),
+        lambda: oracles.sinusoidal_positional_encoding(0, 5, conventions=TENSOR2TENSOR),
         "ValueError: embed_dim=5, but should be even: sinusoid_layout='tensor2tensor'.",
     ),
     (

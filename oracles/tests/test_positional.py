@@ -177,6 +177,14 @@ def test_empty_axes_are_legal(shape: tuple[int, ...]) -> None:
         assert oracles.learned_positional_encoding(table, shape[-2], method=method).mid.shape == shape[-2:]
 
 
+@pytest.mark.parametrize("method", ["auto", "fast", "arb"])
+@pytest.mark.parametrize(("length", "dim"), [(0, 2**20), (2**53, 0)])
+def test_an_empty_table_takes_no_work(length: int, dim: int, method: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("oracles.positional._exponents", None)
+    assert oracles.sinusoidal_positional_encoding(length, dim, method=method).mid.shape == (length, dim)
+    assert oracles.rope(np.empty((2**40, 0))).mid.shape == (2**40, 0)
+
+
 @pytest.mark.parametrize("poison", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("method", ["fast", "arb"])
 def test_what_is_not_finite_reaches_its_own_pair_and_nothing_else(poison: float, method: Any) -> None:
