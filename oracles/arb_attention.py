@@ -101,7 +101,7 @@ def lose_dead_rows(result: Matrix, allowed: Bools, conventions: Conventions) -> 
     if conventions.dead_rows != "nan":
         return result
     dead = ~allowed.any(axis=1, keepdims=True)
-    return Matrix(result.balls, result.support | dead, result.lost | dead)
+    return Matrix(result.balls, result.support, result.lost | dead)
 
 
 def split_heads(joined: Matrix, num_heads: int) -> list[Matrix]:

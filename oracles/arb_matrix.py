@@ -1,8 +1,9 @@
 """Matrices of arb balls with a pattern, and their way back to float64.
 
-A `Matrix` knows where it can be nonzero at all (`support`) and which entries a number that is not finite has reached
-(`lost`).  So a product never lets a blocked NaN through: entry (i, j) of A·B is lost only if some term A[i, k]·B[k, j]
-has both factors in their supports and one of them lost.  The balls themselves hold 0 where an entry is lost.
+A `Matrix` knows which of its entries are read at all (`support`: all but blocked ones) and which entries a number that
+is not finite has reached (`lost`).  So a product never lets a blocked NaN through: entry (i, j) of A·B is lost only if
+some term A[i, k]·B[k, j] has both factors in their supports and one of them lost.  A factor that is read and happens to
+be 0 lets it through, as in every IEEE kernel, where 0·NaN is NaN.  The balls themselves hold 0 where an entry is lost.
 """
 
 from collections.abc import Callable, Iterator
@@ -39,16 +40,16 @@ def working_precision(bits: int) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Matrix:
-    """Balls, the entries that can be nonzero, and the entries that a number which is not finite has reached."""
+    """Balls, the entries that are read, and the entries that a number which is not finite has reached."""
 
     balls: arb_mat
     support: Bools
     lost: Bools
 
     def __matmul__(self, other: "Matrix") -> "Matrix":
-        """The product; balls of a row and a column without common support multiply to exactly 0."""
-        support = _reached(self.support, other.support)
-        lost = np.zeros(support.shape, dtype=bool)
+        """The product, all of whose entries are read by whatever follows."""
+        support = np.ones((self.support.shape[0], other.support.shape[1]), dtype=bool)
+        lost = ~support
         if self.lost.any() or other.lost.any():
             lost = _reached(self.lost, other.support) | _reached(self.support, other.lost)
         return Matrix(self.balls * other.balls, support, lost)

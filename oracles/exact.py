@@ -6,7 +6,7 @@ are validated float64 arrays with equal leading axes, `allowed` a bool array of 
 query may attend) or None; the scale is 1/√d unless given.  Each function returns a tuple with one `Ball` per result.
 
 Blocked entries are outside the support of the weights, so nothing in them matters.  A number that is not finite
-loses exactly the entries it reaches: midpoint NaN, radius ∞.
+loses exactly the entries whose products read it, be the other factor 0: midpoint NaN, radius ∞.
 """
 
 from collections.abc import Callable

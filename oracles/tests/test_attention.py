@@ -171,6 +171,27 @@ def test_nan_in_an_allowed_entry_gives_nan_there_and_nowhere_else() -> None:
     np.testing.assert_array_equal(np.isnan(dv.mid), [[True, False], [True, False]] + [[False, False]] * 3)
 
 
+@pytest.mark.parametrize("dead_rows", ["zero", "nan", "uniform"])
+@pytest.mark.parametrize("poisoned", range(6))
+def test_nan_times_an_exact_zero_is_nan_by_both_methods(poisoned: int, dead_rows: Any) -> None:
+    c, mask = Conventions(dead_rows=dead_rows), np.array([[0, 0, 0], [1, 1, 0], [1, 1, 1]], dtype=bool)
+    inputs, tangents = drawn((3, 2), *[(2, 2)] * 4), drawn((3, 2), *[(2, 2)] * 4)
+    (g,) = drawn((3, 2))
+    [*inputs, g][poisoned][0, 1] = np.nan
+    for operation, arguments in (
+        (multi_head_attention, (*inputs, 1, mask)),
+        (multi_head_attention_vjp, (*inputs, 1, mask, g)),
+        (multi_head_attention_jvp, (*inputs, 1, mask, *tangents)),
+    ):
+        fast, arb = (enclosures(operation(*arguments, conventions=c, method=method)) for method in ("fast", "arb"))  # type: ignore[operator]
+        for ours, theirs in zip(fast, arb, strict=True):
+            np.testing.assert_array_equal(np.isnan(ours.mid), np.isnan(theirs.mid))
+            np.testing.assert_array_equal(np.isinf(ours.rad), np.isinf(theirs.rad))
+    if poisoned == 4 and dead_rows == "zero":
+        out = multi_head_attention(*inputs, 1, mask, conventions=c, method="arb")
+        assert np.isnan(out.mid).tolist() == [[False, True]] * 3
+
+
 def test_a_row_with_no_allowed_key_is_what_its_convention_says() -> None:
     q, k, v, g = drawn((2, 3), (4, 3), (4, 2), (2, 2))
     mask = np.array([[False] * 4, [True] * 4])
