@@ -111,12 +111,12 @@ def total(a: Ball, axis: int = -1) -> Ball:
         return ball(a.mid.sum(axis=axis), _upwards(rad * (1 + gamma(n, ROUNDOFF))))
 
 
-def matmul(a: Ball, b: Ball, roundoff: float = 0.0, product: float = 0.0, underflow: float = 0.0) -> Ball:
+def matmul(a: Ball, b: Ball, roundoff: float = 0.0, product: float = 0.0, underflow: float = 0.0, largest: float = np.inf) -> Ball:
     """A·B in any order of summation, by NumPy and by any code that accumulates with `roundoff`.
 
     The radius is rad A·(|B| + rad B) + |A|·rad B + ε·(|A| + rad A)(|B| + rad B) + n·η, where ε = γ_n(u) + γ_n(roundoff)
     and operands that are first perturbed by `product` each add 2·product + product² (Higham, (3.13)); `underflow` is η
-    per term of the modelled code.
+    per term of the modelled code.  Radius ∞ where its partial sums may exceed `largest`.
     """
     n = a.mid.shape[-1]
     a_rad, b_rad = bool(a.rad.any()), bool(b.rad.any())
@@ -126,7 +126,10 @@ def matmul(a: Ball, b: Ball, roundoff: float = 0.0, product: float = 0.0, underf
         size_a, size_b = np.abs(a.mid), np.abs(b.mid)
         reach_a = size_a + a.rad if a_rad else size_a
         reach_b = size_b + b.rad if b_rad else size_b
-        rad = _scaled(relative, reach_a @ reach_b) + n * (UNDERFLOW + underflow)
+        sizes = reach_a @ reach_b
+        rad = _scaled(relative, sizes) + n * (UNDERFLOW + underflow)
+        if np.isfinite(largest):
+            rad = np.where(sizes * (1 + 2.0**-6) + rad <= largest, rad, np.inf)
         if a_rad:
             rad = rad + a.rad @ reach_b
         if b_rad:

@@ -130,7 +130,7 @@ def _bounded(p: Problem, m: Array, lse: Array, dead: Mask, out: Array, sums: Sum
     grown = sums.grown + absolute
     error = np.exp(a) * grown + _expm1(a) * sums.size
     error = error + (np.abs(out) + (inflation - 1) * sums.size) * lam
-    overflow = sums.size * total * (1 + 2.0**-6) > p.largest
+    overflow = sums.size * total * (1 + 2.0**-6) > p.ranges.work
     weight = b + t.normalise + t.saved_lse * np.abs(lse) - np.log1p(-lam)
     return Rows(
         lse=np.where(dead, 0.0, lse),

@@ -85,7 +85,8 @@ def rows_jvp(p: Problem, tangents: Tangents, rows: slice) -> tuple[Array, Array]
     error = error + np.abs(mean) * (drift + forward.error) + mean_error * (size + drift) + grow * absolute
     dout = np.where(unknown > 0, np.nan, mid - mean * forward.out)
     error = error * (1 + 8 * gamma(p.n_k + 8, ROUNDOFF))
-    overflow = (size + 1.0) * (largest + 1.0) * (1 + 2.0**-6) > p.largest
+    centred = 2 * (largest + mean_error)
+    overflow = ~(centred <= p.ranges.grad_scores) | ~((size + drift + 1.0) * (centred + 1.0) + readable_tangent <= p.ranges.work)
     return np.where(forward.dead, 0.0, dout), np.where(forward.dead, 0.0, np.where(overflow, np.inf, error))
 
 
@@ -101,6 +102,8 @@ def _score_tangents(p: Problem, q: Operand, k: Operand, dq: Operand, dk: Operand
     else:
         spread = dq.reach @ k.reach.swapaxes(-1, -2)
         spread += q.reach @ dk.reach.swapaxes(-1, -2)
+        most = p.ranges.work / (2 * max(1.0, c))
+        overflow = None if spread.max(initial=0.0) <= most else ~(spread <= most)
         spread *= c
         spread *= relative
         spread += t.score_underflow
@@ -111,6 +114,8 @@ def _score_tangents(p: Problem, q: Operand, k: Operand, dq: Operand, dk: Operand
                 spread += c * (a.reach @ b.rad.swapaxes(-1, -2))
             if t.input_underflow:
                 spread += t.input_underflow * (a.reach.sum(-1)[..., :, None] + b.reach.sum(-1)[..., None, :])
+        if overflow is not None:
+            spread[overflow] = np.inf
     if allowed is not None:
         np.copyto(tangent, 0.0, where=~allowed)
         if p.elementwise:

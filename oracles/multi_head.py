@@ -45,7 +45,7 @@ def multi_head_attention(
     p = checked(x, wq, wk, wv, wo, num_heads, mask, scale, is_causal, arithmetic, conventions, method)
 
     def fast() -> tuple[Ball]:
-        heads = attend.forward(*p.projections(), p.setting)
+        heads = p.kept(attend.forward(*p.projections(), p.setting))
         return (p.expecting_nan(p.last(p.product(_side_by_side(heads), exact(p.wo)))),)
 
     return settle(
@@ -90,9 +90,9 @@ def multi_head_attention_vjp(
     def fast() -> tuple[Ball, ...]:
         q, k, v = p.projections()
         tokens, out = exact(p.x), exact(g)
-        concat = _side_by_side(attend.forward(q, k, v, p.setting))
+        concat = _side_by_side(p.kept(attend.forward(q, k, v, p.setting)))
         split = p.heads(p.stored(p.product(out, _transposed(exact(p.wo)), backward=True)))
-        pulled = [_side_by_side(d) for d in attend.vjp(q, k, v, split, p.setting)]
+        pulled = [_side_by_side(p.kept(d)) for d in attend.vjp(q, k, v, split, p.setting)]
         parts = [p.last(p.product(d, _transposed(exact(w)), backward=True)) for d, w in zip(pulled, (p.wq, p.wk, p.wv), strict=True)]
         dx = p.last(p.last(parts[0] + parts[1]) + parts[2])
         pairs = [(tokens, d) for d in pulled] + [(concat, out)]
@@ -147,8 +147,8 @@ def multi_head_attention_jvp(
             p.heads(p.stored(p.stored(p.product(exact(moves[0]), exact(w))) + p.stored(p.product(exact(p.x), exact(dw)))))
             for w, dw in zip((p.wq, p.wk, p.wv), moves[1:4], strict=True)
         )
-        heads = _side_by_side(attend.forward(q, k, v, p.setting))
-        drift = _side_by_side(attend.jvp(q, k, v, tq, tk, tv, p.setting))
+        heads = _side_by_side(p.kept(attend.forward(q, k, v, p.setting)))
+        drift = _side_by_side(p.kept(attend.jvp(q, k, v, tq, tk, tv, p.setting)))
         dout = p.last(p.product(drift, exact(p.wo))) + p.last(p.product(heads, exact(moves[4])))
         return (p.expecting_nan(p.last(dout)),)
 

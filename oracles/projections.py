@@ -65,12 +65,20 @@ class Projections:
             return ball.matmul(a, b)
         roundoff = model.grad_accumulate if backward else model.accumulate
         underflow = model.elementwise.smallest_normal if model.flush_to_zero else model.elementwise.smallest_subnormal
-        return ball.matmul(a, b, roundoff=roundoff, product=model.product, underflow=underflow)
+        return ball.matmul(a, b, roundoff=roundoff, product=model.product, underflow=underflow, largest=model.elementwise.largest)
 
     def stored(self, a: Ball) -> Ball:
         """A result as it enters the next product: rounded to every format that it may pass through on its way."""
         model = self.setting.arithmetic
         return a if model is None else self._rounded(a, {model.elementwise, model.output, model.inputs})
+
+    def kept(self, a: Ball) -> Ball:
+        """A result of attention, which is rounded already: radius ∞ where it overflows the format it is stored in."""
+        model = self.setting.arithmetic
+        if model is None:
+            return a
+        most = min(model.elementwise.largest, model.output.largest, model.inputs.largest)
+        return Ball(a.mid, np.where(np.abs(a.mid) + a.rad > most, np.inf, a.rad))
 
     def last(self, a: Ball) -> Ball:
         """A result as it is returned."""

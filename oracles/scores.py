@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oracles.ball import ROUNDOFF, Array, Ball, gamma
-from oracles.terms import KEY_TILE, Terms
+from oracles.terms import KEY_TILE, Ranges, Terms
 
 Mask = NDArray[np.bool_]
 
@@ -65,7 +65,7 @@ class Problem:
     """One attention problem with all its batch axes: what is asked, and the terms to answer it with.
 
     `mask` (…, n_q, n_k) is True where a row may read a key; `positions` (n_q,) and `causal`, if given, allow key j to
-    row i where j ≤ positions[i] + causal.  `largest` is where the modelled arithmetic overflows.  With `elementwise`,
+    row i where j ≤ positions[i] + causal.  `ranges` says where the modelled arithmetic overflows.  With `elementwise`,
     errors of scores and of dP are bounded entry by entry; without, by one number per row, which is faster and a few
     times wider.  `room` holds four arrays of the size of a tile, to be overwritten by the next: fresh memory would cost
     as much as the arithmetic.
@@ -79,7 +79,7 @@ class Problem:
     positions: NDArray[np.int64]
     scale: float
     terms: Terms
-    largest: float
+    ranges: Ranges
     elementwise: bool
     room: Array
 
@@ -144,7 +144,7 @@ def growth(p: Problem, q: Operand, k: Operand, s: Array, allowed: Mask | None) -
         return _row_growth(p, q, k, allowed)
     t, c = p.terms, abs(p.scale)
     tau = q.reach @ k.reach.swapaxes(-1, -2)
-    overflow = tau * (max(1.0, c) * (1 + 2.0**-7)) > p.largest if _may_overflow(p, q, k) else None
+    overflow = _overflows(p, q, k, tau) if _may_overflow(p, q, k) else None
     tau *= c  # apart, as c times the exponents may underflow
     tau *= t.dot + t.product + t.scale_on_inputs
     size = np.abs(s)
@@ -219,6 +219,14 @@ def _norms(x: Array) -> Array:
 
 
 def _may_overflow(p: Problem, q: Operand, k: Operand) -> bool:
-    """Whether any score of the tile, blocked ones included, could leave the modelled range."""
-    bound = q.length.max(initial=0.0) * k.length.max(initial=0.0) * max(1.0, abs(p.scale)) * (1 + 2.0**-6)
-    return not bound <= p.largest
+    """Whether any score of the tile, blocked ones included, or scaled q or k could leave the modelled range."""
+    longest = q.length.max(initial=0.0), k.length.max(initial=0.0)
+    return not 2 * max(1.0, abs(p.scale)) * max(*longest, longest[0] * longest[1]) <= p.ranges.work
+
+
+def _overflows(p: Problem, q: Operand, k: Operand, products: Array) -> Mask:
+    """Which scores could, given |q||k|ᵀ: as they are, scaled, in units of ln 2 (1.44 times larger), or their factors."""
+    most = p.ranges.work / 1.5 / max(1.0, abs(p.scale))
+    of_q, of_k = (x.reach.max(axis=-1, initial=0.0) > most for x in (q, k))
+    found: Mask = (products > most) | of_q[..., :, None] | of_k[..., None, :]
+    return found

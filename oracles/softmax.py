@@ -19,7 +19,7 @@ from oracles.enclosure import Enclosure
 from oracles.formats import Arithmetic
 from oracles.judging import Method, require_method, settle, zero_is_accepted
 from oracles.scores import Mask
-from oracles.terms import OWN, Terms, terms
+from oracles.terms import OWN, Ranges, Terms, ranges, terms
 
 
 def hard_masked_softmax(
@@ -69,11 +69,12 @@ def hard_masked_softmax_vjp(
     Raises ValueError and TypeError for shapes, types and values that do not fit.
     """
     s, allowed, t, a, c = _problem(scores, mask, arithmetic, conventions, method)
+    most = ranges(a)
     g = arrays.float_array(grad_weights, "grad_weights", arithmetic=a)
     if g.shape != s.shape:
         raise ValueError(f"grad_weights has shape {g.shape}, but should be {s.shape} like scores.")
     return settle(
-        lambda: (_vjp(s, allowed, g, t, c),),
+        lambda: (_vjp(s, allowed, g, t, most, c),),
         lambda: precise.hard_masked_softmax_vjp(s, allowed, g, conventions=c),
         16 * s.size,
         a,
@@ -116,7 +117,7 @@ def _weights(s: Array, allowed: Mask | None, t: Terms, uniform: bool) -> _Weight
     e = np.exp(s - m)
     total = e.sum(axis=-1, keepdims=True)
     total = np.where(total == 0, 1.0, total)
-    p, lse, n = e / total, m + np.log(total), s.shape[-1]
+    p, lse, n = np.where(may, e / total, 0.0), m + np.log(total), s.shape[-1]
     row = t.slope * (np.abs(m) + np.abs(lse)) + t.exp + t.rescale + t.sum
     tau = np.where(may, t.slope * np.abs(s), 0.0)
     inflation = 1 + 8 * gamma(n + 8, ROUNDOFF)
@@ -138,8 +139,12 @@ def _forward(s: Array, allowed: Mask | None, t: Terms, c: Conventions) -> Ball:
     return result
 
 
-def _vjp(s: Array, allowed: Mask | None, g: Array, t: Terms, c: Conventions) -> Ball:
-    """dS = p ⊙ T with T = g − Σ p g, by the product rule; Σ p g is off by what p is, stored and summed, against |g|."""
+def _vjp(s: Array, allowed: Mask | None, g: Array, t: Terms, most: Ranges, c: Conventions) -> Ball:
+    """dS = p ⊙ T with T = g − Σ p g, by the product rule; Σ p g is off by what p is, stored and summed, against |g|.
+
+    Radius ∞ where T, or dS as it is stored, may overflow, and throughout a row where Σ p g may, or a score in units of
+    ln 2.
+    """
     with np.errstate(all="ignore"):
         w = _weights(s, allowed, t, uniform=False)
         g = np.where(w.allowed, np.where(np.isfinite(g), g, np.nan), 0.0)
@@ -148,9 +153,12 @@ def _vjp(s: Array, allowed: Mask | None, g: Array, t: Terms, c: Conventions) -> 
         spread = (stored * np.abs(g)).sum(axis=-1, keepdims=True) + t.sum_underflow
         centred = g - mean
         reach = np.abs(centred) + spread
+        mean_size = ((w.p + stored) * np.abs(g)).sum(axis=-1, keepdims=True)
+        fits = (2 * mean_size <= most.work) & (2 * np.abs(np.where(w.allowed, s, 0.0)).max(axis=-1, keepdims=True) <= most.work)
         error = w.error * reach + w.p * spread
         error = error + float(np.expm1(t.grad_scores)) * ((w.p + w.error) * reach) + t.grad_underflow
-        error = error + t.output * (np.abs(w.p * centred) + error) + t.output_underflow
+        fits = fits & (2 * reach <= most.work) & (2 * (np.abs(w.p * centred) + error) <= most.grad_scores)
+        error = np.where(fits, error + t.output * (np.abs(w.p * centred) + error) + t.output_underflow, np.inf)
         inflation = 1 + 8 * gamma(s.shape[-1] + 8, ROUNDOFF)
         mid, rad = np.where(w.allowed, w.p * centred, 0.0), np.where(w.allowed, error * inflation, 0.0)
     if c.dead_rows == "nan":

@@ -4,10 +4,17 @@ is."""
 from typing import Any
 
 import numpy as np
+import pytest
 
 from oracles import ball
-from oracles.attention import scaled_dot_product_attention_jvp
-from oracles.ball import Ball
+from oracles.attention import (
+    scaled_dot_product_attention,
+    scaled_dot_product_attention_jvp,
+    scaled_dot_product_attention_vjp,
+)
+from oracles.ball import Array, Ball
+from oracles.multi_head import multi_head_attention, multi_head_attention_vjp
+from oracles.softmax import hard_masked_softmax, hard_masked_softmax_vjp
 
 HUGE_KEYS = np.array([[8.18480844e152, 6.34893357e152, 2.37105432e153], [5.08263818e152, 9.06635120e152, 2.16193936e153]])
 HUGE_QUERY = np.array([[1.30400005e153, 9.47080963e152, -7.03735236e152]])
@@ -36,3 +43,134 @@ def test_a_relative_error_of_a_divisor_that_underflows_is_not_zero() -> None:
     a, b = (Ball(np.array([x]), np.array([r])) for x, r in ((1e-310, 0.0), (1e-300, 1e-315)))
     quotient = ball.divide(a, b)
     assert quotient.rad[0] >= 1e-10 * 1e-15
+
+
+def kernel(q: Array, k: Array, v: Array, g: Array, stored: Any) -> tuple[Array, ...]:
+    """dq, dk and dv in float32, with dS stored in a dtype and the scale last."""
+    q, k, v, g = (x.astype(np.float32) for x in (q, k, v, g))
+    scale = np.float32(1 / np.sqrt(q.shape[1]))
+    s = q @ k.T * scale
+    e = np.exp(s - s.max(axis=1, keepdims=True))
+    p = e / e.sum(axis=1, keepdims=True)
+    dp = g @ v.T
+    ds = (p * (dp - (p * dp).sum(axis=1, keepdims=True))).astype(stored).astype(np.float32)
+    return ds @ k * scale, ds.T @ q * scale, np.add.accumulate(p[:, :, None] * g[:, None, :])[-1]
+
+
+OVERFLOWS = {
+    "stored dS": ("float16", np.float16, [[2.0**-10]], [[2.0**-8], [2.0**-7]], [[1000.0], [-1000.0]], [[1000.0]]),
+    "dP": ("float32", np.float32, [[1.0]], [[2.0**-66], [2.0**-65]], [[2.0**66], [-(2.0**66)]], [[2.0**66]]),
+    "dS·k": (
+        "float32",
+        np.float32,
+        np.zeros((1, 64)),
+        np.ones((2, 64)) * 2.0**63 * np.array([[1.0], [-1.0]]),
+        np.ones((2, 64)) * 2.0**65 * np.array([[1.0], [-1.0]]),
+        np.eye(1, 64),
+    ),
+    "dSᵀ·q": ("float32", np.float32, np.full((2, 64), 2.0**62), np.zeros((2, 64)), [[2.0**66], [-(2.0**66)]], [[1.0], [1.0]]),
+    "pᵀ·g": ("float32", np.float32, np.zeros((4, 1)), np.zeros((1, 1)), [[0.0]], 2.0**127 * np.array([[1.0], [1.0], [-1.0], [-1.0]])),
+}
+
+
+@pytest.mark.parametrize("site", OVERFLOWS)
+def test_a_gradient_that_overflows_on_its_way_is_not_refused(site: str) -> None:
+    arithmetic, stored, *values = OVERFLOWS[site]
+    q, k, v, g = (np.asarray(x) for x in values)
+    with np.errstate(all="ignore"):
+        results = kernel(q, k, v, g, stored)
+    assert not all(np.isfinite(x).all() for x in results)
+    for budget, result in zip(scaled_dot_product_attention_vjp(q, k, v, None, g, arithmetic=arithmetic), results, strict=True):
+        assert budget.contains(result.astype(np.float64)).all()
+
+
+def test_a_gradient_far_from_overflow_has_a_finite_budget() -> None:
+    rng = np.random.default_rng(0)
+    q, k, v, g = (np.round(20 * rng.standard_normal((8, 4))) for _ in range(4))
+    for arithmetic in ("float16", "float32", "float16-stored-gradients"):
+        for budget in scaled_dot_product_attention_vjp(q / 16, k / 16, v, None, g, arithmetic=arithmetic):
+            assert np.isfinite(budget.rad).all()
+
+
+def test_blocked_keys_do_not_overflow() -> None:
+    q, k, v, g = np.zeros((1, 1)), np.array([[1.0], [2.0], [2.0**127]]), np.array([[1.0], [2.0], [2.0**127]]), np.ones((1, 1))
+    mask = np.array([[True, True, False]])
+    for budget in scaled_dot_product_attention_vjp(q, k, v, mask, g, arithmetic="float32"):
+        assert np.isfinite(budget.rad).all()
+
+
+def test_a_tangent_that_overflows_on_its_way_is_not_refused() -> None:
+    q, k, dq = np.zeros((1, 1)), np.array([[2.0**64], [-(2.0**64)]]), np.array([[2.0**64]])
+    zeros = 0 * k, np.zeros((2, 1))
+    assert np.isinf(scaled_dot_product_attention_jvp(q, k, SIGNS, None, dq, *zeros, scale=2.0**-20, arithmetic="float32").rad).all()
+    dv = np.array([[2.0**127], [2.0**127], [-(2.0**127)], [-(2.0**127)]])
+    q, k, v = np.array([[0.0]]), np.zeros((4, 1)), np.zeros((4, 1))
+    assert np.isinf(scaled_dot_product_attention_jvp(q, k, v, None, q, k, dv, arithmetic="float32").rad).all()
+
+
+def test_a_scaled_query_that_overflows_is_not_refused() -> None:
+    q, k, v = np.array([[2.0**126], [1.0]]), np.array([[2.0**-120], [0.0]]), SIGNS
+    assert np.isinf(scaled_dot_product_attention(q, k, v, scale=10.0, arithmetic="float32").rad).tolist() == [[True], [False]]
+
+
+def test_a_softmax_gradient_that_overflows_on_its_way_is_not_refused() -> None:
+    s, g = np.array([[0.0, -25.0], [0.0, 0.0]]), np.array([[-3e38, 3e38], [1.0, 2.0]]).astype(np.float32).astype(np.float64)
+    budget = hard_masked_softmax_vjp(s, None, g, arithmetic="float32")
+    p = np.exp(s).astype(np.float32) / np.exp(s).astype(np.float32).sum(axis=1, keepdims=True)
+    with np.errstate(over="ignore"):
+        result = p * (g.astype(np.float32) - (p * g.astype(np.float32)).sum(axis=1, keepdims=True))
+    assert np.isinf(result).any()
+    assert budget.contains(result.astype(np.float64)).all()
+    assert np.isfinite(budget.rad[1]).all()
+
+
+def test_multi_head_gradients_that_overflow_on_their_way_are_not_refused() -> None:
+    torch = pytest.importorskip("torch")
+    n, width, heads = 8, 8, 2
+    for seed in range(3):
+        rng = np.random.default_rng(seed)
+        shapes = ((n, width), *((width, width),) * 4, (n, width))
+        x, *weights, g = ((20 * rng.standard_normal(shape)).astype(np.float16) for shape in shapes)
+        leaves = [torch.tensor(a, requires_grad=True) for a in (x, *weights)]
+        q, k, v = ((leaves[0] @ w).reshape(n, heads, width // heads).swapaxes(0, 1) for w in leaves[1:4])
+        s = (q.float() @ k.float().mT) / (width // heads) ** 0.5
+        mixed = (torch.softmax(s, dim=-1) @ v.float()).half().swapaxes(0, 1).reshape(n, width)
+        (mixed @ leaves[4]).backward(torch.tensor(g))
+        results = [leaf.grad.numpy().astype(np.float64) for leaf in leaves]
+        arguments = [a.astype(np.float64) for a in (x, *weights)]
+        budgets = multi_head_attention_vjp(*arguments, heads, None, g.astype(np.float64), arithmetic="float16")
+        for budget, result in zip(budgets, results, strict=True):
+            assert budget.contains(result).all()
+
+
+def test_partial_sums_of_a_projection_that_overflow_are_not_refused() -> None:
+    x, w = np.full((1, 2), 2.0**64), np.array([[2.0**63], [-(2.0**63)]])
+    ones, wo = np.ones((2, 1)), np.ones((1, 2))
+    budget = multi_head_attention(x, ones * 0, ones * 0, w, wo, 1, arithmetic="float32")
+    assert np.isinf(budget.rad).all()
+
+
+def test_nan_in_a_query_stays_in_the_gradients_of_what_it_may_read() -> None:
+    rng = np.random.default_rng(0)
+    q, k, v, g = (rng.standard_normal((4, 2)) for _ in range(4))
+    q[0, 0] = np.nan
+    for arithmetic in (None, "float64"):
+        fast = scaled_dot_product_attention_vjp(q, k, v, None, g, is_causal=True, arithmetic=arithmetic, method="fast")
+        exact = scaled_dot_product_attention_vjp(q, k, v, None, g, is_causal=True, method="arb")
+        for ours, theirs in zip(fast, exact, strict=True):
+            np.testing.assert_array_equal(np.isnan(ours.mid), np.isnan(theirs.mid))
+            np.testing.assert_array_equal(np.isinf(ours.rad), np.isinf(theirs.rad))
+
+
+def test_a_score_out_of_range_stays_in_the_gradients_of_what_its_row_may_read() -> None:
+    q, k, v, g = np.array([[2.0**100], [1.0]]), np.array([[2.0**60], [1.0]]), SIGNS, np.ones((2, 1))
+    dq, dk, dv = scaled_dot_product_attention_vjp(q, k, v, np.eye(2, dtype=bool), g, arithmetic="float32")
+    for budget in (dq, dk, dv):
+        assert np.isfinite(budget.rad[1]).all()
+
+
+def test_nan_in_an_allowed_score_leaves_blocked_weights_0() -> None:
+    s, mask = np.array([[np.nan, 1.0, 2.0]]), np.array([[True, True, False]])
+    for budget in (hard_masked_softmax(s, mask), hard_masked_softmax_vjp(s, mask, np.ones((1, 3)))):
+        assert np.isnan(budget.mid).tolist() == [[True, True, False]]
+        assert budget.rad.tolist() == [[np.inf, np.inf, 0.0]]
