@@ -106,20 +106,55 @@ def _judge(outputs: tuple[Any, ...], enclosures: tuple[Enclosure, ...], dtype: s
     return worst, all(enclosure.judged and not enclosure.vacuous for enclosure in enclosures)
 
 
+class _Trial:
+    """A law on an implementation, case after case: what was seen so far."""
+
+    def __init__(self, law: Law, implementation: Implementation) -> None:
+        self.law, self.implementation = law, implementation
+        self.deviation = implementation.known_deviations.get(law.name)
+        self.examples, self.informative, self.worst = 0, 0, 0.0
+        self.violation: Violation | None = None
+        self.shown: Violation | None = None  # the smallest case on which the declared deviation shows
+
+    def judge(self, case: tuple[Any, ...], outputs: tuple[Any, ...], conventions: Conventions) -> tuple[float, bool]:
+        """`_judge` by the law's oracle in the given conventions."""
+        expected = self.law.oracle(*case, arithmetic=self.implementation.arithmetic, conventions=conventions)
+        return _judge(outputs, expected if isinstance(expected, tuple) else (expected,), self.implementation.array_dtype)
+
+    def hold(self, case: tuple[Any, ...]) -> None:
+        """The law on one case, in the conventions that the implementation declares; raises where it is broken."""
+        self.examples += 1
+        try:
+            outputs = _outputs(self.implementation, self.law.operation, case)
+            largest, tells = self.judge(case, outputs, self.deviation.conventions if self.deviation else Conventions())
+        except _LawBrokenError as broken:  # Hypothesis runs the smallest failing case last
+            self.violation = Violation(case, str(broken), broken.excess)
+            raise
+        self.worst, self.informative = max(self.worst, largest), self.informative + tells
+        if self.deviation:
+            try:
+                self.judge(case, outputs, Conventions())
+            except _LawBrokenError as broken:
+                if self.shown is None or _size(case) < _size(self.shown.case):
+                    self.shown = Violation(case, str(broken), broken.excess)
+
+    def status(self) -> Status:
+        """What the cases say when none of them broke the law."""
+        if self.deviation and not self.shown:
+            summary = (
+                f"is declared to deviate, but held on {self.examples} cases: the declaration should go. It says: {self.deviation.reason}"
+            )
+            self.violation = Violation((), summary, self.worst)
+            return "violated"
+        return "vacuous" if not self.informative else "declared" if self.deviation else "held"
+
+
 def check(law: Law, implementation: Implementation, max_examples: int, random_seed: int) -> Outcome:
     """Try `law` on `max_examples` cases drawn from `random_seed`; the same seed draws the same cases.
 
     Under a declared deviation the law must hold in the conventions that it declares, on every case, and fail without them on some.
     """
-    examples, informative, worst = 0, 0, 0.0
-    violation: Violation | None = None
-    shown: Violation | None = None
-    deviation = implementation.known_deviations.get(law.name)
-    start = time.perf_counter()
-
-    def judge(case: tuple[Any, ...], outputs: tuple[Any, ...], conventions: Conventions) -> tuple[float, bool]:
-        expected = law.oracle(*case, arithmetic=implementation.arithmetic, conventions=conventions)
-        return _judge(outputs, expected if isinstance(expected, tuple) else (expected,), implementation.array_dtype)
+    trial = _Trial(law, implementation)
 
     @seed(random_seed)
     @settings(
@@ -133,49 +168,29 @@ def check(law: Law, implementation: Implementation, max_examples: int, random_se
     )
     @given(law.cases(implementation))
     def hold(case: tuple[Any, ...]) -> None:
-        nonlocal examples, informative, worst, violation, shown
-        examples += 1
-        try:
-            outputs = _outputs(implementation, law.operation, case)
-            largest, tells = judge(case, outputs, deviation.conventions if deviation else Conventions())
-        except _LawBrokenError as broken:  # Hypothesis runs the smallest failing case last
-            violation = Violation(case, str(broken), broken.excess)
-            raise
-        worst, informative = max(worst, largest), informative + tells
-        if deviation:
-            try:
-                judge(case, outputs, Conventions())
-            except _LawBrokenError as broken:
-                if shown is None or _size(case) < _size(shown.case):
-                    shown = Violation(case, str(broken), broken.excess)
+        trial.hold(case)
 
-    status: Status
+    start = time.perf_counter()
     try:
         hold()
+        status = trial.status()
     except _LawBrokenError:
         status = "violated"
     except Flaky:
         status = "violated"
-        violation = Violation(violation.case if violation else (), "gave different results when called again with the same case.", np.inf)
-    else:
-        status = "declared" if deviation else "held"
-        if not informative:
-            status = "vacuous"
-        if deviation and not shown:
-            status = "violated"
-            summary = f"is declared to deviate, but held on {examples} cases: the declaration should go. It says: {deviation.reason}"
-            violation = Violation((), summary, worst)
+        case = trial.violation.case if trial.violation else ()
+        trial.violation = Violation(case, "gave different results when called again with the same case.", np.inf)
     return Outcome(
         law=law.name,
         operation=law.operation,
         implementation=implementation.name,
         status=status,
-        examples=examples,
-        informative=informative,
-        worst=violation.excess if violation else worst,
+        examples=trial.examples,
+        informative=trial.informative,
+        worst=trial.violation.excess if trial.violation else trial.worst,
         seconds=time.perf_counter() - start,
-        violation=violation or shown,
-        reason=deviation.reason if deviation else None,
+        violation=trial.violation or trial.shown,
+        reason=trial.deviation.reason if trial.deviation else None,
     )
 
 
