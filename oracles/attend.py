@@ -92,8 +92,10 @@ def vjp(q: Ball, k: Ball, v: Ball, g: Ball, setting: Setting) -> tuple[Ball, Bal
                 dead = _dead_rows(p, slice(0, p.n_q))
                 share = np.where(dead, cotangent.raw, 0.0).sum(axis=-2, keepdims=True) / p.n_k
                 size = np.where(dead, cotangent.reach, 0.0).sum(axis=-2, keepdims=True) / p.n_k
-                relative = p.terms.queries_sum + p.terms.normalise + p.terms.weights + p.terms.exp + p.terms.product
-                dv, dv_error = dv + share, dv_error + np.expm1(relative) * size + p.n_q * p.terms.weight_underflow
+                relative = uniform_rows(p).weight + p.terms.queries_sum + p.terms.weights + p.terms.product
+                dv, dv_error = dv + share, dv_error + np.expm1(relative) * size * (1 + 2.0**-40)
+                dv_error = dv_error + p.terms.weight_underflow * p.n_k * size + p.terms.sum_underflow * (size > 0)
+                dv_error = np.where(4 * size <= p.ranges.gradients, dv_error, np.inf)
                 if cotangent.rad is not None:
                     dv_error = dv_error + np.where(dead, cotangent.rad, 0.0).sum(axis=-2, keepdims=True) / p.n_k
             pairs = ((dq, dq_error), (dk, dk_error), (dv, dv_error))

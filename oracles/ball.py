@@ -111,12 +111,21 @@ def total(a: Ball, axis: int = -1) -> Ball:
         return ball(a.mid.sum(axis=axis), _upwards(rad * (1 + gamma(n, ROUNDOFF))))
 
 
-def matmul(a: Ball, b: Ball, roundoff: float = 0.0, product: float = 0.0, underflow: float = 0.0, largest: float = np.inf) -> Ball:
+def matmul(
+    a: Ball,
+    b: Ball,
+    roundoff: float = 0.0,
+    product: float = 0.0,
+    underflow: float = 0.0,
+    operand: float = 0.0,
+    largest: float = np.inf,
+) -> Ball:
     """A·B in any order of summation, by NumPy and by any code that accumulates with `roundoff`.
 
     The radius is rad A·(|B| + rad B) + |A|·rad B + ε·(|A| + rad A)(|B| + rad B) + n·η, where ε = γ_n(u) + γ_n(roundoff)
     and operands that are first perturbed by `product` each add 2·product + product² (Higham, (3.13)); `underflow` is η
-    per term of the modelled code.  Radius ∞ where its partial sums may exceed `largest`.
+    per term of the modelled code, and `operand` what each operand may be off by near zero, which the other's size
+    multiplies.  Radius ∞ where its partial sums may exceed `largest`.
     """
     n = a.mid.shape[-1]
     a_rad, b_rad = bool(a.rad.any()), bool(b.rad.any())
@@ -128,6 +137,9 @@ def matmul(a: Ball, b: Ball, roundoff: float = 0.0, product: float = 0.0, underf
         reach_b = size_b + b.rad if b_rad else size_b
         sizes = reach_a @ reach_b
         rad = _scaled(relative, sizes) + n * (UNDERFLOW + underflow)
+        if operand:
+            columns = reach_a.sum(axis=-1, keepdims=True) + reach_b.sum(axis=-2, keepdims=True)
+            rad = rad + operand * (1 + once) * (columns + n * operand)
         if np.isfinite(largest):
             rad = np.where(sizes * (1 + 2.0**-6) + rad <= largest, rad, np.inf)
         if a_rad:

@@ -101,7 +101,8 @@ class Arithmetic:
     """Where an implementation rounds: every number a budget is made of.
 
     inputs, output    formats of the arguments and of the result
-    product           relative error of each operand of a matrix product (2⁻¹⁰ for TF32), 0 where operands enter exactly
+    product           relative error of each operand of a matrix product (2⁻¹⁰ for TF32; of the smallest normal number for
+                      subnormal ones), 0 where operands enter exactly
     accumulate        unit roundoff of the accumulators of the forward products (2⁻²² covers truncating tensor cores)
     elementwise       format of everything between the products, and of the accumulators' range
     exp               accuracy of the exponential
@@ -119,7 +120,7 @@ class Arithmetic:
     rescale_block     fewest keys between two rescalings of an online softmax, or in one part of a split-K merge
     sum_depth         longest chain of additions in a sum, where it is known to be shorter than the sum itself
     angle             where angles are rounded
-    flush_to_zero     whether results below `smallest_normal` may be replaced by 0
+    flush_to_zero     whether operands and results below `smallest_normal` may be replaced by 0
     """
 
     name: str

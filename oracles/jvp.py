@@ -82,6 +82,7 @@ def rows_jvp(p: Problem, tangents: Tangents, rows: slice) -> tuple[Array, Array]
     mean_error = mean_error + p.n_k * t.weight_underflow * largest + t.sum_underflow
     absolute = t.weight_underflow * ((largest + np.abs(mean)) * readable + readable_tangent)
     absolute = absolute + t.grad_underflow * (1.0 + p.n_k) * readable + t.sum_underflow * (1.0 + np.abs(mean) + size)
+    absolute = absolute + 2 * t.input_underflow * (largest + mean_error)
     error = error + np.abs(mean) * (drift + forward.error) + mean_error * (size + drift) + grow * absolute
     dout = np.where(unknown > 0, np.nan, mid - mean * forward.out)
     error = error * (1 + 8 * gamma(p.n_k + 8, ROUNDOFF))

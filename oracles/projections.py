@@ -64,8 +64,16 @@ class Projections:
         if model is None:
             return ball.matmul(a, b)
         roundoff = model.grad_accumulate if backward else model.accumulate
-        underflow = model.elementwise.smallest_normal if model.flush_to_zero else model.elementwise.smallest_subnormal
-        return ball.matmul(a, b, roundoff=roundoff, product=model.product, underflow=underflow, largest=model.elementwise.largest)
+        work, flushed = model.elementwise, float(model.flush_to_zero)
+        return ball.matmul(
+            a,
+            b,
+            roundoff=roundoff,
+            product=model.product,
+            underflow=work.smallest_normal if model.flush_to_zero else work.smallest_subnormal,
+            operand=work.smallest_normal * (model.product + flushed),
+            largest=work.largest,
+        )
 
     def stored(self, a: Ball) -> Ball:
         """A result as it enters the next product: rounded to every format that it may pass through on its way."""

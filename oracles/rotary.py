@@ -232,6 +232,7 @@ def _factor(table: Ball, arithmetic: Arithmetic | None) -> Factor:
 def _sum_of_products(a: Array, c: Factor, b: Array, s: Factor, combine: Callable[..., Array], arithmetic: Arithmetic | None) -> Ball:
     """a·c ± b·s, with three numbers that may underflow in the kernel, and ∞ where one of them may overflow.
 
+    A kernel that flushes to zero may take each of a, b, c and s for 0 where it is below the smallest normal number.
     `UNDERFLOW` covers the underflows of the products here and of the radius itself; only zeros have none.
     """
     size_a, size_b = np.abs(a), np.abs(b)
@@ -241,6 +242,8 @@ def _sum_of_products(a: Array, c: Factor, b: Array, s: Factor, combine: Callable
         return Ball(mid, (rad + UNDERFLOW * live) * (1 + 2.0**-48))
     target = arithmetic.elementwise
     step = target.smallest_normal if arithmetic.flush_to_zero else target.smallest_subnormal
+    if arithmetic.flush_to_zero:
+        rad = rad + 2 * step * np.where(live, c.reach + s.reach + size_a + size_b, 0.0)
     rad = (rad + (3 * step + UNDERFLOW) * live) * (1 + 2.0**-48)
     rad = np.where(size_a * c.reach + size_b * s.reach + rad > target.largest, np.inf, rad)
     return stored(Ball(mid, rad), target, arithmetic)

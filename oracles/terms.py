@@ -136,7 +136,9 @@ def terms(a: Arithmetic, n_q: int, n_k: int, d: int, d_v: int, scale: float) -> 
                keys of a block are rescaled at most once per other block, whether online or in a merge.
     normalise  A reciprocal, a product, a conversion and a merge.
     underflow  A product is off by at most η when it underflows, a sum never is (Higham, Problem 2.19); with flushing
-               everything is, by the smallest normal number.  Unnormalised weights reach 1 at the maximum, so D ≥ 1 and
+               everything is, operands included, by the smallest normal number.  An operand of a product that keeps
+               fewer bits (TF32) is, where it is subnormal, off by `product` of the smallest normal number; doubled,
+               that covers both operands at once.  Unnormalised weights reach 1 at the maximum, so D ≥ 1 and
                absolute errors do not grow by the division.
     """
     work = a.elementwise
@@ -144,7 +146,8 @@ def terms(a: Arithmetic, n_q: int, n_k: int, d: int, d_v: int, scale: float) -> 
     rescalings = -(-n_k // a.rescale_block) - 1
     product = a.product * (2 + a.product)
     inputs = _roundoff(a.scale_on_inputs) * (2 + _roundoff(a.scale_on_inputs))
-    flushed_inputs = work.smallest_normal * max(1.0, abs(scale)) if a.flush_to_zero else 0.0
+    operand = a.product * (2 + a.product) * work.smallest_normal
+    flushed = operand + (work.smallest_normal if a.flush_to_zero else 0.0)
     log_exp = a.exp.relative / (1 - a.exp.relative)
     return Terms(
         dot=_chain(a, d, a.accumulate) + gamma(5, u),
@@ -166,10 +169,10 @@ def terms(a: Arithmetic, n_q: int, n_k: int, d: int, d_v: int, scale: float) -> 
         keys_sum=_chain(a, n_k + 1, a.grad_accumulate) + gamma(4, u) + gamma(_partial(a, n_k), a.output.unit_roundoff),
         queries_sum=_chain(a, n_q + 1, a.grad_accumulate) + gamma(4, u) + gamma(_partial(a, n_q), a.output.unit_roundoff),
         score_underflow=(d * abs(scale) + 2) * eta + _step(a.scores, a),
-        input_underflow=_step(a.scale_on_inputs, a) * max(1.0, abs(scale)) + flushed_inputs,
-        weight_underflow=max(a.exp.flush, eta) + 2 * eta + _step(a.weights, a),
-        sum_underflow=(n_k + n_q + d_v + rescalings + 4) * eta + _partial(a, max(n_q, n_k)) * _step(a.output, a),
-        grad_underflow=2 * eta + _step(a.grad_scores, a),
+        input_underflow=(_step(a.scale_on_inputs, a) + flushed) * max(1.0, abs(scale)),
+        weight_underflow=max(a.exp.flush, eta) + 2 * eta + _step(a.weights, a) + operand,
+        sum_underflow=(n_k + n_q + d_v + rescalings + 4) * eta + _partial(a, max(n_q, n_k)) * _step(a.output, a) + n_q * operand,
+        grad_underflow=2 * eta + _step(a.grad_scores, a) + operand,
         output_underflow=_step(a.output, a),
         saved_underflow=_step(a.saved_output, a),
     )

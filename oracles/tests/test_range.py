@@ -1,8 +1,10 @@
 """At the ends of the range: errors that underflow do not vanish, what may overflow is not judged, NaN stays where it
 is."""
 
+from dataclasses import replace
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -13,7 +15,10 @@ from oracles.attention import (
     scaled_dot_product_attention_vjp,
 )
 from oracles.ball import Array, Ball
+from oracles.conventions import Conventions
+from oracles.formats import BRAIN16, FLOAT32, FLOAT64
 from oracles.multi_head import multi_head_attention, multi_head_attention_vjp
+from oracles.rotary import apply_rotary
 from oracles.softmax import hard_masked_softmax, hard_masked_softmax_vjp
 
 HUGE_KEYS = np.array([[8.18480844e152, 6.34893357e152, 2.37105432e153], [5.08263818e152, 9.06635120e152, 2.16193936e153]])
@@ -167,3 +172,42 @@ def test_nan_in_an_allowed_score_leaves_blocked_weights_0() -> None:
     for budget in (hard_masked_softmax(s, mask), hard_masked_softmax_vjp(s, mask, np.ones((1, 3)))):
         assert np.isnan(budget.mid).tolist() == [[True, True, False]]
         assert budget.rad.tolist() == [[np.inf, np.inf, 0.0]]
+
+
+def test_stored_weights_of_a_query_that_reads_all_keys_equally_may_be_rounded() -> None:
+    n = 60001
+    q, k, v, g = np.zeros((1, 1)), np.zeros((n, 1)), np.zeros((n, 1)), np.array([[1000.0]])
+    blocked, c = np.zeros((1, n), dtype=bool), Conventions(dead_rows="uniform")
+    dv = scaled_dot_product_attention_vjp(q, k, v, blocked, g, arithmetic="float16", conventions=c, method="fast")[2]
+    weight = float(np.float16(1 / n))
+    assert dv.contains(np.full((n, 1), float(np.float16(weight * 1000)))).all()
+
+
+def test_the_weights_of_a_query_that_reads_all_keys_equally_come_from_a_saved_lse() -> None:
+    q, k, v, g = np.zeros((1, 1)), np.zeros((600, 1)), np.zeros((600, 1)), np.ones((1, 1))
+    narrow, c = replace(FLOAT64, saved_lse=BRAIN16), Conventions(dead_rows="uniform")
+    dv = scaled_dot_product_attention_vjp(q, k, v, np.zeros((1, 600), dtype=bool), g, arithmetic=narrow, conventions=c)[2]
+    saved = float(np.log(600).astype(ml_dtypes.bfloat16))
+    assert abs(saved - np.log(600)) > 2.0**-7
+    assert dv.contains(np.full((600, 1), np.exp(-saved))).all()
+
+
+def test_tf32_may_truncate_subnormal_operands_to_0() -> None:
+    zero, tiny = np.zeros((1, 1)), np.array([[2.0**-140]])
+    assert scaled_dot_product_attention(zero, zero, tiny, arithmetic="tf32").contains(zero).all()
+    dv = scaled_dot_product_attention_vjp(zero, zero, zero, None, tiny, arithmetic="tf32")[2]
+    assert dv.contains(zero).all()
+    assert multi_head_attention(tiny, zero, zero, 1000 + zero, 1 + zero, 1, arithmetic="tf32").contains(zero).all()
+    keys, large = np.array([[2.0**-140], [0.0]]), np.array([[2.0**120]])
+    moved = scaled_dot_product_attention_jvp(zero, keys, SIGNS, None, large, 0 * keys, 0 * SIGNS, arithmetic="tf32")
+    assert moved.contains(zero).all()
+    scaled = scaled_dot_product_attention_jvp(zero, SIGNS, keys, None, large, 0 * keys, 0 * SIGNS, arithmetic="tf32")
+    assert scaled.contains(zero).all()
+
+
+def test_operands_may_be_flushed_to_0() -> None:
+    flushing, zero, tiny = replace(FLOAT32, flush_to_zero=True), np.zeros((1, 1)), np.array([[2.0**-127]])
+    assert multi_head_attention(tiny, zero, zero, 1000 + zero, 1 + zero, 1, arithmetic=flushing).contains(zero).all()
+    tables = np.full((1, 2), 100.0)
+    assert apply_rotary(np.full((1, 2), 2.0**-127), tables, 0 * tables, arithmetic=flushing).contains(np.zeros((1, 2))).all()
+    assert apply_rotary(tables, np.full((1, 2), 2.0**-127), 0 * tables, arithmetic=flushing).contains(np.zeros((1, 2))).all()
