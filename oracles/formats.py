@@ -106,6 +106,7 @@ class Arithmetic:
     accumulate        unit roundoff of the accumulators of the forward products (2⁻²² covers truncating tensor cores)
     elementwise       format of everything between the products, and of the accumulators' range
     exp               accuracy of the exponential
+    log               relative error of the logarithm, beyond its rounding
     trig_absolute     absolute error of sine and cosine
     scores            format in which scores are stored, if they are
     weights           format of the softmax weights as they enter the product with v, if narrower than `elementwise`
@@ -143,12 +144,13 @@ class Arithmetic:
     grad_block: int | None = None
     sum_depth: int | None = None
     flush_to_zero: bool = False
+    log: float = 0.0
 
     def __post_init__(self) -> None:
         _validate(self)
 
 
-RELATIVE = ("unit_roundoff", "relative", "frequency", "product", "accumulate", "grad_accumulate")
+RELATIVE = ("unit_roundoff", "relative", "frequency", "product", "accumulate", "grad_accumulate", "log")
 """Fields that are relative errors: from 1 on nothing would be left of a number."""
 
 KINDS: dict[Any, tuple[Any, str]] = {
@@ -181,6 +183,7 @@ FLOAT64 = Arithmetic(
     angle=Angle(frequency=2.0**-53, product=2.0**-53, table=BINARY64),
     saved_output=BINARY64,
     scale_on_inputs=BINARY64,
+    log=2.0**-50,
 )
 FLOAT32 = Arithmetic(
     name="float32",
@@ -194,6 +197,7 @@ FLOAT32 = Arithmetic(
     angle=Angle(frequency=2.0**-24, product=2.0**-24, table=BINARY32),
     saved_output=BINARY32,
     scale_on_inputs=BINARY32,
+    log=2.0**-21,
 )
 TF32 = replace(FLOAT32, name="tf32", product=2.0**-10, accumulate=2.0**-22, grad_accumulate=2.0**-22)
 FLOAT16 = replace(

@@ -11,6 +11,11 @@ where τ_j belongs to the score (`scores.growth`) and a, b to the row.  With wei
 
 since Ñ/D̃ − N/D = (Ñ − N − o(D̃ − D))/D̃ after division of both by D (compare Blanchard, Higham & Higham, Accurately
 computing the log-sum-exp and softmax functions, IMA J. Numer. Anal. 41, 2021).
+
+Here p, o, s and lse are those that float64 computes, not the exact ones, which nobody has.  That is rigorous because the
+bound compares the kernel with the computed values at once: both have e_j up to an exponent, so the kernel's e_j is the
+computed one up to the sum of the two, which is what `terms(arithmetic) + terms(OWN)` gives; in a certificate the exact
+value takes the kernel's place.
 """
 
 from dataclasses import dataclass
@@ -144,9 +149,12 @@ def _bounded(p: Problem, m: Array, lse: Array, dead: Mask, out: Array, sums: Sum
 
 
 def delta_error(p: Problem, rows: Rows) -> Array:
-    """A bound of the error of Σ_c |g_c| õ_c per unit of |g_c|, for delta as rowsum(g·o) or as rowsum(p·dp)."""
+    """A bound of the error of Σ_c |g_c| õ_c per unit of |g_c|, for delta as rowsum(g·o) or as rowsum(p·dp).
+
+    The sum over keys is one of the output's accumulator in the first form, one of the gradients' in the second.
+    """
     t = p.terms
-    exponent = rows.weight + t.weights + t.product + t.grad_dot
+    exponent = rows.weight + t.weights + t.product + t.grad_dot + t.delta_sum
     error = (np.exp(exponent) * rows.grown + _expm1(exponent) * rows.size) * (1 + 8 * gamma(p.n_k + 8, ROUNDOFF))
     error = error + t.saved_output * (np.abs(rows.out) + error) + t.saved_underflow
     return np.where(rows.dead, 0.0, np.where(rows.error == np.inf, np.inf, error))

@@ -148,7 +148,7 @@ def _vjp(s: Array, allowed: Mask | None, g: Array, t: Terms, most: Ranges, c: Co
     with np.errstate(all="ignore"):
         w = _weights(s, allowed, t, uniform=False)
         g = np.where(w.allowed, np.where(np.isfinite(g), g, np.nan), 0.0)
-        stored = w.error + float(np.expm1(t.weights + t.sum + t.normalise)) * (w.p + w.error)
+        stored = w.error + float(np.expm1(t.weights + t.sum + t.normalise + t.delta_sum)) * (w.p + w.error)
         mean = (w.p * g).sum(axis=-1, keepdims=True)
         spread = (stored * np.abs(g)).sum(axis=-1, keepdims=True) + t.sum_underflow
         centred = g - mean

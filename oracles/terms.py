@@ -13,7 +13,7 @@ power series in the terms with non-negative coefficients and none of degree 0: f
 
 from dataclasses import dataclass, fields, replace
 
-from oracles.ball import ELEMENTARY, LARGEST, UNDERFLOW, gamma
+from oracles.ball import ELEMENTARY, LARGEST, ROUNDOFF, UNDERFLOW, gamma
 from oracles.formats import BINARY64, FLOAT64, Arithmetic, Elementary, Format
 
 KEY_TILE = 512
@@ -24,7 +24,8 @@ OWN = replace(
     name="the oracle's own",
     elementwise=replace(BINARY64, smallest_subnormal=UNDERFLOW),
     output=replace(BINARY64, smallest_subnormal=UNDERFLOW),
-    exp=Elementary(ELEMENTARY, ELEMENTARY, UNDERFLOW),  # per unit: the logarithm in lse, also within 4 ulp
+    exp=Elementary(ELEMENTARY, 0.0, UNDERFLOW),
+    log=ELEMENTARY,
     saved_output=None,
     scale_on_inputs=None,
     rescale_block=KEY_TILE,
@@ -52,6 +53,7 @@ class Terms:
     output           × |o|, |dq|, …   rounding of a result
     saved_output     × |o|            the output from which delta is taken
     grad_dot         × |g||v|ᵀ        products and additions of dP = g·vᵀ, and of delta = rowsum(g·o)
+    delta_sum        × p|dP|          the sum over keys in delta, where it is coarser than that of the output
     tangent_dot      × |dq||k| + |q||dk|  the same of dS = dq·kᵀ + q·dkᵀ
     grad_scores      × |dS|           roundings of dS, and its storage in a narrow format
     keys_sum         × |dS||k|        the sum over keys in dq, its scaling, and partial gradients stored in between
@@ -74,6 +76,7 @@ class Terms:
     output: float
     saved_output: float
     grad_dot: float
+    delta_sum: float
     tangent_dot: float
     grad_scores: float
     keys_sum: float
@@ -127,10 +130,12 @@ def terms(a: Arithmetic, n_q: int, n_k: int, d: int, d_v: int, scale: float) -> 
     """The terms of attention under an arithmetic.
 
     dot        d products and additions in the accumulator; 5 roundings more: scale·s, the scale's own two, and two to
-               spare, which cover |s| and R being known to (1 + γ_d(2⁻⁵³)) only.
+               spare.  The kernel's score is off by all that is relative to R, on which its slope acts once more; R and
+               |s| are known to (1 + γ_d(2⁻⁵³)) only.
     slope      At most 6u of each of |s|, |m| and |lse|, in every listed form.  An argument passes through the product
                with log₂e (one rounding for s, one for m or lse, one for the constant), the subtraction (1), and the
-               logarithm, sum and change of base in lse (3, as |log D| ≤ |m| + |lse|); rescalings have arguments
+               logarithm, sum and change of base in lse (3, as |log D| ≤ |m| + |lse|), the logarithm itself being off by `log`
+               more; rescalings have arguments
                m_old − m_new of one sign, which telescope to m − s_j (2).
     rescale    N = ⌈n_k / rescale_block⌉ − 1 factors exp(m_old − m_new), each with one exponential and 3 roundings: the
                keys of a block are rescaled at most once per other block, whether online or in a merge.
@@ -148,13 +153,15 @@ def terms(a: Arithmetic, n_q: int, n_k: int, d: int, d_v: int, scale: float) -> 
     inputs = _roundoff(a.scale_on_inputs) * (2 + _roundoff(a.scale_on_inputs))
     operand = a.product * (2 + a.product) * work.smallest_normal
     flushed = operand + (work.smallest_normal if a.flush_to_zero else 0.0)
+    slope, chain = 6 * u + a.exp.per_unit + a.log, _chain(a, d, a.accumulate)
+    stored, known = _roundoff(a.scores), gamma(d, ROUNDOFF)
     log_exp = a.exp.relative / (1 - a.exp.relative)
     return Terms(
-        dot=_chain(a, d, a.accumulate) + gamma(5, u),
+        dot=chain + gamma(5, u) + (slope + known) * (chain + product + inputs + stored + known),
         product=product,
         scale_on_inputs=inputs,
-        stored_scores=_roundoff(a.scores),
-        slope=6 * u + a.exp.per_unit,
+        stored_scores=stored,
+        slope=slope,
         saved_lse=_roundoff(a.saved_lse),
         exp=log_exp,
         rescale=rescalings * (log_exp + gamma(3, u)),
@@ -164,6 +171,7 @@ def terms(a: Arithmetic, n_q: int, n_k: int, d: int, d_v: int, scale: float) -> 
         output=a.output.unit_roundoff,
         saved_output=_roundoff(a.saved_output),
         grad_dot=_chain(a, d_v + 1, a.grad_accumulate) + gamma(1, u),
+        delta_sum=_chain(a, n_k + 1, a.grad_accumulate) if a.grad_accumulate > a.accumulate else 0.0,
         tangent_dot=_chain(a, 2 * d + 1, a.accumulate) + gamma(6, u),
         grad_scores=gamma(4, u) + _roundoff(a.grad_scores),
         keys_sum=_chain(a, n_k + 1, a.grad_accumulate) + gamma(4, u) + gamma(_partial(a, n_k), a.output.unit_roundoff),

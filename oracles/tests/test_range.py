@@ -16,10 +16,11 @@ from oracles.attention import (
 )
 from oracles.ball import Array, Ball
 from oracles.conventions import Conventions
-from oracles.formats import BRAIN16, FLOAT32, FLOAT64
+from oracles.formats import BRAIN16, FLOAT32, FLOAT64, Elementary
 from oracles.multi_head import multi_head_attention, multi_head_attention_vjp
 from oracles.rotary import apply_rotary
 from oracles.softmax import hard_masked_softmax, hard_masked_softmax_vjp
+from oracles.terms import terms
 
 HUGE_KEYS = np.array([[8.18480844e152, 6.34893357e152, 2.37105432e153], [5.08263818e152, 9.06635120e152, 2.16193936e153]])
 HUGE_QUERY = np.array([[1.30400005e153, 9.47080963e152, -7.03735236e152]])
@@ -211,3 +212,19 @@ def test_operands_may_be_flushed_to_0() -> None:
     tables = np.full((1, 2), 100.0)
     assert apply_rotary(np.full((1, 2), 2.0**-127), tables, 0 * tables, arithmetic=flushing).contains(np.zeros((1, 2))).all()
     assert apply_rotary(tables, np.full((1, 2), 2.0**-127), 0 * tables, arithmetic=flushing).contains(np.zeros((1, 2))).all()
+
+
+def test_a_coarse_logarithm_may_move_all_weights() -> None:
+    q, k, v, g = np.zeros((1, 1)), np.zeros((64, 1)), np.zeros((64, 1)), np.ones((1, 1))
+    moved = np.full((64, 1), np.exp(-np.log(64) * (1 + 2.0**-8)))
+    for log, accepted in ((0.0, False), (2.0**-8, True)):
+        dv = scaled_dot_product_attention_vjp(q, k, v, None, g, arithmetic=replace(FLOAT64, log=log))[2]
+        assert dv.contains(moved).all() == accepted
+
+
+@pytest.mark.parametrize("change", [{"accumulate": 0.1}, {"product": 0.4}])
+def test_the_slope_of_the_exponential_acts_on_the_error_of_its_score(change: dict[str, float]) -> None:
+    sloping = Elementary(2.0**-50, 0.25, 0.0)
+    steep, flat = (terms(replace(FLOAT64, exp=exp, **change), 1, 4, 4, 1, 1.0) for exp in (sloping, replace(sloping, per_unit=0.0)))
+    wrong = flat.dot + flat.product
+    assert steep.dot + steep.product + steep.slope >= wrong + 0.25 * (1 + 0.99 * wrong)

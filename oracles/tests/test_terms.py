@@ -82,6 +82,7 @@ class Kernel:
     saved: Rounding = unchanged
     grad_accumulate: Rounding = unchanged
     grad_score: Rounding = unchanged
+    delta_of_weights: bool = False
 
     def scores(self, q: Array, k: Array) -> Array:
         """s = (q/√d)·kᵀ."""
@@ -106,13 +107,16 @@ class Kernel:
         return self.output(total)
 
     def vjp(self, q: Array, k: Array, v: Array, g: Array) -> tuple[Array, Array, Array]:
-        """dq, dk and dv from the saved log-sum-exp, with delta = rowsum(g·o) of the saved output."""
+        """dq, dk and dv from the saved log-sum-exp, with delta = rowsum(g·o) of the saved output, or rowsum(p·dP)."""
         s = self.scores(q, k)
         e, m = self.exponentials(s)
         total = e.sum(axis=1, keepdims=True)
         p = self.exp(s - self.saved_lse(m + np.log(total)))
+        dp = product(g, v.T, self.grad_accumulate)
         delta = (g * self.saved(e / total @ v)).sum(axis=1, keepdims=True)
-        ds = self.grad_score(p * (product(g, v.T, self.grad_accumulate) - delta))
+        if self.delta_of_weights:
+            delta = product(p * dp, np.ones((dp.shape[1], 1)), self.grad_accumulate)
+        ds = self.grad_score(p * (dp - delta))
         scale = 1 / np.sqrt(q.shape[1])
         dq = scale * product(ds, k, self.grad_accumulate)
         dk = scale * product(ds.T, q, self.grad_accumulate)
@@ -189,8 +193,9 @@ def first_key_and_value_zero(k: Array, v: Array, g: Array) -> None:
 
 
 def keys_along_the_gradient(k: Array, v: Array, g: Array) -> None:
-    """All terms of dq = dS·k are then positive under uniform weights."""
-    k[:] = np.sign(g[0] * (v - v.mean(axis=0)))
+    """All terms of the second element of dq = dS·k are then positive; most of the weight is on the first key."""
+    k[:] = np.hstack([0 * v, np.sign(g[0] * v)])
+    k[0], v[0] = (100, 0), 0
 
 
 FIXED = replace(BINARY64, smallest_subnormal=2.0**-20, smallest_normal=2.0**-20)
@@ -234,7 +239,7 @@ CASES = [
     Case("weights", replace(FLOAT64, weights=BRAIN16), Kernel(weight=brain16), (4, 8, 8, 2)),
     Case("output", replace(FLOAT64, output=BRAIN16), Kernel(output=brain16), (4, 8, 8, 2)),
     Case("saved_output", replace(FLOAT64, saved_output=BRAIN16), Kernel(saved=brain16), (4, 8, 8, 2), "dq", offset=10),
-    Case("grad_dot", replace(FLOAT64, grad_accumulate=2.0**-9), Kernel(grad_accumulate=chopped(10)), (2, 2, 2, 64), "dq"),
+    Case("grad_dot", replace(FLOAT64, grad_accumulate=2.0**-9), Kernel(grad_accumulate=chopped(10)), (2, 2, 2, 256), "dq"),
     Case(
         "tangent_dot",
         replace(FLOAT64, accumulate=2.0**-9),
@@ -250,10 +255,19 @@ CASES = [
         "keys_sum",
         replace(FLOAT64, grad_accumulate=2.0**-9),
         Kernel(grad_accumulate=chopped(10)),
+        (1, 256, 2, 1),
+        "dq",
+        prepare=keys_along_the_gradient,
+    ),
+    Case(
+        "delta_sum",
+        replace(FLOAT64, grad_accumulate=2.0**-9),
+        Kernel(grad_accumulate=chopped(10), delta_of_weights=True),
         (1, 256, 1, 1),
         "dq",
         q=0,
-        prepare=keys_along_the_gradient,
+        v=1,
+        values="positive",
     ),
     Case(
         "queries_sum",
