@@ -41,7 +41,7 @@ def hard_masked_softmax(
     """
     s, allowed, t, a, c = _problem(scores, mask, arithmetic, conventions, method)
     return settle(
-        lambda: (_forward(s, allowed, t, c),),
+        lambda: (_forward(s, allowed, t, ranges(a), c),),
         lambda: precise.hard_masked_softmax(s, allowed, conventions=c),
         8 * s.size,
         a,
@@ -69,12 +69,11 @@ def hard_masked_softmax_vjp(
     Raises ValueError and TypeError for shapes, types and values that do not fit.
     """
     s, allowed, t, a, c = _problem(scores, mask, arithmetic, conventions, method)
-    most = ranges(a)
     g = arrays.float_array(grad_weights, "grad_weights", arithmetic=a)
     if g.shape != s.shape:
         raise ValueError(f"grad_weights has shape {g.shape}, but should be {s.shape} like scores.")
     return settle(
-        lambda: (_vjp(s, allowed, g, t, most, c),),
+        lambda: (_vjp(s, allowed, g, t, ranges(a), c),),
         lambda: precise.hard_masked_softmax_vjp(s, allowed, g, conventions=c),
         16 * s.size,
         a,
@@ -106,8 +105,11 @@ def _problem(
     return s, arrays.bool_mask(mask, "mask", s.shape, c.mask_polarity), t, a, c
 
 
-def _weights(s: Array, allowed: Mask | None, t: Terms, uniform: bool) -> _Weights:
-    """The weights of every row; a dead row's are 0, or 1/n throughout where it is `uniform`."""
+def _weights(s: Array, allowed: Mask | None, t: Terms, most: Ranges, uniform: bool) -> _Weights:
+    """The weights of every row; a dead row's are 0, or 1/n throughout where it is `uniform`.
+
+    A row's errors are NaN, which makes radii of ∞, where a score may overflow in units of ln 2, 1.44 times as large.
+    """
     may = np.ones(s.shape, dtype=bool) if allowed is None else allowed
     dead = np.asarray(~may.any(axis=-1, keepdims=True))
     if uniform:
@@ -119,7 +121,9 @@ def _weights(s: Array, allowed: Mask | None, t: Terms, uniform: bool) -> _Weight
     total = np.where(total == 0, 1.0, total)
     p, lse, n = np.where(may, e / total, 0.0), m + np.log(total), s.shape[-1]
     row = t.slope * (np.abs(m) + np.abs(lse)) + t.exp + t.rescale + t.sum
-    tau = np.where(may, t.slope * np.abs(s), 0.0)
+    size = np.where(may, np.abs(s), 0.0)
+    row = np.where(2 * size.max(axis=-1, keepdims=True) <= most.work, row, np.nan)
+    tau = t.slope * size
     inflation = 1 + 8 * gamma(n + 8, ROUNDOFF)
     lam = (np.sum(p * np.expm1(tau + row), axis=-1, keepdims=True) + n * t.weight_underflow) * inflation
     rho = tau + row + t.normalise - np.log1p(-np.where(lam < 1, lam, np.nan))
@@ -127,10 +131,10 @@ def _weights(s: Array, allowed: Mask | None, t: Terms, uniform: bool) -> _Weight
     return _Weights(p, error, may, dead)
 
 
-def _forward(s: Array, allowed: Mask | None, t: Terms, c: Conventions) -> Ball:
+def _forward(s: Array, allowed: Mask | None, t: Terms, most: Ranges, c: Conventions) -> Ball:
     """The weights as a ball, rounded to the format of weights and to the output's."""
     with np.errstate(all="ignore"):
-        w = _weights(s, allowed, t, c.dead_rows == "uniform")
+        w = _weights(s, allowed, t, most, c.dead_rows == "uniform")
         relative = t.weights + t.output * (1 + t.weights)
         rad = np.where(w.allowed, w.error + relative * (w.p + w.error) + t.output_underflow, 0.0)
         result = ball(w.p, rad * (1 + 2.0**-48))
@@ -142,11 +146,10 @@ def _forward(s: Array, allowed: Mask | None, t: Terms, c: Conventions) -> Ball:
 def _vjp(s: Array, allowed: Mask | None, g: Array, t: Terms, most: Ranges, c: Conventions) -> Ball:
     """dS = p ⊙ T with T = g − Σ p g, by the product rule; Σ p g is off by what p is, stored and summed, against |g|.
 
-    Radius ∞ where T, or dS as it is stored, may overflow, and throughout a row where Σ p g may, or a score in units of
-    ln 2.
+    Radius ∞ where T, or dS as it is stored, may overflow, and throughout a row where Σ p g may.
     """
     with np.errstate(all="ignore"):
-        w = _weights(s, allowed, t, uniform=False)
+        w = _weights(s, allowed, t, most, uniform=False)
         g = np.where(w.allowed, np.where(np.isfinite(g), g, np.nan), 0.0)
         stored = w.error + float(np.expm1(t.weights + t.sum + t.normalise + t.delta_sum)) * (w.p + w.error)
         mean = (w.p * g).sum(axis=-1, keepdims=True)
@@ -154,10 +157,9 @@ def _vjp(s: Array, allowed: Mask | None, g: Array, t: Terms, most: Ranges, c: Co
         centred = g - mean
         reach = np.abs(centred) + spread
         mean_size = ((w.p + stored) * np.abs(g)).sum(axis=-1, keepdims=True)
-        fits = (2 * mean_size <= most.work) & (2 * np.abs(np.where(w.allowed, s, 0.0)).max(axis=-1, keepdims=True) <= most.work)
         error = w.error * reach + w.p * spread
         error = error + float(np.expm1(t.grad_scores)) * ((w.p + w.error) * reach) + t.grad_underflow
-        fits = fits & (2 * reach <= most.work) & (2 * (np.abs(w.p * centred) + error) <= most.grad_scores)
+        fits = (2 * mean_size <= most.work) & (2 * reach <= most.work) & (2 * (np.abs(w.p * centred) + error) <= most.grad_scores)
         error = np.where(fits, error + t.output * (np.abs(w.p * centred) + error) + t.output_underflow, np.inf)
         inflation = 1 + 8 * gamma(s.shape[-1] + 8, ROUNDOFF)
         mid, rad = np.where(w.allowed, w.p * centred, 0.0), np.where(w.allowed, error * inflation, 0.0)

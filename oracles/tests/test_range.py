@@ -228,3 +228,13 @@ def test_the_slope_of_the_exponential_acts_on_the_error_of_its_score(change: dic
     steep, flat = (terms(replace(FLOAT64, exp=exp, **change), 1, 4, 4, 1, 1.0) for exp in (sloping, replace(sloping, per_unit=0.0)))
     wrong = flat.dot + flat.product
     assert steep.dot + steep.product + steep.slope >= wrong + 0.25 * (1 + 0.99 * wrong)
+
+
+def test_scores_that_overflow_in_units_of_ln_2_are_not_judged() -> None:
+    s = np.array([[2.0**127, 2.0**127], [0.0, 1.0], [2.0**127, 0.0]])
+    mask = np.array([[True, True], [True, True], [False, True]])
+    for budget in (
+        hard_masked_softmax(s, mask, arithmetic="float32"),
+        hard_masked_softmax_vjp(s, mask, np.ones((3, 2)), arithmetic="float32"),
+    ):
+        assert np.isinf(budget.rad).tolist() == [[True, True], [False, False], [False, False]]
