@@ -8,7 +8,6 @@ import argparse
 import json
 import os
 import platform
-import resource
 import statistics
 import subprocess
 import sys
@@ -239,25 +238,24 @@ def _long_in_a_process(n_q: int, n_k: int, d: int) -> tuple[float, float, float]
 def _long(n_q: int, n_k: int, d: int) -> None:
     """Print the MiB by which the process's peak exceeds what is resident with the inputs, the MiB allocated on top, and the seconds.
 
-    Everything is loaded by a small problem before.
+    Everything is loaded by a small problem before. Where the system does not tell what is resident, the peak is what is allocated.
     """
     oracles.scaled_dot_product_attention(*_normal(*[(256, d)] * 3))
     q, k, v = _normal((n_q, d), (n_k, d), (n_k, d))
-    before = _resident()
+    before = _status("VmRSS")
     tracemalloc.start()
     elapsed = seconds(lambda: oracles.scaled_dot_product_attention(q, k, v))
-    print((_peak() - before) / 2**20, tracemalloc.get_traced_memory()[1] / 2**20, elapsed)
+    allocated = tracemalloc.get_traced_memory()[1]
+    print(((_status("VmHWM") - before) or allocated) / 2**20, allocated / 2**20, elapsed)
 
 
-def _peak() -> int:
-    """The most bytes that the process has had resident."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+def _status(field: str) -> int:
+    """A field of the process's memory in bytes, as Linux tells it (0 elsewhere): VmRSS is resident now, VmHWM the most so far.
 
-
-def _resident() -> int:
-    """The bytes resident now, where the system tells; else the most so far, which may be more and flatters what follows."""
-    pages = Path("/proc/self/statm")
-    return int(pages.read_text().split()[1]) * resource.getpagesize() if pages.exists() else _peak()
+    Not getrusage, whose maximum begins at what the parent had resident when it forked.
+    """
+    status = Path("/proc/self/status").read_text() if Path("/proc/self/status").exists() else f"{field}: 0"
+    return int(next(line.split()[1] for line in status.splitlines() if line.startswith(field + ":"))) * 1024
 
 
 def environment() -> dict[str, Any]:
