@@ -16,7 +16,7 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: verify
-verify: $(READY) ## run the main job: judge PyTorch's own kernels by the spec [EXAMPLES=100 SEED=0 JOBS=2]
+verify: $(READY) ## run the main job: judge PyTorch's own kernels by the oracles' budgets [EXAMPLES=100 SEED=0 JOBS=2]
 	$(BIN)/python -m properties --examples $(EXAMPLES) --seed $(SEED) --jobs $(JOBS)
 
 .PHONY: test

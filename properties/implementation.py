@@ -39,6 +39,11 @@ class Implementation:
     even_heads: bool = False
     unit_last_stride: bool = False
 
+    def conventions(self, law: str) -> Conventions:
+        """The conventions in which it keeps a law: the default ones, or those of its declared deviation from it."""
+        deviation = self.known_deviations.get(law)
+        return deviation.conventions if deviation else Conventions()
+
     @property
     def input_dtype(self) -> str:
         """The NumPy type of its inputs."""

@@ -83,7 +83,8 @@ def script(o: Outcome, where: str) -> str:
         f"law = next(law for law in LAWS if law.name == {o.law!r})\n"
         f"implementation = next(i for group in {name}.values() for i in group if i.name == {o.implementation!r})\n"
         f"case = (\n{arguments})\n"
-        'print("should be", law.oracle(*case, arithmetic=implementation.arithmetic))\n'
+        "options = dict(arithmetic=implementation.arithmetic, conventions=implementation.conventions(law.name))\n"
+        'print("should be", law.oracle(*case, **options))\n'
         'print("is", implementation.operations[law.operation](*case))\n'
     )
 

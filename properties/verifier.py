@@ -126,7 +126,7 @@ class _Trial:
         self.examples += 1
         try:
             outputs = _outputs(self.implementation, self.law.operation, case)
-            largest, tells = self.judge(case, outputs, self.deviation.conventions if self.deviation else Conventions())
+            largest, tells = self.judge(case, outputs, self.implementation.conventions(self.law.name))
         except _LawBrokenError as broken:  # Hypothesis runs the smallest failing case last
             self.violation = Violation(case, str(broken), broken.excess)
             raise

@@ -273,13 +273,13 @@ def main() -> None:
     from rich.table import Table
 
     table = Table(title="Where a literal definition breaks a law of its own page", show_lines=True)
-    table.add_column("erratum: declaration, law, smallest witness", ratio=1)
+    table.add_column("erratum: declaration, what its page says, law, smallest witness", ratio=1)
     for heading in ("literal", "law says", "corrected"):
         table.add_column(heading, no_wrap=True)
     for erratum in ERRATA.values():
         broken, kept = erratum.law(erratum.literal), erratum.law(erratum.corrected)
         heading = f"[bold]{erratum.id}[/bold]: {erratum.declaration}, corrected in {erratum.fixed}"
-        what = f"{heading}\n{erratum.law_says}\n[dim]{broken.witness}[/dim]"
+        what = f"{heading}\nIts page: {erratum.says}.\n{erratum.law_says}\n[dim]{broken.witness}[/dim]"
         table.add_row(what, *("\n".join(f"{x:.4g}" for x in values) for values in (broken.actual, broken.expected, kept.actual)))
     Console().print(table)
 

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from oracles import arrays
 from oracles.formats import BFLOAT16, FLOAT16, FLOAT32, FLOAT64
 
-SETTINGS = settings(max_examples=200, deadline=None, database=None, derandomize=True)
+SETTINGS = settings(max_examples=200)
 VALUES = np.array([[0.0, -0.0, 1.5], [-3.0, np.inf, np.nan]])
 
 

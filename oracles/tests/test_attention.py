@@ -34,7 +34,7 @@ KINDS: dict[str, Callable[[np.random.Generator, tuple[int, ...]], Array]] = {
     "mixed": lambda rng, shape: rng.standard_normal(shape) * 10 ** rng.uniform(-8, 8, shape),
     "sparse": lambda rng, shape: np.where(rng.random(shape) < 0.5, 0.0, 30 * rng.standard_normal(shape)),
 }
-SETTINGS = settings(max_examples=100, deadline=None, database=None, derandomize=True)
+SETTINGS = settings(max_examples=100)
 
 
 def enclosures(x: Enclosure | tuple[Enclosure, ...]) -> tuple[Enclosure, ...]:

@@ -12,7 +12,7 @@ from oracles import ball
 from oracles.ball import Ball
 from oracles.formats import BINARY16, BINARY32, BRAIN16, Format
 
-SETTINGS = settings(max_examples=150, deadline=None, database=None, derandomize=True)
+SETTINGS = settings(max_examples=150)
 NUMBERS = st.one_of(
     st.floats(allow_nan=False, allow_infinity=False),
     st.floats(-1e4, 1e4),

@@ -54,7 +54,7 @@ def inputs(seed: int, kind: str, dtype: str) -> tuple[Array, Array, Array, Mask,
 
 
 @pytest.mark.parametrize("form", FORMS, ids=str)
-@settings(max_examples=20, deadline=None, database=None, derandomize=True)
+@settings(max_examples=20)
 @given(
     seed=st.integers(0, 2**32 - 1),
     kind=st.sampled_from(["plain", "large", "offset", "tiny", "grid"]),
@@ -64,14 +64,14 @@ def test_covered_kernels_stay_inside(form: Form, seed: int, kind: str, which: tu
     require_inside(form, seed, kind, which[0], machine(which[1]), which[1])
 
 
-@settings(max_examples=20, deadline=None, database=None, derandomize=True)
+@settings(max_examples=20)
 @given(seed=st.integers(0, 2**32 - 1), kind=st.sampled_from(["plain", "large", "offset", "grid"]))
 def test_truncating_accumulators_stay_inside(seed: int, kind: str) -> None:
     tensor_core = machine("bfloat16", truncating=True)
     require_inside(Form(order="fused", base="2"), seed, kind, BFLOAT16_TENSOR_CORE, tensor_core, "bfloat16")
 
 
-@settings(max_examples=40, deadline=None, database=None, derandomize=True)
+@settings(max_examples=40)
 @given(seed=st.integers(0, 2**32 - 1), kind=st.sampled_from(["plain", "grid"]), scale=st.sampled_from(["q", "k", "both"]))
 def test_a_scale_folded_into_stored_inputs_stays_inside(seed: int, kind: str, scale: str) -> None:
     arithmetic = replace(BFLOAT16, scale_on_inputs=BRAIN16)

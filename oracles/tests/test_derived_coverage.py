@@ -24,7 +24,7 @@ FORMS = [
     Form(scale="both", base="2", split=2, delta="pdp"),
 ]
 SEEDS = st.integers(0, 2**32 - 1)
-SETTINGS = settings(max_examples=30, deadline=None, database=None, derandomize=True)
+SETTINGS = settings(max_examples=30)
 
 
 def kernel(form: Form, dtype: str) -> Kernel:

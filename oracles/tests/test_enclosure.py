@@ -13,7 +13,7 @@ from hypothesis import assume, given, settings
 from oracles.enclosure import Enclosure, assert_within
 from oracles.formats import BINARY16, BINARY32, BINARY64, BRAIN16
 
-SETTINGS = settings(max_examples=1000, deadline=None, database=None, derandomize=True)
+SETTINGS = settings(max_examples=1000)
 FINITE = st.floats(allow_nan=False, allow_infinity=False)
 NEAR = st.integers(-3, 3)
 

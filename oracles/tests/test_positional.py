@@ -15,7 +15,7 @@ from oracles import FLOAT32, FLOAT64, Arithmetic, Conventions
 from oracles import angle as angle_module
 from oracles.ball import ROUNDOFF, UNDERFLOW
 
-SETTINGS = settings(max_examples=60, deadline=None, database=None, derandomize=True)
+SETTINGS = settings(max_examples=60)
 ULP = 2.0**-52
 HALF, PASS = Conventions(rope_pairing="half"), Conventions(odd_lane="passthrough")
 LAYOUTS = [Conventions(sinusoid_layout=layout) for layout in ("interleaved", "concatenated", "tensor2tensor")]

@@ -183,3 +183,13 @@ def test_an_implementation_that_aborts_ends_the_run_with_a_sentence(tmp_path):
     assert ran.returncode == 1
     assert "A process died in an implementation: 0 of 2 checks were done." in ran.stdout
     assert "Traceback" not in ran.stderr
+
+
+def test_a_script_says_what_should_be_in_the_conventions_that_are_declared(capsys):
+    exec(
+        script(the_violation("a declared deviation hides another"), "properties.implementations:GROUPS").replace(
+            "'planted'", repr(GROUPS["multi-head attention"][0].name)
+        ),
+        {},
+    )
+    assert "nan" in capsys.readouterr().out.split("is [")[0]  # NaN is what should be on a dead row there
