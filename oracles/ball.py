@@ -51,6 +51,9 @@ class Ball:
     def __neg__(self) -> "Ball":
         return Ball(-self.mid, self.rad)
 
+    def __getitem__(self, index: Any) -> "Ball":
+        return Ball(self.mid[index], self.rad[index])
+
 
 def exact(x: Any) -> Ball:
     """The ball of radius 0 around a float64 array; an entry that is not finite gets midpoint NaN and radius ∞."""

@@ -1,11 +1,45 @@
-"""Laws of attention and positional encodings, implementations under test, and the verifier that brings them together."""
+"""Laws of attention and positional encodings, the implementations under test, the known bugs, and the verifier that brings them together.
 
+report = properties.verify({"rope": my_rope}, arithmetic="float32")
+
+@properties.parametrize_with_laws([my_implementation])
+def test_conformance(check): check()
+"""
+
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-import oracles
+if TYPE_CHECKING:
+    from properties.implementation import Implementation as Implementation
+    from properties.pytest_plugin import parametrize_with_laws as parametrize_with_laws
+    from properties.report import Report as Report
+    from properties.report import Violation as Violation
+    from properties.verifier import replay as replay
+    from properties.verifier import verify as verify
+
+# Loaded when first used: pytest imports this package in every session of everyone who has attnspec installed, for its plugin.
+_WHERE = {
+    "Implementation": "properties.implementation",
+    "Report": "properties.report",
+    "Violation": "properties.report",
+    "parametrize_with_laws": "properties.pytest_plugin",
+    "replay": "properties.verifier",
+    "verify": "properties.verifier",
+}
+__all__ = ["Implementation", "Report", "Violation", "parametrize_with_laws", "replay", "verify"]
 
 _home = Path(__file__).resolve().parent.parent
-if Path(oracles.__file__).resolve().parent.parent != _home:
+_found = find_spec("oracles")
+if _found is None or _found.origin is None or Path(_found.origin).resolve().parent.parent != _home:
     raise ImportError(
-        f"import oracles finds {oracles.__file__}, but should find {_home / 'oracles'}: another distribution shadows a package of attnspec."
+        f"import oracles finds {_found.origin if _found else 'no package'}, but should find {_home / 'oracles'}: "
+        "another distribution shadows a package of attnspec."
     )
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _WHERE:
+        raise AttributeError(f"module 'properties' has no attribute {name!r}")
+    return getattr(import_module(_WHERE[name]), name)

@@ -1,55 +1,148 @@
-"""What is put under test: an implementation of some of the operations, and what it is known to do differently."""
+"""What is put under test: functions for some of the operations, and what they promise."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any, Literal
 
 from oracles import Arithmetic, Conventions
+from oracles.conventions import resolve as resolve_conventions
+from oracles.formats import Format
+from oracles.formats import resolve as resolve_arithmetic
+from properties.operations import OPERATIONS
 
-__all__ = ["Deviation", "Dtype", "Implementation"]
+__all__ = ["LAYOUTS", "SIZES", "Implementation", "implementation_of"]
 
-Dtype = Literal["float64", "float32", "float16", "bfloat16"]
+SIZES = (
+    *("batch", "n_q", "n_k", "n_k_minus_n_q", "seq_len", "start_pos"),
+    *("head_dim", "value_dim", "value_dim_minus_head_dim", "embed_dim"),
+    *("num_heads", "kv_heads", "model_dim", "model_dim_minus_heads_width"),
+)
+"""The sizes, differences of sizes, and positions that `supports` may restrict."""
 
+LAYOUTS = ("transposed", "strided", "offset", "reversed", "read-only")
+"""The layouts in memory of an argument, besides contiguous and writable ones: its last two axes exchanged in memory; every second row of
+a buffer; a buffer that begins one element late; its rows from last to first, by a negative stride; and memory that may not be written."""
 
-@dataclass(frozen=True)
-class Deviation:
-    """What an implementation does instead, as conventions of the oracle in which the law holds, and the reason."""
-
-    reason: str
-    conventions: Conventions
+_DTYPES = {"binary64": "float64", "binary32": "float32", "binary16": "float16", "bfloat16": "bfloat16"}
 
 
 @dataclass(frozen=True)
 class Implementation:
-    """A named implementation.
+    """A named implementation of some operations, and its promises.
 
-    `operations` maps an operation's name to a function of NumPy arrays, which it leaves unwritten. They hold numbers of `dtype`; bfloat16,
-    which NumPy has not, as float32. `arithmetic` is what it is held to; None holds a high-precision implementation, which returns mpf, to
-    the oracle's own enclosure of the exact value. `known_deviations` maps the name of a law that it breaks to what it does instead; a
-    deviation declared there must really happen. `even_dims`, `even_heads` and `unit_last_stride` say that it takes only even widths, only
-    even numbers of heads, or only arrays whose last axis is contiguous.
+    name              as it appears in reports
+    operations        a function for each operation that is offered, called by position as the operation is written
+    arithmetic        what it rounds, a preset's name or an `oracles.Arithmetic`: results are held to its budget
+    conventions       the readings that it follows; it is handed masks in its polarity and compared in its layout
+    arrays            what it takes: "numpy", "torch", or a function that makes its arrays from NumPy ones
+    dtype             the type of its numbers, by default that of the arithmetic's inputs
+    device            where torch's arrays are
+    batch_ranks       how many leading axes it takes
+    supports          sizes that it takes, as predicates: {"head_dim": lambda d: d % 2 == 0}; the names are those of `SIZES`
+    refuses           the exceptions that it raises on sizes that it does not support
+    deterministic     whether equal calls give equal results, to the last bit
+    layouts           the layouts of `LAYOUTS` that it takes; None promises nothing: it may refuse them, but not misread them
+    known_deviations  {"law" or "law[operation]": reason}: laws that it is known to break; each must really be broken
+
+    Raises TypeError and ValueError, in a sentence, for names that there are not and values of another type.
     """
 
     name: str
-    dtype: Dtype
-    arithmetic: Arithmetic | None
     operations: Mapping[str, Callable[..., Any]]
-    known_deviations: Mapping[str, Deviation] = field(default_factory=dict)
-    even_dims: bool = False
-    even_heads: bool = False
-    unit_last_stride: bool = False
+    arithmetic: Arithmetic | str = "float64"
+    conventions: Conventions | None = None
+    arrays: Literal["numpy", "torch"] | Callable[[Any], Any] = "numpy"
+    dtype: str | None = None
+    device: str = "cpu"
+    batch_ranks: tuple[int, ...] = (0, 1, 2)
+    supports: Mapping[str, Callable[[int], bool]] = field(default_factory=lambda: MappingProxyType({}))
+    refuses: tuple[type[BaseException], ...] = (ValueError, TypeError, NotImplementedError)
+    deterministic: bool = True
+    layouts: tuple[str, ...] | None = None
+    known_deviations: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
 
-    def conventions(self, law: str) -> Conventions:
-        """The conventions in which it keeps a law: the default ones, or those of its declared deviation from it."""
-        deviation = self.known_deviations.get(law)
-        return deviation.conventions if deviation else Conventions()
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str):
+            raise TypeError(f"Implementation.name has type {type(self.name).__name__}, but should be a str.")
+        if not isinstance(self.operations, Mapping):
+            raise TypeError(f"Implementation.operations has type {type(self.operations).__name__}, but should be a mapping.")
+        for name, function in self.operations.items():
+            _require_member(name, tuple(OPERATIONS), "An operation is")
+            if not callable(function):
+                raise TypeError(f"operations[{name!r}] has type {type(function).__name__}, but should be a function.")
+        for name in self.supports:
+            _require_member(name, SIZES, "A size in supports is")
+        for name in self.layouts or ():
+            _require_member(name, LAYOUTS, "A layout is")
+        if not (isinstance(self.batch_ranks, tuple) and self.batch_ranks and all(type(r) is int and r >= 0 for r in self.batch_ranks)):
+            raise ValueError(f"Implementation.batch_ranks={self.batch_ranks!r}, but should be a tuple of natural numbers.")
+        if not callable(self.arrays) and self.arrays not in ("numpy", "torch"):
+            raise ValueError(f"Implementation.arrays={self.arrays!r}, but should be 'numpy', 'torch', or a function of an array.")
+        for name, reason in self.known_deviations.items():
+            if not (isinstance(name, str) and isinstance(reason, str) and reason):
+                raise TypeError(f"known_deviations[{name!r}]={reason!r}, but should be a reason, a str.")
+        arithmetic = resolve_arithmetic(self.arithmetic)
+        if arithmetic is None:
+            raise TypeError("Implementation.arithmetic is None, but should be an oracles.Arithmetic or a preset's name.")
+        object.__setattr__(self, "arithmetic", arithmetic)
+        object.__setattr__(self, "conventions", resolve_conventions(self.conventions))
 
     @property
-    def input_dtype(self) -> str:
-        """The NumPy type of its inputs."""
-        return "float32" if self.dtype == "bfloat16" else self.dtype
+    def rounding(self) -> Arithmetic:
+        """The arithmetic, resolved."""
+        assert isinstance(self.arithmetic, Arithmetic)
+        return self.arithmetic
 
     @property
-    def array_dtype(self) -> str:
-        """The NumPy type of what it returns."""
-        return "object" if self.arithmetic is None else self.input_dtype
+    def reading(self) -> Conventions:
+        """The conventions, resolved."""
+        assert isinstance(self.conventions, Conventions)
+        return self.conventions
+
+    def dtype_of(self, target: Format) -> str:
+        """The name of the type that holds numbers of a format: the declared one, or the format's own."""
+        if self.dtype is not None:
+            return self.dtype
+        if target.name not in _DTYPES:
+            raise ValueError(f"{self.name} has numbers of {target.name}, for which no dtype is known: declare dtype.")
+        return _DTYPES[target.name]
+
+    def allows(self, **sizes: int) -> bool:
+        """Whether it supports the given sizes."""
+        return all(self.supports[name](size) for name, size in sizes.items() if name in self.supports)
+
+
+def implementation_of(
+    target: Any,
+    arithmetic: Arithmetic | str | None = None,
+    conventions: Conventions | None = None,
+    known_deviations: Mapping[str, str] | None = None,
+    name: str | None = None,
+) -> Implementation:
+    """The implementation that a mapping, a module or an object with functions of the operations' names is; or the `Implementation` itself.
+
+    Arguments that are not None replace what an `Implementation` declares. A mapping, module or object promises: NumPy arrays of the
+    arithmetic's format in and out, unbatched and batched, any legal size, nothing about strides, blocked values finite.
+    Raises TypeError and ValueError for what offers no operation.
+    """
+    changes: dict[str, Any] = {"arithmetic": arithmetic, "conventions": conventions, "known_deviations": known_deviations, "name": name}
+    changes = {key: value for key, value in changes.items() if value is not None}
+    if isinstance(target, Implementation):
+        return replace(target, **changes)
+    if isinstance(target, Mapping):
+        return Implementation(**{"name": "implementation", "operations": dict(target), **changes})
+    operations = {o: getattr(target, o) for o in OPERATIONS if callable(getattr(target, o, None))}
+    if not operations:
+        given = getattr(target, "__name__", None) or f"an object of type {type(target).__name__}"
+        raise TypeError(
+            f"{given} offers no operation, but should be a mapping or an object with some of {', '.join(OPERATIONS)}, "
+            "or a properties.Implementation."
+        )
+    default = getattr(target, "__name__", type(target).__name__)
+    return Implementation(**{"name": default, "operations": operations, **changes})
+
+
+def _require_member(name: object, names: tuple[str, ...], what: str) -> None:
+    if name not in names:
+        raise ValueError(f"{what} {name!r}, but should be one of {', '.join(names)}.")

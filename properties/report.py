@@ -1,98 +1,137 @@
-"""What the verifier prints: a table for each group, laws down and implementations across, and each violation as code to paste."""
+"""What a verification found, as data."""
 
-from collections.abc import Sequence
-from typing import Any
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any, Literal, get_args
 
 import numpy as np
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
-from properties.implementation import Implementation
-from properties.verifier import Outcome
+from properties.subject import Call
 
-__all__ = ["print_deviations", "print_table", "print_violation"]
+__all__ = ["Diagnosis", "Outcome", "Report", "Status", "Violation"]
 
-_MARKS = {
-    "held": ("✓ held", "green"),
-    "declared": ("~ declared", "yellow"),
-    "vacuous": ("? vacuous", "bold red"),
-    "violated": ("✗ violated", "bold red"),
-}
+Status = Literal["held", "violated", "declared", "vacuous", "not applicable", "not run"]
+PASSING = ("held", "declared", "not applicable")
 
 
-_LAW_WIDTH, _CELL_WIDTH = 22, 15  # of the columns, borders included
+@dataclass(frozen=True)
+class Diagnosis:
+    """A convention or a known bug that reproduces what was seen.
 
-
-def print_table(console: Console, title: str, implementations: Sequence[Implementation], outcomes: Sequence[Outcome]) -> None:
-    """Laws down, implementations across; in a cell the status, the number of examples, how many of them had a
-    vacuous budget, the worst error ÷ budget, and the seconds it took.
-
-    Where the terminal is too narrow for all implementations, a table for as many as fit after the other.
+    `id` is "rope_pairing=half" or the bug's; `excess` the largest difference from what was seen in units of the budget; `explains` the
+    share of the results seen, right and wrong ones, that it reproduces.
     """
-    cells = {(o.law, o.implementation): o for o in outcomes}
-    fitting = max(1, (console.width - _LAW_WIDTH) // _CELL_WIDTH)
-    for start in range(0, len(implementations), fitting):
-        shown = implementations[start : start + fitting]
-        table = Table(title=title, show_lines=True, title_justify="left", title_style="bold")
-        table.add_column("law", ratio=1, min_width=_LAW_WIDTH - 4)
-        for implementation in shown:
-            table.add_column(Text(implementation.name), justify="right", min_width=_CELL_WIDTH - 3)
-        for law in dict.fromkeys(o.law for o in outcomes):
-            row = [cells.get((law, i.name)) for i in shown]
-            if any(row):
-                table.add_row(Text(law), *("–" if o is None else _cell(o) for o in row))
-        console.print(table)
+
+    id: str
+    excess: float
+    citation: str
+    repair: str
+    explains: float
 
 
-def _cell(o: Outcome) -> Text:
-    mark, style = _MARKS[o.status]
-    silent = f"{o.examples - o.informative} vacuous\n" if o.examples > o.informative and o.status != "violated" else ""
-    return Text.assemble((mark, style), f"\n{o.examples} cases\n{silent}{o.worst:.2g} budgets\n{o.seconds:.1f} s")
+@dataclass(frozen=True)
+class Violation:
+    """A law that an implementation breaks, by the smallest case that was found.
+
+    `summary` says in a sentence what is wrong there; `counterexample` maps the names of the case to its arrays and numbers; `excess` is
+    the error in units of its budget, ∞ where something else than a number is wrong; `diagnosis` ranks what reproduces it; `notes` say
+    what else is known; `script` is Python that shows it again.
+    """
+
+    law: str
+    operation: str
+    implementation: str
+    summary: str
+    counterexample: dict[str, Any]
+    excess: float
+    calls: tuple[Call, ...] = ()
+    evidence: tuple[Call, ...] = ()
+    diagnosis: tuple[Diagnosis, ...] = ()
+    notes: tuple[str, ...] = ()
+    script: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Numbers, strings, lists and mappings only."""
+        return {
+            "law": self.law,
+            "operation": self.operation,
+            "implementation": self.implementation,
+            "summary": self.summary,
+            "counterexample": {name: _plain(x) for name, x in self.counterexample.items()},
+            "excess": _plain(self.excess),
+            "diagnosis": [{key: _plain(value) for key, value in vars(d).items()} for d in self.diagnosis],
+            "notes": list(self.notes),
+            "script": self.script,
+        }
 
 
-def print_deviations(console: Console, outcomes: Sequence[Outcome]) -> None:
-    """The declared deviations that showed themselves: who, from which law, the reason, and the smallest case seen."""
-    declared = [o for o in outcomes if o.status == "declared"]
-    for law, reason in dict.fromkeys((o.law, o.reason) for o in declared):
-        who = [o for o in declared if (o.law, o.reason) == (law, reason)]
-        console.print(Text.assemble(("declared  ", "yellow"), f"{law}: ", (", ".join(o.implementation for o in who), "bold")))
-        example = next(o.violation.summary for o in who if o.violation)
-        console.print(f"  {reason}\n  Smallest case seen: {example}", markup=False, highlight=False)
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a law on an implementation.
+
+    Of `examples` cases, `informative` ones could have shown a mistake, `vacuous` ones had a budget that accepts anything, and `discarded`
+    draws were no cases. The largest error was `worst_excess` times its budget. `reason` says why the status is what it is, where it is not
+    simply held or violated.
+    """
+
+    law: str
+    operation: str
+    implementation: str
+    status: Status
+    examples: int = 0
+    informative: int = 0
+    vacuous: int = 0
+    discarded: int = 0
+    worst_excess: float = 0.0
+    seconds: float = 0.0
+    reason: str = ""
+    violation: Violation | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Numbers, strings, lists and mappings only."""
+        found = {name: _plain(value) for name, value in vars(self).items() if name != "violation"}
+        return found | ({"violation": self.violation.to_dict()} if self.violation else {})
 
 
-def print_violation(console: Console, o: Outcome, where: str) -> None:
-    """The law, what was found, and code that reproduces it."""
-    assert o.violation is not None
-    console.print(Text.assemble(("violated  ", "bold red"), (o.implementation, "bold"), f": {o.law}"))
-    console.print(f"  {o.violation.summary}", markup=False, highlight=False)
-    if o.violation.case:
-        console.print("  Smallest case found, to paste:\n", markup=False)
-        print(script(o, where), file=console.file)  # not wrapped: it is code
+@dataclass(frozen=True)
+class Report:
+    """All outcomes of a verification, and how it was run."""
+
+    outcomes: tuple[Outcome, ...]
+    settings: dict[str, Any] = field(default_factory=dict)
+    interrupted: bool = False
+
+    @property
+    def ok(self) -> bool:
+        """Whether every law that applies was run to its end, said something, and held, or was declared not to hold."""
+        applied = [o for o in self.outcomes if o.status != "not applicable"]
+        return bool(applied) and not self.interrupted and all(o.status in PASSING for o in applied)
+
+    @property
+    def violations(self) -> tuple[Violation, ...]:
+        """The violations that nobody declared."""
+        return tuple(o.violation for o in self.outcomes if o.violation is not None and o.status == "violated")
+
+    def counts(self) -> dict[str, int]:
+        """How many outcomes have each status."""
+        found = Counter(o.status for o in self.outcomes)
+        return {status: found[status] for status in get_args(Status)}
+
+    def to_dict(self) -> dict[str, Any]:
+        """All of it as numbers, strings, lists and mappings, for JSON."""
+        return {
+            "ok": self.ok,
+            "interrupted": self.interrupted,
+            "settings": self.settings,
+            "counts": self.counts(),
+            "outcomes": [o.to_dict() for o in self.outcomes],
+        }
 
 
-def script(o: Outcome, where: str) -> str:
-    """Python that prints what the smallest case gives and what it should give; `where` is the implementations' "module:name"."""
-    assert o.violation is not None
-    module, _, name = where.partition(":")
-    arguments = "".join(f"    {_literal(x)},\n" for x in o.violation.case)
-    return (
-        "import numpy as np\n"
-        "from properties.laws import LAWS\n"
-        f"from {module} import {name}\n\n"
-        f"law = next(law for law in LAWS if law.name == {o.law!r})\n"
-        f"implementation = next(i for group in {name}.values() for i in group if i.name == {o.implementation!r})\n"
-        f"case = (\n{arguments})\n"
-        "options = dict(arithmetic=implementation.arithmetic, conventions=implementation.conventions(law.name))\n"
-        'print("should be", law.oracle(*case, **options))\n'
-        'print("is", implementation.operations[law.operation](*case))\n'
-    )
-
-
-def _literal(x: Any) -> str:
-    if not isinstance(x, np.ndarray):
-        return repr(x)
-    array = f"np.array({x.tolist()}, {str(x.dtype)!r}).reshape{x.shape}"
-    if x.flags.c_contiguous:
-        return array
-    return f"np.asfortranarray({array})" if x.flags.f_contiguous else f"np.repeat({array}, 2, axis=0)[::2]"
+def _plain(x: Any) -> Any:
+    """Arrays as nested lists, NumPy's numbers as Python's, and what JSON has not, NaN and ±∞, as strings."""
+    if isinstance(x, np.ndarray | np.generic):
+        x = x.tolist()
+    if isinstance(x, float):
+        return x if np.isfinite(x) else str(x)
+    return [_plain(y) for y in x] if isinstance(x, list | tuple) else x

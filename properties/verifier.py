@@ -1,210 +1,239 @@
-"""Checking one law on one implementation: draw cases, measure errors in units of their budgets, and shrink the first violation."""
+"""Checking laws on an implementation: draw cases, count what they say, and shrink the first violation."""
 
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from math import ceil
+from typing import Any
 
-import mpmath
 import numpy as np
 from hypothesis import HealthCheck, Phase, given, seed, settings
-from hypothesis.errors import Flaky
 
-from oracles import Conventions, Enclosure
-from properties.implementation import Implementation
-from properties.laws import Law
-from spec.tensor_core import Array
+from oracles import Arithmetic, Conventions
+from properties.implementation import Implementation, implementation_of
+from properties.law import Law
+from properties.laws import LAWS, find
+from properties.report import Outcome, Report, Violation
+from properties.subject import BrokenError, Call, Subject
 
-__all__ = ["Outcome", "Status", "Violation", "check", "excess", "plan"]
+__all__ = ["Observer", "check", "plan", "replay", "verify"]
 
-Status = Literal["held", "declared", "vacuous", "violated"]
+Observer = Callable[[str, tuple[Any, ...], str], None]
 
-
-@dataclass(frozen=True)
-class Violation:
-    """The smallest case found on which a law fails, how it fails, and the error there in units of its budget."""
-
-    case: tuple[Any, ...]
-    summary: str
-    excess: float
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What became of a law on an implementation: over `examples` cases the largest error was `worst` times its budget.
-
-    In `informative` cases no budget was vacuous; without such a case a law is vacuous, which is not held. A declared deviation carries the
-    smallest case that shows it as its `violation`.
-    """
-
-    law: str
-    operation: str
-    implementation: str
-    status: Status
-    examples: int
-    informative: int
-    worst: float
-    seconds: float
-    violation: Violation | None = None
-    reason: str | None = None
-
-
-class _LawBrokenError(AssertionError):
-    """A law fails on a case, by `excess` budgets."""
-
-    def __init__(self, summary: str, excess: float = np.inf) -> None:
-        super().__init__(summary)
-        self.excess = excess
-
-
-def excess(actual: Array, enclosure: Enclosure) -> Array:
-    """|actual − mid| / rad for each entry, above 1 where it lies outside; entries of type mpf are compared at their own precision."""
-    if actual.dtype != np.dtype(object):
-        return enclosure.excess(actual)
-
-    def entry(*i: int) -> float:
-        error = float(abs(actual[i] - mpmath.mpf(enclosure.mid[i])))
-        return 0.0 if error == 0 else error / enclosure.rad[i] if enclosure.rad[i] > 0 else np.inf
-
-    with mpmath.workprec(250):
-        return np.array([entry(*i) for i in np.ndindex(*actual.shape)]).reshape(actual.shape)
-
-
-def _outputs(implementation: Implementation, operation: str, case: tuple[Any, ...]) -> tuple[Any, ...]:
-    """What the operation returns, as a tuple; it may neither raise nor write into its inputs."""
-    before = [x.copy() if isinstance(x, np.ndarray) else x for x in case]
-    try:
-        returned = implementation.operations[operation](*case)
-    except (Exception, SystemExit) as error:
-        raise _LawBrokenError(f"raised {type(error).__name__}: {error}") from error
-    if not all(np.array_equal(x, y) for x, y in zip(case, before, strict=True) if isinstance(x, np.ndarray)):
-        raise _LawBrokenError("wrote into its inputs.")
-    return returned if isinstance(returned, tuple) else (returned,)
-
-
-def _judge(outputs: tuple[Any, ...], enclosures: tuple[Enclosure, ...], dtype: str) -> tuple[float, bool]:
-    """The largest error in units of its budget, and whether all budgets say something; else a law that is broken."""
-    if len(outputs) != len(enclosures):
-        raise _LawBrokenError(f"returned {len(outputs)} values, but should return {len(enclosures)}.")
-    worst = 0.0
-    for k, (enclosure, actual) in enumerate(zip(enclosures, outputs, strict=True)):
-        name = "out" if len(enclosures) == 1 else f"out[{k}]"
-        for what, should_be in (("shape", enclosure.mid.shape), ("dtype", np.dtype(dtype))):
-            if (found := getattr(actual, what, type(actual).__name__)) != should_be:
-                raise _LawBrokenError(f"{name} has {what} {found}, but should have {what} {should_be}.")
-        if dtype == "object" and not all(isinstance(x, mpmath.mpf) for x in actual.flat):
-            raise _LawBrokenError(f"{name} holds something else than mpmath.mpf, but should hold nothing else.")
-        ratios = excess(actual, enclosure)
-        if ratios.size and ratios.max() > 1:
-            i = np.unravel_index(ratios.argmax(), ratios.shape)
-            raise _LawBrokenError(
-                f"{name}[{', '.join(map(str, i))}]={float(actual[i]):.9g}, but should be {enclosure.mid[i]:.9g} ± {enclosure.rad[i]:.2g}: "
-                f"the error is {ratios[i]:.3g} times its budget.",
-                float(ratios[i]),
-            )
-        worst = max(worst, ratios.max(initial=0.0))
-    return worst, all(enclosure.judged and not enclosure.vacuous for enclosure in enclosures)
+_SHRINKS = 600  # cases tried after the first violation: about two seconds; the smallest of them is shown
+_EVIDENCE = 24  # calls kept of other cases, for the diagnosis
 
 
 class _Trial:
-    """A law on an implementation, case after case: what was seen so far."""
+    """One law on one implementation, case after case."""
 
-    def __init__(self, law: Law, implementation: Implementation) -> None:
-        self.law, self.implementation = law, implementation
-        self.deviation = implementation.known_deviations.get(law.name)
-        self.examples, self.informative, self.worst = 0, 0, 0.0
-        self.violation: Violation | None = None
-        self.shown: Violation | None = None  # the smallest case on which the declared deviation shows
+    def __init__(self, law: Law, implementation: Implementation, observe: Observer | None) -> None:
+        self.law, self.subject = law, Subject(implementation, law.operation, observe)
+        self.started = self.examples = self.informative = self.vacuous = 0
+        self.worst = 0.0
+        self.evidence: list[Call] = []
+        self.broken: BrokenError | None = None
+        self.case: tuple[Any, ...] = ()
+        self.calls: tuple[Call, ...] = ()
+        self.tried = 0
 
-    def judge(self, case: tuple[Any, ...], outputs: tuple[Any, ...], conventions: Conventions) -> tuple[float, bool]:
-        """`_judge` by the law's oracle in the given conventions."""
-        expected = self.law.oracle(*case, arithmetic=self.implementation.arithmetic, conventions=conventions)
-        return _judge(outputs, expected if isinstance(expected, tuple) else (expected,), self.implementation.array_dtype)
+    def begin(self, case: tuple[Any, ...]) -> tuple[Any, ...]:
+        self.started += 1
+        return case
 
     def hold(self, case: tuple[Any, ...]) -> None:
-        """The law on one case, in the conventions that the implementation declares; raises where it is broken."""
-        self.examples += 1
+        """The law on one case. After a violation only some more cases are tried: those left pass, but the smallest violation seen."""
+        if self.broken is not None:
+            self.tried += 1
+            if self.tried > _SHRINKS:
+                if _same_case(case, self.case):
+                    raise self.broken
+                return
+        subject = self.subject
+        subject.begin()
         try:
-            outputs = _outputs(self.implementation, self.law.operation, case)
-            largest, tells = self.judge(case, outputs, self.implementation.conventions(self.law.name))
-        except _LawBrokenError as broken:  # Hypothesis runs the smallest failing case last
-            self.violation = Violation(case, str(broken), broken.excess)
+            self.law.body(subject, *case)
+        except BrokenError as broken:
+            if self.broken is None:
+                self.examples += 1
+            elif self.tried <= _SHRINKS:
+                self._keep()
+            self.broken, self.case, self.calls = broken, case, tuple(subject.calls)
             raise
-        self.worst, self.informative = max(self.worst, largest), self.informative + tells
-        if self.deviation:
-            try:
-                self.judge(case, outputs, Conventions())
-            except _LawBrokenError as broken:
-                if self.shown is None or _size(case) < _size(self.shown.case):
-                    self.shown = Violation(case, str(broken), broken.excess)
+        self._keep()
+        if self.broken is None:
+            self.examples += 1
+            self.informative += subject.informative
+            self.vacuous += bool(subject.vacuous)
+            self.worst = max(self.worst, subject.worst)
 
-    def status(self) -> Status:
-        """What the cases say when none of them broke the law."""
-        if self.deviation and not self.shown:
-            summary = (
-                f"is declared to deviate, but held on {self.examples} cases: the declaration should go. It says: {self.deviation.reason}"
-            )
-            self.violation = Violation((), summary, self.worst)
-            return "violated"
-        return "vacuous" if not self.informative else "declared" if self.deviation else "held"
+    def _keep(self) -> None:
+        if len(self.evidence) < _EVIDENCE:
+            self.evidence += self.subject.calls[:1]
 
 
-def check(law: Law, implementation: Implementation, max_examples: int, random_seed: int) -> Outcome:
-    """Try `law` on `max_examples` cases drawn from `random_seed`; the same seed draws the same cases.
-
-    Under a declared deviation the law must hold in the conventions that it declares, on every case, and fail without them on some.
-    """
-    trial = _Trial(law, implementation)
-
-    @seed(random_seed)
-    @settings(
-        max_examples=max_examples,
-        database=None,
-        deadline=None,
-        derandomize=False,
-        phases=(Phase.generate, Phase.shrink),
-        suppress_health_check=list(HealthCheck),  # some cases are slow on a busy machine; nothing is filtered
-        report_multiple_bugs=False,
+def _same_case(a: tuple[Any, ...], b: tuple[Any, ...]) -> bool:
+    return all(
+        np.array_equal(x, y, equal_nan=True) if isinstance(x, np.ndarray) and x.dtype != bool else np.array_equal(x, y)
+        for x, y in zip(a, b, strict=True)
     )
-    @given(law.cases(implementation))
+
+
+def check(
+    law: Law,
+    implementation: Implementation,
+    max_examples: int = 100,
+    random_seed: int | None = 0,
+    observe: Observer | None = None,
+    shrink: bool = True,
+) -> Outcome:
+    """What becomes of a law on an implementation, on so many cases times the law's effort.
+
+    The same seed draws the same cases; None takes the caller's Hypothesis profile, its seed and its number of examples included. `observe`
+    is told of every call before it is made.
+    """
+    outcome = Outcome(law.name, law.operation, implementation.name, "held")
+    declared = {name: implementation.known_deviations.get(name, "") for name in (law.name, law.id)}
+    reason = next(filter(None, declared.values()), "")
+    if why := law.not_applicable(implementation):
+        return replace(outcome, status="not applicable", reason=why)
+    start = time.perf_counter()
+    try:
+        cases = law.cases(implementation)
+    except ValueError as unsupported:
+        return replace(outcome, status="not applicable", reason=str(unsupported))
+    trial = _Trial(law, implementation, observe)
+
+    @given(cases.map(trial.begin))
     def hold(case: tuple[Any, ...]) -> None:
         trial.hold(case)
 
-    start = time.perf_counter()
+    profile = settings.default or settings()
+    common: dict[str, Any] = {
+        "suppress_health_check": list(HealthCheck),
+        "report_multiple_bugs": False,
+        "print_blob": False,
+        "deadline": None,
+    }
+    if random_seed is not None:
+        phases = (Phase.generate, Phase.shrink) if shrink else (Phase.generate,)
+        common |= {"max_examples": max(1, ceil(max_examples * law.effort)), "phases": phases, "database": None, "derandomize": False}
+        hold = seed(random_seed)(hold)
+    else:
+        common |= {"max_examples": max(1, ceil(profile.max_examples * law.effort))}
     try:
-        hold()
-        status = trial.status()
-    except _LawBrokenError:
-        status = "violated"
-    except Flaky:
-        status = "violated"
-        case = trial.violation.case if trial.violation else ()
-        trial.violation = Violation(case, "gave different results when called again with the same case.", np.inf)
-    return Outcome(
-        law=law.name,
-        operation=law.operation,
-        implementation=implementation.name,
-        status=status,
+        settings(profile, **common)(hold)()
+    except BrokenError:
+        pass
+    except BaseException as error:  # Hypothesis says so when a case fails once and passes again, in groups of exceptions too
+        if isinstance(error, KeyboardInterrupt | MemoryError) or trial.broken is None:
+            raise
+        trial.broken = BrokenError(f"{trial.broken} The same case passed when it was tried again.", trial.broken.excess)
+    found = replace(
+        outcome,
         examples=trial.examples,
         informative=trial.informative,
-        worst=trial.violation.excess if trial.violation else trial.worst,
+        vacuous=trial.vacuous,
+        discarded=max(0, trial.started - trial.examples - trial.tried),
+        worst_excess=trial.worst if trial.broken is None else trial.broken.excess,
         seconds=time.perf_counter() - start,
-        violation=trial.violation or trial.shown,
-        reason=trial.deviation.reason if trial.deviation else None,
+        reason=reason,
     )
+    return _judged(found, trial, law)
 
 
-def _size(case: tuple[Any, ...]) -> int:
-    return sum(x.size for x in case if isinstance(x, np.ndarray))
+def _judged(outcome: Outcome, trial: _Trial, law: Law) -> Outcome:
+    """The outcome with its status."""
+    if trial.broken is not None:
+        case = dict(zip(law.parameters, trial.case, strict=True))
+        violation = Violation(
+            law.name,
+            law.operation,
+            outcome.implementation,
+            str(trial.broken),
+            case,
+            trial.broken.excess,
+            trial.calls,
+            tuple(trial.evidence),
+        )
+        return replace(outcome, status="declared" if outcome.reason else "violated", violation=violation)
+    if outcome.reason:
+        summary = f"is declared to be broken, but held on {outcome.examples} examples: the declaration should go. It says: {outcome.reason}"
+        return replace(outcome, status="violated", violation=Violation(law.name, law.operation, outcome.implementation, summary, {}, 0.0))
+    least = ceil(law.floor * outcome.examples)
+    if outcome.informative < least or not outcome.examples:
+        why = f"Only {outcome.informative} of {outcome.examples} examples were informative, but at least {least} should be."
+        return replace(outcome, status="vacuous", reason=why)
+    return outcome
 
 
-def plan(laws: Sequence[Law], implementations: Sequence[Implementation]) -> list[tuple[Law, Implementation]]:
-    """Each law with each implementation that offers its operation, law by law.
+def plan(implementation: Implementation, laws: Iterable[str] | None = None) -> list[Law]:
+    """The laws to check: all, or those named, of operations that the implementation offers.
 
-    Raises ValueError where an implementation declares a deviation from a law that there is not, or that does not apply to it.
+    Raises ValueError for a name that no law has, and for a declared deviation from a law that does not apply.
     """
-    pairs = [(law, i) for law in laws for i in implementations if law.operation in i.operations]
-    for i in implementations:
-        if unmatched := set(i.known_deviations) - {law.name for law, other in pairs if other is i}:
-            raise ValueError(f"{i.name} declares to deviate from {sorted(unmatched)}, but no such law applies to it.")
-    return pairs
+    if isinstance(laws, str):
+        raise TypeError(f"laws={laws!r}, but should be a collection of names.")
+    chosen = list(LAWS) if laws is None else list(dict.fromkeys(law for name in laws for law in find(name)))
+    applicable = [law for law in LAWS if not law.not_applicable(implementation)]
+    names = {name for law in applicable for name in (law.name, law.id)}
+    if unmatched := sorted(set(implementation.known_deviations) - names):
+        raise ValueError(f"{implementation.name} declares to deviate from {unmatched}, but no such law applies to it.")
+    return [law for law in chosen if law.operation in implementation.operations]
+
+
+def verify(
+    target: Any,
+    arithmetic: Arithmetic | str | None = None,
+    conventions: Conventions | None = None,
+    laws: Iterable[str] | None = None,
+    max_examples: int = 100,
+    seed: int = 0,
+    known_deviations: Mapping[str, str] | None = None,
+    *,
+    progress: Callable[[Outcome], None] | None = None,
+) -> Report:
+    """Check every law that applies to an implementation, and diagnose what fails.
+
+    `target` is a mapping, module or object with functions of the operations' names, or an `Implementation`, whose arithmetic (float64
+    otherwise), conventions and deviations the arguments replace. `laws` names some laws, "law" or "law[operation]". Of each law
+    `max_examples` cases are tried; the same seed draws the same cases. `known_deviations` maps laws that are known to be broken to
+    the reason; a declaration that matches no law, or a law that holds, is an error. `progress` is told each outcome as it is known.
+
+    Interrupting it returns what is known so far. It runs in the caller's process, which a crash or a hang of the implementation takes down:
+    the command `attnspec verify` runs it in a process of its own. Raises ValueError and TypeError for arguments that are none of these.
+    """
+    if isinstance(max_examples, bool) or not isinstance(max_examples, int) or max_examples < 1:
+        raise ValueError(f"max_examples={max_examples!r}, but should be a whole number from 1.")
+    if isinstance(seed, bool) or not isinstance(seed, int):
+        raise TypeError(f"seed has type {type(seed).__name__}, but should be an int.")
+    implementation = implementation_of(target, arithmetic, conventions, known_deviations)
+    chosen = plan(implementation, laws)
+    outcomes: list[Outcome] = []
+    interrupted = False
+    try:
+        for outcome in outcomes_of(implementation, chosen, max_examples, seed):
+            outcomes.append(outcome)
+            if progress is not None:
+                progress(outcome)
+    except KeyboardInterrupt:
+        interrupted = True
+        done = {(o.law, o.operation) for o in outcomes}
+        outcomes += [Outcome(w.name, w.operation, implementation.name, "not run") for w in chosen if (w.name, w.operation) not in done]
+    settings_ = {"max_examples": max_examples, "seed": seed, "arithmetic": implementation.rounding.name}
+    return Report(tuple(outcomes), settings_, interrupted)
+
+
+def outcomes_of(implementation: Implementation, laws: Iterable[Law], max_examples: int, seed: int) -> Iterator[Outcome]:
+    """The outcomes of laws, one after the other."""
+    for law in laws:
+        yield check(law, implementation, max_examples, seed)
+
+
+def replay(law: str, target: Any, **case: Any) -> None:
+    """A law, "law[operation]", on one case, by the names of its entries; raises BrokenError, an AssertionError, where it does not hold."""
+    found = find(law)
+    if len(found) != 1:
+        raise ValueError(f"{law!r} is a law of {len(found)} operations, but should name one, as in {found[0].id!r}.")
+    subject = Subject(implementation_of(target), found[0].operation)
+    found[0].body(subject, *(case[name] for name in found[0].parameters))

@@ -1,0 +1,163 @@
+"""Arrays, masks, sizes and positions: what every strategy is made of.
+
+Small arrays are bytes read as multiples of 1/16 up to 8, which is fast to draw and shrinks to zeros, or normally distributed numbers
+with all the bits that the format has. Large ones come from a seed, of which 0 means zeros, with a few entries drawn by themselves; so a
+case that needs a large array shrinks to zeros and the entries that matter. All are numbers of the implementation's format, in float64.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from hypothesis import strategies as st
+
+from oracles.ball import Array
+from oracles.formats import BINARY64, Format
+from properties.implementation import Implementation
+
+__all__ = [
+    "POSITIONS",
+    "SHORT",
+    "TILES",
+    "WIDTHS",
+    "Draw",
+    "batches",
+    "grids",
+    "live_masks",
+    "masks_or_none",
+    "numbers",
+    "rounded",
+    "sizes",
+]
+
+Draw = Callable[[st.SearchStrategy[Any]], Any]
+
+_SMALL = 64  # entries of an array that are drawn one by one
+SHORT = (1, 2, 3, 4, 5, 6, 8, 9, 16, 17, 33)
+"""Lengths of everyday cases."""
+
+WIDTHS = (1, 2, 3, 4, 5, 7, 8, 16)
+"""Widths of everyday heads."""
+
+TILES = (7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64, 65, 96, 100, 127, 128, 129, 130, 191, 192, 193, 255, 256, 257, 300)
+"""Lengths around the tiles of kernels: powers of two and their neighbours, and lengths that leave tails."""
+
+_BOUNDARIES = (
+    127,
+    128,
+    255,
+    256,
+    257,
+    511,
+    512,
+    1023,
+    1024,
+    2047,
+    2048,
+    2049,
+    4095,
+    4096,
+    8192,
+    32767,
+    32768,
+    65535,
+    65536,
+    2**17 + 1,
+    2**20,
+)
+POSITIONS = st.integers(0, 16) | st.sampled_from(_BOUNDARIES) | st.integers(0, 2**20)
+"""Start positions to 2²⁰: small ones, those around which integers, caches and formats of few bits end, and any."""
+
+
+def rounded(x: Array, target: Format) -> Array:
+    """The nearest numbers of a format, ties to even: multiples of 2ᵉ⁻ᵖ for 2ᵉ⁻¹ ≤ |x| < 2ᵉ, p = −log₂ of the unit roundoff."""
+    if target == BINARY64:
+        return x
+    unit = np.maximum(np.ldexp(target.unit_roundoff, np.frexp(x)[1]), target.smallest_subnormal)
+    return np.clip(np.rint(x / unit) * unit, -target.largest, target.largest)
+
+
+def sizes(i: Implementation, name: str, among: Sequence[int], minus: tuple[str, int] | None = None) -> st.SearchStrategy[int]:
+    """One of some sizes, the first the simplest, that the implementation supports under the name.
+
+    With `minus`, another size's name and value, the difference is to be supported as well; then the other's value is one of the choices.
+    Raises ValueError if none is supported.
+    """
+
+    def supported(n: int) -> bool:
+        return i.allows(**{name: n}) and (minus is None or i.allows(**{f"{name}_minus_{minus[0]}": n - minus[1]}))
+
+    found = [n for n in (*among, *((minus[1],) if minus else ())) if supported(n)]
+    if not found:
+        raise ValueError(f"{i.name} supports no {name} among {list(among)}.")
+    return st.sampled_from(found)
+
+
+def batches(i: Implementation, least: int = 0) -> st.SearchStrategy[tuple[int, ...]]:
+    """Leading axes, at least so many: of the ranks that the implementation takes, each of size 1 to 3, mostly none."""
+    ranks = sorted(r for r in i.batch_ranks if r >= least)
+    if not ranks:
+        raise ValueError(f"{i.name} takes {i.batch_ranks} leading axes, but at least {least} are needed.")
+    axis = sizes(i, "batch", (1, 2, 3))
+    return st.sampled_from([ranks[0], *ranks]).flatmap(lambda rank: st.tuples(*[axis] * rank))
+
+
+def grids(shape: tuple[int, ...], step: float = 1 / 16) -> st.SearchStrategy[Array]:
+    """Multiples of a power of two, from −128 to 127 times it; a large array only zeros, ones of a seed, and three entries drawn."""
+    size = math.prod(shape)
+    if size <= _SMALL:
+        return st.binary(min_size=size, max_size=size).map(lambda b: np.frombuffer(b, np.int8).reshape(shape) * step)
+    entries = st.lists(st.tuples(st.integers(0, size - 1), st.integers(-16, 16)), max_size=3)
+
+    def build(seed: int, some: list[tuple[int, int]]) -> Array:
+        x = np.random.default_rng(seed).integers(-128, 128, size) * step if seed else np.zeros(size)
+        for place, value in some:
+            x[place] = 16 * step * value
+        return x.reshape(shape)
+
+    return st.builds(build, st.integers(0, 2**16), entries)
+
+
+@st.composite
+def numbers(draw: Draw, i: Implementation, shape: tuple[int, ...], scales: Sequence[float] = (1.0,), target: Format | None = None) -> Array:
+    """An array of numbers of the inputs' format (or another), of size about 1 times one of the scales, which are powers of two."""
+    full = st.integers(1, 2**16).map(lambda seed: np.random.default_rng(seed).standard_normal(shape))
+    x = draw(grids(shape) | full)
+    return rounded(x * draw(st.sampled_from(list(scales))), target or i.rounding.inputs)
+
+
+def _bits(size: int) -> st.SearchStrategy[Any]:
+    """Booleans, simplest all true; many of them from a seed and a density."""
+    if size <= 4 * _SMALL:
+        return st.binary(min_size=size, max_size=size).map(lambda b: np.frombuffer(b, np.uint8) % 2 == 0)
+    densities = st.sampled_from([1.0, 0.9, 0.5, 0.1])
+    return st.builds(lambda p, seed: np.random.default_rng(seed).random(size) < p, densities, st.integers(0, 2**16))
+
+
+@st.composite
+def live_masks(draw: Draw, n_q: int, n_k: int, lead: tuple[int, ...] = ()) -> Any:
+    """Masks (…, n_q, n_k) in which every query may attend to a key: bits, causal, keys from or up to a length, a band, one row for all."""
+    kind = draw(st.sampled_from(["bits", "causal", "lengths", "starts", "band", "row"]))
+    i, j = np.arange(n_q)[:, None], np.arange(n_k)
+    shape = (*lead, n_q, n_k)
+    if kind == "causal":
+        found = j <= i
+    elif kind == "band":
+        found = np.abs(i * n_k // n_q - j) <= draw(st.integers(0, n_k))
+    elif kind == "bits":
+        found = draw(_bits(math.prod(shape))).reshape(shape)
+    elif kind == "row":
+        found = draw(_bits(n_k))
+    else:
+        ends = np.reshape(draw(st.lists(st.integers(1, n_k), min_size=math.prod(lead), max_size=math.prod(lead))), (*lead, 1, 1))
+        found = j < ends if kind == "lengths" else j >= ends - 1
+    mask = np.broadcast_to(found, shape).copy()
+    dead = ~mask.any(-1)
+    mask[dead, np.flatnonzero(dead) % n_k] = True
+    return mask
+
+
+def masks_or_none(n_q: int, n_k: int, lead: tuple[int, ...] = ()) -> st.SearchStrategy[Any]:
+    """No mask, or a live one: for all of the leading axes together, or one for each."""
+    return st.none() | live_masks(n_q, n_k) | (live_masks(n_q, n_k, lead) if lead else live_masks(n_q, n_k))

@@ -1,0 +1,288 @@
+"""An implementation as laws see it: float64 arrays in and out, every call guarded and recorded, every result beside its budget."""
+
+import contextlib
+import io
+import time
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from oracles import Enclosure
+from oracles.ball import Array, Ball, ball, exact
+from properties import exchange
+from properties.implementation import Implementation
+from properties.operations import OPERATIONS, Operation
+
+__all__ = ["BrokenError", "Call", "Result", "Subject"]
+
+
+class BrokenError(AssertionError):
+    """A law does not hold on a case, by `excess` budgets."""
+
+    def __init__(self, summary: str, excess: float = np.inf) -> None:
+        super().__init__(summary)
+        self.excess = excess
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call: the operation, its arguments in float64, the layout of the arrays, and what came back in float64."""
+
+    operation: str
+    arguments: tuple[Any, ...]
+    layout: str
+    outputs: tuple[Array, ...]
+
+
+class Result:
+    """One result of a call: its numbers in float64, its oracle, and itself as a ball that contains the exact value."""
+
+    def __init__(self, subject: "Subject", name: str, value: Array, budget: Callable[[], Enclosure]) -> None:
+        self.subject, self.name, self.value, self._budget = subject, name, value, budget
+
+    @cached_property
+    def budget(self) -> Enclosure:
+        """The oracle's enclosure in the implementation's arithmetic and conventions."""
+        budget = self._budget()
+        self.subject.vacuous += budget.vacuous
+        return budget
+
+    @cached_property
+    def ball(self) -> Ball:
+        """The numbers with the budget's radii: the exact value is within, if they are within their budget of it.
+
+        Entries that may be anything, or that overflow where they may, have radius ∞. Raises BrokenError for a NaN or ±∞ elsewhere.
+        """
+        value, budget = self.value, self.budget
+        unknown = ~np.isfinite(value)
+        if (wrong := unknown & (budget.excess(value) > 1)).any():
+            index = np.unravel_index(int(wrong.argmax()), value.shape)
+            raise BrokenError(f"{_entry(self.name, index)}={value[index]}, but should be a finite number.")
+        return ball(np.where(unknown, np.nan, value), budget.rad)
+
+
+class Subject:
+    """An implementation under one law.
+
+    A law calls it with the arguments of its own operation, `subject(q, k, v, mask)`, or another's, `subject.rope(x, 3)`, always in the
+    spec's conventions (masks: true allows), and gets a `Result`, or a tuple of them. It states what should be by `within`, `close`, `same`
+    and `require`, and says by `tells` when a case could not have shown a mistake.
+    """
+
+    def __init__(
+        self,
+        implementation: Implementation,
+        operation: str,
+        observe: Callable[[str, tuple[Any, ...], str], None] | None = None,
+        seconds_per_call: float = 60.0,
+    ) -> None:
+        self.implementation, self.operation, self.seconds_per_call = implementation, operation, seconds_per_call
+        self._observe = observe
+        self.begin()
+
+    def begin(self) -> None:
+        """Forget the last case."""
+        self.calls: list[Call] = []
+        self.vacuous = 0
+        self.worst = 0.0
+        self._told: bool | None = None
+        self._matters = True
+
+    @property
+    def informative(self) -> bool:
+        """Whether the case could have shown a mistake: some comparison was of more than its tolerance, and `tells` never said no."""
+        return self._matters and self._told is not False
+
+    @property
+    def largest_harmless(self) -> float:
+        """The largest power of two whose products with inputs of common size stay finite in the narrowest format that is worked in."""
+        a = self.implementation.rounding
+        largest = min(a.inputs.largest, a.output.largest, a.elementwise.largest)
+        return float(2.0 ** (np.floor(np.log2(largest)) // 2))
+
+    def tells(self, condition: Any) -> None:
+        """Say whether the case is one on which the law demands something."""
+        self._matters = self._matters and bool(condition)
+
+    def offers(self, operation: str) -> bool:
+        """Whether the implementation has an operation."""
+        return operation in self.implementation.operations
+
+    def __getattr__(self, operation: str) -> Callable[..., Any]:
+        if operation not in OPERATIONS:
+            raise AttributeError(f"There is no operation {operation!r}.")
+        return lambda *arguments, layout="contiguous": self.call(operation, arguments, layout)
+
+    def __call__(self, *arguments: Any, layout: str = "contiguous") -> Any:
+        """The results of the law's own operation."""
+        return self.call(self.operation, arguments, layout)
+
+    def call(self, operation: str, arguments: tuple[Any, ...], layout: str = "contiguous") -> Any:
+        """The result of an operation, or a tuple of them; raises BrokenError where it raises or returns something else."""
+        o = OPERATIONS[operation]
+        values = self.run(o, arguments, layout)[0]
+        self.calls.append(Call(operation, arguments, layout, values))
+
+        @cache_once
+        def enclosures() -> tuple[Enclosure, ...]:
+            return self.expected(o, arguments)
+
+        if o.returns_booleans:
+            return values[0]
+        results = tuple(
+            Result(self, name, x, lambda i=i: enclosures()[i]) for i, (name, x) in enumerate(zip(o.outputs, values, strict=True))
+        )
+        return results[0] if len(results) == 1 else results
+
+    def expected(self, o: Operation, arguments: tuple[Any, ...]) -> tuple[Enclosure, ...]:
+        """The oracle's enclosures of an operation's results in the implementation's arithmetic and conventions."""
+        reading = self.implementation.reading
+        if not o.returns_booleans and reading.mask_polarity == "true_blocks":
+            arguments = tuple(_not(x) if p == "mask" else x for p, x in zip(o.parameters, arguments, strict=False))
+        return o.expected(arguments, self.implementation.rounding, reading)
+
+    def run(
+        self, o: Operation, arguments: tuple[Any, ...], layout: str = "contiguous"
+    ) -> tuple[tuple[Array, ...], list[Any], list[Any], str]:
+        """One guarded call: the results in float64, what was given, what came back, and what it did besides, as a sentence or "".
+
+        Arguments are fresh copies, so that no call can spoil another. Printing is swallowed, and warnings and the interpreter's and NumPy's
+        error states are put back.
+        """
+        if self._observe is not None:
+            self._observe(o.name, arguments, layout)
+        converted = [self._given(o, p, x, layout) for p, x in zip(o.parameters, arguments, strict=False)]
+        printed = io.StringIO()
+        errors = np.geterr()
+        start = time.perf_counter()
+        try:
+            with warnings.catch_warnings(), contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
+                warnings.simplefilter("ignore")
+                filters = list(warnings.filters)
+                raw = self.implementation.operations[o.name](*converted)
+                changed = warnings.filters != filters
+        except (KeyboardInterrupt, MemoryError):
+            raise
+        except BaseException as error:
+            raise BrokenError(f"raised {type(error).__name__}: {_short(error)}") from error
+        finally:
+            seconds, errors_after = time.perf_counter() - start, np.geterr()
+            np.seterr(**errors)
+        if seconds > self.seconds_per_call:
+            raise BrokenError(f"took {seconds:.3g} s for a call, but should take at most {self.seconds_per_call:.3g} s.")
+        besides = (
+            f"printed {printed.getvalue()[:60]!r}, but should print nothing." if printed.getvalue()
+            else "changed the interpreter's warning filters, but should leave them as they are." if changed
+            else f"changed NumPy's error state from {errors} to {errors_after}, but should leave it as it is." if errors_after != errors
+            else ""
+        )  # fmt: skip
+        raws = list(raw) if isinstance(raw, tuple | list) and len(o.outputs) > 1 else [raw]
+        if len(raws) != len(o.outputs):
+            got = f"{len(raws)} values" if isinstance(raw, tuple | list) else f"a {type(raw).__name__}"
+            raise BrokenError(f"returned {got}, but should return {len(o.outputs)}: {', '.join(o.outputs)}.")
+        return tuple(self._received(o, n, r, arguments) for n, r in zip(o.outputs, raws, strict=True)), converted, raws, besides
+
+    def _given(self, o: Operation, parameter: str, x: Any, layout: str) -> Any:
+        if x is None or not isinstance(x, np.ndarray):
+            return x
+        if parameter == "mask":
+            blocks = self.implementation.reading.mask_polarity == "true_blocks"
+            return exchange.given(~x if blocks else x, self.implementation, None, layout)
+        a = self.implementation.rounding
+        return exchange.given(x, self.implementation, a.angle.table if o.is_table(parameter) else a.inputs, layout)
+
+    def _received(self, o: Operation, name: str, raw: Any, arguments: tuple[Any, ...]) -> Array:
+        shape = o.shapes(*arguments)[o.outputs.index(name)]
+        try:
+            target = None if o.returns_booleans else self.implementation.rounding.output
+            values: Array = exchange.received(raw, self.implementation, target, shape)
+        except exchange.ReturnedError as wrong:
+            raise BrokenError(f"{name} {wrong}") from None
+        return values
+
+    # What laws state.
+
+    def within(self, result: Result) -> None:
+        """A result is within its budget of the exact value."""
+        budget = result.budget
+        excess = budget.excess(result.value)
+        self._measure(result.name, result.value, budget.mid, budget.rad, excess)
+        self._tell(not budget.vacuous)
+
+    def close(self, a: Any, b: Any, name: str = "") -> None:
+        """Two expressions of results, balls and exact arrays have one exact value: they differ by no more than their radii together."""
+        name = name or next((x.name for x in (a, b) if isinstance(x, Result)), "out")
+        x, y = _ball(a), _ball(b)
+        if x.mid.shape != y.mid.shape:
+            raise ValueError(f"A law compares shapes {x.mid.shape} and {y.mid.shape}.")
+        difference = x - y
+        with np.errstate(all="ignore"):
+            size = np.abs(difference.mid)
+            excess = np.where((size == 0) | np.isinf(difference.rad), 0.0, size / difference.rad)
+        self._measure(name, x.mid, y.mid, difference.rad, excess)
+        self._tell((difference.rad < np.fmax(np.abs(x.mid), np.abs(y.mid))).any())
+
+    def same(self, a: Any, b: Any, name: str = "") -> None:
+        """Two arrays are equal entry by entry: −0 equals 0, and NaN equals NaN."""
+        name = name or next((x.name for x in (a, b) if isinstance(x, Result)), "out")
+        x, y = (np.asarray(r.value if isinstance(r, Result) else r) for r in (a, b))
+        if x.shape != y.shape:
+            raise BrokenError(f"{name} has shape {x.shape}, but should have shape {y.shape}.")
+        differ = (x != y) & ~((x != x) & (y != y))
+        if differ.any():
+            index = np.unravel_index(int(differ.argmax()), x.shape)
+            count = f"; {int(differ.sum())} of {x.size} entries differ" if x.size > 1 else ""
+            raise BrokenError(f"{_entry(name, index)}={x[index]}, but should be {y[index]}, exactly{count}.")
+
+    def require(self, condition: Any, sentence: str) -> None:
+        """Raise BrokenError with a sentence unless the condition holds."""
+        if not condition:
+            raise BrokenError(sentence)
+
+    def _tell(self, told: Any) -> None:
+        self._told = bool(self._told or told)
+
+    def _measure(self, name: str, actual: Array, expected: Array, rad: Array, excess: Array) -> None:
+        worst = float(excess.max(initial=0.0))
+        self.worst = max(self.worst, worst)
+        if worst > 1:
+            index = np.unravel_index(int(excess.argmax()), excess.shape)
+            count = f"; {int((excess > 1).sum())} of {excess.size} entries are outside" if excess.size > 1 else ""
+            raise BrokenError(
+                f"{_entry(name, index)}={actual[index]}, but should be {expected[index]} ± {rad[index]:.3g}: "
+                f"the error is {worst:.4g} times its budget{count}.",
+                worst,
+            )
+
+
+def cache_once(function: Callable[[], Any]) -> Callable[[], Any]:
+    """A function of nothing that is evaluated at most once."""
+    found: list[Any] = []
+
+    def value() -> Any:
+        if not found:
+            found.append(function())
+        return found[0]
+
+    return value
+
+
+def _ball(x: Any) -> Ball:
+    return x.ball if isinstance(x, Result) else x if isinstance(x, Ball) else exact(x)
+
+
+def _short(error: BaseException) -> str:
+    """The first line of its message."""
+    return next(iter(str(error).splitlines()), "")[:200]
+
+
+def _not(mask: Any) -> Any:
+    return None if mask is None else ~mask
+
+
+def _entry(name: str, index: tuple[Any, ...]) -> str:
+    return f"{name}[{', '.join(map(str, index))}]" if index else name
