@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import ceil
 from typing import Any
 
@@ -146,16 +146,8 @@ def _judged(outcome: Outcome, trial: _Trial, law: Law) -> Outcome:
     """The outcome with its status."""
     if trial.broken is not None:
         case = dict(zip(law.parameters, trial.case, strict=True))
-        violation = Violation(
-            law.name,
-            law.operation,
-            outcome.implementation,
-            str(trial.broken),
-            case,
-            trial.broken.excess,
-            trial.calls,
-            tuple(trial.evidence),
-        )
+        law_id, who, broken = (law.name, law.operation), outcome.implementation, trial.broken
+        violation = Violation(*law_id, who, str(broken), case, broken.excess, trial.calls, tuple(trial.evidence))
         return replace(outcome, status="declared" if outcome.reason else "violated", violation=violation)
     if outcome.reason:
         summary = f"is declared to be broken, but held on {outcome.examples} examples: the declaration should go. It says: {outcome.reason}"

@@ -31,7 +31,7 @@ __all__ = [
     "sizes",
 ]
 
-Draw = Callable[[st.SearchStrategy[Any]], Any]
+Draw = st.DrawFn
 
 _SMALL = 64  # entries of an array that are drawn one by one
 SHORT = (1, 2, 3, 4, 5, 6, 8, 9, 16, 17, 33)

@@ -55,14 +55,14 @@ def attention(
 
 
 @st.composite
-def attention_vjp(draw: Draw, i: Implementation, **options: Any) -> tuple[Any, ...]:
+def attention_vjp(draw: Draw, /, i: Implementation, **options: Any) -> tuple[Any, ...]:
     """(q, k, v, mask, grad_out); options as for `attention`."""
     q, k, v, mask = draw(attention(i, **options))
     return q, k, v, mask, draw(numbers(i, (*q.shape[:-1], v.shape[-1]), SCALES))
 
 
 @st.composite
-def attention_jvp(draw: Draw, i: Implementation, **options: Any) -> tuple[Any, ...]:
+def attention_jvp(draw: Draw, /, i: Implementation, **options: Any) -> tuple[Any, ...]:
     """(q, k, v, mask, dq, dk, dv); options as for `attention`."""
     q, k, v, mask = draw(attention(i, **options))
     return q, k, v, mask, *(draw(numbers(i, x.shape)) for x in (q, k, v))
@@ -104,7 +104,7 @@ def softmax(
 
 
 @st.composite
-def softmax_vjp(draw: Draw, i: Implementation, **options: Any) -> tuple[Any, ...]:
+def softmax_vjp(draw: Draw, /, i: Implementation, **options: Any) -> tuple[Any, ...]:
     """(scores, mask, grad_weights); options as for `softmax`."""
     scores, mask = draw(softmax(i, **options))
     return scores, mask, draw(numbers(i, scores.shape, SCALES))

@@ -35,14 +35,14 @@ def multi_head(
 
 
 @st.composite
-def multi_head_vjp(draw: Draw, i: Implementation, **options: Any) -> tuple[Any, ...]:
+def multi_head_vjp(draw: Draw, /, i: Implementation, **options: Any) -> tuple[Any, ...]:
     """(x, wq, wk, wv, wo, num_heads, mask, grad_out); options as for `multi_head`."""
     case = draw(multi_head(i, **options))
     return *case, draw(numbers(i, case[0].shape))
 
 
 @st.composite
-def multi_head_jvp(draw: Draw, i: Implementation, **options: Any) -> tuple[Any, ...]:
+def multi_head_jvp(draw: Draw, /, i: Implementation, **options: Any) -> tuple[Any, ...]:
     """(x, wq, wk, wv, wo, num_heads, mask, dx, dwq, dwk, dwv, dwo); options as for `multi_head`."""
     case = draw(multi_head(i, **options))
     return *case, *(draw(numbers(i, w.shape)) for w in case[:5])

@@ -78,14 +78,14 @@ def rotary(
 
 
 @st.composite
-def rotary_vjp(draw: Draw, i: Implementation, **options: Any) -> tuple[Any, ...]:
+def rotary_vjp(draw: Draw, /, i: Implementation, **options: Any) -> tuple[Any, ...]:
     """(x, grad_out, start_pos); options as for `rotary`."""
     x, start_pos = draw(rotary(i, **options))
     return x, draw(numbers(i, x.shape)), start_pos
 
 
 @st.composite
-def rotary_tables(draw: Draw, i: Implementation, **options: Any) -> tuple[Any, ...]:
+def rotary_tables(draw: Draw, /, i: Implementation, **options: Any) -> tuple[Any, ...]:
     """(x, cos, sin): half of the tables are rotations to rounding, the others any numbers."""
     x, start_pos = draw(rotary(i, **options))
     target = i.rounding.angle.table
@@ -96,7 +96,7 @@ def rotary_tables(draw: Draw, i: Implementation, **options: Any) -> tuple[Any, .
 
 
 @st.composite
-def rotary_tables_vjp(draw: Draw, i: Implementation, **options: Any) -> tuple[Any, ...]:
+def rotary_tables_vjp(draw: Draw, /, i: Implementation, **options: Any) -> tuple[Any, ...]:
     """(x, cos, sin, grad_out); options as for `rotary`."""
     x, cos, sin = draw(rotary_tables(i, **options))
     return x, cos, sin, draw(numbers(i, x.shape))
