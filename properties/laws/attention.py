@@ -46,7 +46,7 @@ def blocked_keys_and_values_do_not_matter(subject: Subject, q: Any, k: Any, v: A
 
     Exact for an implementation that declares to be deterministic, else within budget.
     """
-    unread = ~np.broadcast_to(mask, (*q.shape[:-1], k.shape[-2])).any(-2)[..., None]
+    unread: Any = ~np.any(np.broadcast_to(mask, (*q.shape[:-1], k.shape[-2])), axis=-2)[..., None]
     subject.tells(unread.any())
     largest = subject.largest_harmless
     poisoned = subject(q, np.where(unread, largest, k), np.where(unread, -largest, v), mask)

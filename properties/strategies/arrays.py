@@ -6,7 +6,7 @@ case that needs a large array shrinks to zeros and the entries that matter. All 
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -75,7 +75,7 @@ def rounded(x: Array, target: Format) -> Array:
     if target == BINARY64:
         return x
     unit = np.maximum(np.ldexp(target.unit_roundoff, np.frexp(x)[1]), target.smallest_subnormal)
-    return np.clip(np.rint(x / unit) * unit, -target.largest, target.largest)
+    return np.asarray(np.clip(np.rint(x / unit) * unit, -target.largest, target.largest))
 
 
 def sizes(i: Implementation, name: str, among: Sequence[int], minus: tuple[str, int] | None = None) -> st.SearchStrategy[int]:
@@ -107,11 +107,11 @@ def grids(shape: tuple[int, ...], step: float = 1 / 16) -> st.SearchStrategy[Arr
     """Multiples of a power of two, from −128 to 127 times it; a large array only zeros, ones of a seed, and three entries drawn."""
     size = math.prod(shape)
     if size <= _SMALL:
-        return st.binary(min_size=size, max_size=size).map(lambda b: np.frombuffer(b, np.int8).reshape(shape) * step)
+        return st.binary(min_size=size, max_size=size).map(lambda b: np.frombuffer(b, np.int8).astype(np.float64).reshape(shape) * step)
     entries = st.lists(st.tuples(st.integers(0, size - 1), st.integers(-16, 16)), max_size=3)
 
     def build(seed: int, some: list[tuple[int, int]]) -> Array:
-        x = np.random.default_rng(seed).integers(-128, 128, size) * step if seed else np.zeros(size)
+        x = np.random.default_rng(seed).integers(-128, 128, size).astype(np.float64) * step if seed else np.zeros(size)
         for place, value in some:
             x[place] = 16 * step * value
         return x.reshape(shape)
