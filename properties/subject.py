@@ -5,8 +5,8 @@ import io
 import time
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -132,18 +132,16 @@ class Subject:
             return self.expected(o, arguments)
 
         if o.returns_booleans:
-            return values[0]
+            return ~values[0] if self.implementation.reading.mask_polarity == "true_blocks" else values[0]
         results = tuple(
-            Result(self, name, x, lambda i=i: enclosures()[i]) for i, (name, x) in enumerate(zip(o.outputs, values, strict=True))
+            Result(self, name, x, partial(lambda place: enclosures()[place], place))
+            for place, (name, x) in enumerate(zip(o.outputs, values, strict=True))
         )
         return results[0] if len(results) == 1 else results
 
-    def expected(self, o: Operation, arguments: tuple[Any, ...]) -> tuple[Enclosure, ...]:
-        """The oracle's enclosures of an operation's results in the implementation's arithmetic and conventions."""
-        reading = self.implementation.reading
-        if not o.returns_booleans and reading.mask_polarity == "true_blocks":
-            arguments = tuple(_not(x) if p == "mask" else x for p, x in zip(o.parameters, arguments, strict=False))
-        return o.expected(arguments, self.implementation.rounding, reading)
+    def expected(self, o: Operation, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+        """The oracle's enclosures of an operation's results, or the mask it builds, in the implementation's arithmetic and conventions."""
+        return o.expected(arguments, self.implementation.rounding, replace(self.implementation.reading, mask_polarity="true_allows"))
 
     def run(
         self, o: Operation, arguments: tuple[Any, ...], layout: str = "contiguous"
@@ -278,10 +276,6 @@ def _ball(x: Any) -> Ball:
 def _short(error: BaseException) -> str:
     """The first line of its message."""
     return next(iter(str(error).splitlines()), "")[:200]
-
-
-def _not(mask: Any) -> Any:
-    return None if mask is None else ~mask
 
 
 def _entry(name: str, index: tuple[Any, ...]) -> str:
