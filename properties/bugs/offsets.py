@@ -94,7 +94,7 @@ def rope_table_ends_at_4096(x: Array, start_pos: int = 0) -> Array:
     effect="Beyond the table nothing is turned, and nothing is said.",
     repair="Raise an error for positions that the table does not hold.",
     citation="microsoft/onnxruntime#28205",
-    law="a chunk is the slice of the whole",
+    law="consecutive positions differ by one fixed rotation",
     requires=("long positions",),
 )
 def rope_beyond_the_table_left(x: Array, start_pos: int = 0) -> Array:

@@ -85,7 +85,7 @@ def rope_cache_ignores_offset() -> Callable[..., Array]:
     effect="Odd widths have other frequencies in all pairs but the first.",
     repair="Divide 2i by the width, not i by half the width rounded down.",
     citation="rasbt/LLMs-from-scratch#410; huggingface/transformers#35233",
-    law="rope is within its budget",
+    law="the odd lane follows its convention",
     public=True,
 )
 def rope_odd_dim_exponent(x: Array, start_pos: int = 0) -> Array:
