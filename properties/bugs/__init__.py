@@ -1,10 +1,35 @@
 """The catalogue of known bugs: executable, cited, and explained. It scores the laws, and it diagnoses who fails them."""
 
-from properties.bugs import attention, conduct, layout, learned, memory, offsets, positional, rope, rotary
+from properties.bugs import (
+    attention,
+    backward,
+    conduct,
+    gradients,
+    grouped,
+    layout,
+    learned,
+    masked_tiles,
+    masks,
+    memory,
+    multi_head,
+    multi_head_derivatives,
+    offsets,
+    positional,
+    rope,
+    rotary,
+    softmax,
+    softmax_gradients,
+    tangents,
+    tiles,
+)
 from properties.bugs.bug import Bug
 
 __all__ = ["CATALOGUE", "Bug"]
 
-_MODULES = (attention, positional, learned, rope, offsets, rotary, conduct, memory, layout)
+_MODULES = (
+    *(attention, masks, tiles, masked_tiles, grouped, softmax, softmax_gradients, multi_head),
+    *(multi_head_derivatives, gradients, backward, tangents),
+    *(positional, learned, rope, offsets, rotary, conduct, memory, layout),
+)
 
 CATALOGUE: dict[str, Bug] = {bug.id: bug for module in _MODULES for bug in module.bug.bugs}

@@ -1,0 +1,96 @@
+"""What kernels do that the reference does not: masked scores, tiles, online softmax. Where they slip is a parameter."""
+
+import math
+from collections.abc import Iterator
+from typing import Any, Literal
+
+import numpy as np
+
+from oracles.ball import Array
+from properties.reference import Mask, causal_mask, scores_of, softmax_backward, transposed
+
+__all__ = [
+    "allowed",
+    "dead_rows",
+    "gradients_of",
+    "is_causal",
+    "masked",
+    "normalized",
+    "online_attention",
+    "scores_shape",
+    "tiles",
+    "unguarded_softmax",
+]
+
+
+def scores_shape(q: Array, k: Array) -> tuple[int, ...]:
+    """The shape of q·kᵀ."""
+    return *q.shape[:-1], k.shape[-2]
+
+
+def allowed(mask: Mask, shape: tuple[int, ...]) -> Any:
+    """The mask as a bool array of this shape."""
+    return np.broadcast_to(True if mask is None else mask, shape)
+
+
+def dead_rows(mask: Mask, shape: tuple[int, ...]) -> Any:
+    """True for each row of this shape with no allowed entry; the last axis has length 1."""
+    return ~allowed(mask, shape).any(-1, keepdims=True)
+
+
+def masked(scores: Array, mask: Mask, fill: float = -np.inf) -> Array:
+    """The scores with `fill` where they are blocked."""
+    return np.where(allowed(mask, scores.shape), scores, fill)
+
+
+def normalized(weights: Array, total: Array | None = None) -> Array:
+    """Each row divided by its sum, or by `total`; a row with sum 0 stays as it is."""
+    total = weights.sum(-1, keepdims=True) if total is None else total
+    return np.asarray(weights / np.where(total == 0, 1.0, total))
+
+
+def unguarded_softmax(scores: Array, mask: Mask = None) -> Array:
+    """A softmax that does not look for rows with no allowed entry: these become NaN."""
+    s = masked(scores, mask)
+    with np.errstate(invalid="ignore"):
+        e = np.exp(s - s.max(-1, keepdims=True))
+        return np.asarray(e / e.sum(-1, keepdims=True))
+
+
+def is_causal(mask: Mask, shape: tuple[int, ...]) -> bool:
+    """Whether the mask is the causal one for scores of this shape, so that a kernel may take its causal path."""
+    return mask is not None and mask.shape[-2:] == shape[-2:] and bool((mask == causal_mask(*shape[-2:])).all())
+
+
+def tiles(n: int, width: int) -> Iterator[slice]:
+    """The slices of `width` that cover the first n numbers; the last may be shorter."""
+    return (slice(start, min(start + width, n)) for start in range(0, n, width))
+
+
+def online_attention(
+    q: Array, k: Array, v: Array, mask: Mask, *, width: int = 16, start: float = -np.inf,
+    rescale_sum: bool = True, rescale_output: bool = True, dead: Literal["skipped", "not a number", "taken for zero"] = "skipped",
+) -> Array:  # fmt: skip
+    """Attention by tiles of keys under a running maximum; right as it stands.
+
+    `start` is the maximum before the first tile, `dead` what becomes of a maximum that is still −∞ after a tile.
+    """
+    scores = masked(scores_of(q, k), mask)
+    largest, total = np.full((*q.shape[:-1], 1), start), np.zeros((*q.shape[:-1], 1))
+    out = np.zeros((*q.shape[:-1], v.shape[-1]))
+    for keys in tiles(k.shape[-2], width):
+        before, largest = largest, np.maximum(largest, scores[..., keys].max(-1, keepdims=True))
+        shift = largest if dead == "not a number" else np.where(np.isneginf(largest), 0.0, largest)
+        with np.errstate(invalid="ignore"):
+            shrink, e = np.exp(before - shift), np.exp(scores[..., keys] - shift)
+        total = total * (shrink if rescale_sum else 1.0) + e.sum(-1, keepdims=True)
+        out = out * (shrink if rescale_output else 1.0) + e @ v[..., keys, :]
+        largest = shift if dead == "taken for zero" else largest
+    return normalized(out, total)
+
+
+def gradients_of(q: Array, k: Array, v: Array, grad_out: Array, p: Array, ds: Array | None = None) -> tuple[Array, ...]:
+    """dq, dk and dv of weights p, from the gradient of the scores or what follows of it for p."""
+    ds = softmax_backward(p, grad_out @ transposed(v)) if ds is None else ds
+    ds = ds / math.sqrt(max(q.shape[-1], 1))
+    return ds @ k, transposed(ds) @ q, transposed(p) @ grad_out
