@@ -1,42 +1,235 @@
-"""Running the checks in several processes. Each worker imports what it checks: functions do not travel between processes."""
+"""The parent's side of `attnspec verify`: child processes that check law after law, and what became of those that did not come back."""
 
-import importlib
-import multiprocessing
+import json
+import os
+import pickle
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter, deque
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import suppress
+from multiprocessing.connection import wait
+from pathlib import Path
+from types import TracebackType
+from typing import Any
 
-from properties.implementation import Implementation
-from properties.laws import LAWS
-from properties.verifier import Outcome, check, plan
+from properties.note import Note
+from properties.report import Outcome
+from properties.targets import TargetError
+from properties.worker import Entry, Order, Task, death
 
-__all__ = ["load", "run"]
+__all__ = ["Runner"]
 
-
-def load(where: str) -> dict[str, list[Implementation]]:
-    """The groups of implementations at "module:name"."""
-    module, _, attribute = where.partition(":")
-    return getattr(importlib.import_module(module), attribute)  # type: ignore[no-any-return]
-
-
-def _check(where: str, group: str, law: int, implementation: int, examples: int, seed: int) -> Outcome:
-    return check(LAWS[law], load(where)[group][implementation], examples, seed)
+_BOOT = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from properties.worker import main; main()"
+_DEATHS = 3  # of the process in one operation of one implementation, after which its other laws are not tried: each costs up to a timeout
+_IMPORTS = 10  # timeouts that an import may take: compilers run there
 
 
-def run(where: str, examples: int, seed: int, jobs: int) -> Iterator[tuple[str, int, Outcome]]:
-    """(group, the check's place in it, outcome) as the checks finish."""
-    tasks = [
-        (group, place, (where, group, LAWS.index(law), implementations.index(implementation), examples, seed))
-        for group, implementations in load(where).items()
-        for place, (law, implementation) in enumerate(plan(LAWS, implementations))
-    ]
-    if jobs == 1:
-        for group, place, task in tasks:
-            yield group, place, _check(*task)
-        return
-    with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn")) as pool:
-        futures = {pool.submit(_check, *task): (group, place) for group, place, task in tasks}
+class _Child:
+    """A process that checks laws, in a session of its own: what it starts ends with it, and an interrupt reaches the parent alone."""
+
+    def __init__(self, order: Order, folder: Path, number: int) -> None:
+        self.task: Task | None = None
+        self.since, self.overdue = time.monotonic(), False
+        self.log, note = folder / f"{number}.log", folder / f"{number}.note"
+        self.calls = Note(note)
+        self.calls.begin("import", (), "contiguous")
+        path = json.dumps([entry for entry in sys.path if entry])
+        environment = {**os.environ, "HYPOTHESIS_STORAGE_DIRECTORY": str(folder / "hypothesis")}
+        self.process = subprocess.Popen(
+            [sys.executable, "-P", "-c", _BOOT, path],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env=environment,
+            start_new_session=True,
+        )
+        assert self.process.stdout is not None
+        self.answers = self.process.stdout
+        self.tell((order, str(note), str(self.log)))
+
+    def tell(self, something: Any) -> None:
+        """Send a request; that it may be dead already shows when its answer is awaited."""
+        assert self.process.stdin is not None
+        with suppress(BrokenPipeError):
+            pickle.dump(something, self.process.stdin)
+            self.process.stdin.flush()
+
+    def answer(self) -> Any:
+        """What it answers; raises EOFError where it is dead."""
         try:
-            for future in as_completed(futures):
-                yield *futures[future], future.result()
-        finally:
-            pool.shutdown(cancel_futures=True)
+            return pickle.load(self.answers)
+        except pickle.UnpicklingError:
+            raise EOFError from None
+
+    def abort(self) -> None:
+        """End it where it is, and have it say where that is."""
+        self.overdue = True
+        self._signal(signal.SIGABRT)
+        with suppress(subprocess.TimeoutExpired):
+            self.process.wait(1)
+        self._signal(signal.SIGKILL)
+
+    def stop(self, gently: bool = False) -> int:
+        """End it and all that it started; its exit status."""
+        assert self.process.stdin is not None
+        with suppress(BrokenPipeError):
+            self.process.stdin.close()
+        if gently:
+            with suppress(subprocess.TimeoutExpired):
+                self.process.wait(2)
+        self._signal(signal.SIGKILL)
+        self.answers.close()
+        self.calls.close()
+        return self.process.wait()
+
+    def _signal(self, number: int) -> None:
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.process.pid, number)
+
+
+class Runner:
+    """What is verified by an order, in `jobs` processes, of which none waits longer than `timeout` seconds for one call.
+
+        with Runner(order, jobs, timeout) as runner:
+            for entry, outcome in runner.outcomes(): ...
+
+    `entries` says what there is to verify. Raises TargetError where that cannot be found out.
+    """
+
+    def __init__(self, order: Order, jobs: int = 1, timeout: float = 60.0) -> None:
+        self.order, self.jobs, self.timeout = order, jobs, timeout
+        self.entries: list[Entry] = []
+        self._folder = tempfile.TemporaryDirectory(prefix="attnspec-")
+        self._children: list[_Child] = []
+        self._started = 0
+        self._gently = False
+
+    def __enter__(self) -> "Runner":
+        try:
+            child = self._start()
+            while not wait([child.answers], min(0.5, self.timeout / 4)):
+                self._abort_if_overdue(child)
+            self._welcome(child)
+        except BaseException:
+            self.__exit__(None, None, None)
+            raise
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        for child in self._children:
+            child.stop(self._gently)
+        self._children.clear()
+        self._folder.cleanup()
+
+    def outcomes(self) -> Iterator[tuple[int, Outcome]]:
+        """(the entry's place, an outcome) as they are known."""
+        tasks = deque(Task(i, law) for i, entry in enumerate(self.entries) for law in range(len(entry.laws)))
+        deaths: Counter[tuple[int, str]] = Counter()
+        while len(self._children) < min(self.jobs, len(tasks)):
+            self._start()
+        idle = [self._children[0]]
+        while True:
+            while idle and tasks:
+                task = tasks.popleft()
+                law, operation = _parts(self.entries[task.entry].laws[task.law])
+                if deaths[task.entry, operation] >= _DEATHS:
+                    reason = f"It was not tried: {operation} had ended the process, or not returned, {_DEATHS} times."
+                    yield task.entry, Outcome(law, operation, self.entries[task.entry].name, "not run", reason=reason)
+                    continue
+                child = idle.pop()
+                child.task, child.since = task, time.monotonic()
+                child.tell(task)
+            busy = [child for child in self._children if child not in idle]
+            if not tasks and all(child.task is None for child in busy):
+                self._gently = True
+                return
+            ready = wait([child.answers for child in busy], min(0.5, self.timeout / 4))
+            for child in busy:
+                if child.answers not in ready:
+                    self._abort_if_overdue(child)
+                    continue
+                try:
+                    if child.task is None:
+                        self._welcome(child)
+                    else:
+                        yield child.task.entry, child.answer()
+                        child.task = None
+                    idle.append(child)
+                except EOFError:
+                    assert child.task is not None
+                    outcome = self._death(child, child.task)
+                    deaths[child.task.entry, outcome.operation] += 1
+                    yield child.task.entry, outcome
+                    if tasks:
+                        self._start()
+
+    def _start(self) -> _Child:
+        child = _Child(self.order, Path(self._folder.name), self._started)
+        self._started += 1
+        self._children.append(child)
+        return child
+
+    def _welcome(self, child: _Child) -> None:
+        """The entries that a child has found, or a TargetError that says why it found none."""
+        try:
+            found = child.answer()
+        except EOFError:
+            raise TargetError(f"{' and '.join(self.order.targets)} could not be imported: it {self._end(child)}.") from None
+        if isinstance(found, str):
+            raise TargetError(found)
+        child.calls.clear()
+        self.entries = self.entries or found
+
+    def _limit(self, child: _Child) -> float:
+        return self.timeout * (1 if child.task else _IMPORTS)
+
+    def _abort_if_overdue(self, child: _Child) -> None:
+        if child.calls.seconds > self._limit(child):
+            child.abort()
+
+    def _end(self, child: _Child) -> str:
+        """How a dead child ended, as the end of a sentence."""
+        if child.overdue:
+            return f"did not return within {self._limit(child):g} s"
+        status = child.process.wait()
+        return f"killed the process: {_signal_name(-status)}" if status < 0 else f"ended the process with exit status {status}"
+
+    def _death(self, child: _Child, task: Task) -> Outcome:
+        """The outcome of the law under which a child died."""
+        entry = self.entries[task.entry]
+        how = self._end(child)
+        seconds = time.monotonic() - child.since
+        outcome = death(entry, *_parts(entry.laws[task.law]), how, child.calls, *_last_words(child.log), seconds=seconds)
+        self._children.remove(child)
+        child.stop()
+        return outcome
+
+
+def _parts(law: str) -> tuple[str, str]:
+    name, _, operation = law.partition("[")
+    return name, operation.removesuffix("]")
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def _last_words(log: Path) -> list[str]:
+    """Sentences on what a dead process wrote last, and in which lines of Python it was, innermost first, without ours."""
+    printed, _, trace = log.read_text(errors="replace")[-100_000:].partition("Fatal Python error")
+    theirs = []
+    for name, line, function in re.findall(r'File "(.+)", line (\d+) in (\S+)', trace):
+        if Path(name).parent == Path(__file__).parent:
+            break
+        theirs.append(f"{name}:{line} in {function}")
+    lines = [line.strip() for line in printed.splitlines() if line.strip()][-3:]
+    at = [f"The process was at {', called from '.join(theirs[:4])}."] if theirs else []
+    return [*at, f"It had printed: {' / '.join(lines)[-300:]}"] if lines else at

@@ -132,7 +132,7 @@ class Subject:
             return self.expected(o, arguments)
 
         if o.returns_booleans:
-            return ~values[0] if self.implementation.reading.mask_polarity == "true_blocks" else values[0]
+            return np.logical_not(values[0]) if self.implementation.reading.mask_polarity == "true_blocks" else values[0]
         results = tuple(
             Result(self, name, x, partial(lambda place: enclosures()[place], place))
             for place, (name, x) in enumerate(zip(o.outputs, values, strict=True))

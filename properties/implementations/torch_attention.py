@@ -1,86 +1,75 @@
-"""`torch.nn.functional.scaled_dot_product_attention` on the CPU, each backend by itself."""
+"""`torch.nn.functional.scaled_dot_product_attention` on the CPU, each backend by itself, with its derivatives."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-import numpy as np
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
-from oracles.formats import BFLOAT16, BFLOAT16_STORED_GRADIENTS, FLOAT16, FLOAT16_STORED_GRADIENTS, FLOAT32, FLOAT64, Arithmetic
-from properties.implementation import Dtype, Implementation
-from spec.tensor_core import Array
+from properties.implementation import Implementation
 
 __all__ = ["IMPLEMENTATIONS"]
 
 
-def _batched(x: Array | None, dtype: str) -> Any:
-    """The kernels take (batch, heads, …): two axes of size 1 before, strides kept. Masks stay boolean; bfloat16 comes as float32."""
-    if x is None:
-        return None
-    t = torch.from_numpy(x)[None, None]
-    return t if t.dtype == torch.bool else t.to(getattr(torch, dtype))
-
-
-def _array(x: torch.Tensor) -> Array:
-    """The one problem of a batch, as NumPy; bfloat16 as float32."""
-    x = x.detach()[0, 0]
-    return np.asarray(x.float() if x.dtype == torch.bfloat16 else x)
-
-
-def _attend(backend: SDPBackend, inputs: Iterable[Any], mask: Any = None, is_causal: bool = False) -> torch.Tensor:
-    q, k, v = inputs
+def _attend(backend: SDPBackend, q: Any, k: Any, v: Any, mask: Any = None, /, **options: Any) -> torch.Tensor:
     with sdpa_kernel(backend):
-        return scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=is_causal)
+        return scaled_dot_product_attention(q, k, v, attn_mask=mask, **options)
 
 
-def _forward(backend: SDPBackend, dtype: str, q: Array, k: Array, v: Array, mask: Array | None = None) -> Array:
-    return _array(_attend(backend, (_batched(x, dtype) for x in (q, k, v)), _batched(mask, dtype)))
+def _causal(backend: SDPBackend, q: Any, k: Any, v: Any) -> torch.Tensor:
+    return _attend(backend, q, k, v, is_causal=True)
 
 
-def _causal(backend: SDPBackend, dtype: str, q: Array, k: Array, v: Array) -> Array:
-    return _array(_attend(backend, (_batched(x, dtype) for x in (q, k, v)), is_causal=True))
+def _grouped(backend: SDPBackend, q: Any, k: Any, v: Any, mask: Any = None) -> torch.Tensor:
+    return _attend(backend, q, k, v, mask, enable_gqa=True)
 
 
-def _vjp(backend: SDPBackend, dtype: str, q: Array, k: Array, v: Array, mask: Array | None, grad_out: Array) -> tuple[Array, ...]:
-    inputs = [_batched(x, dtype).requires_grad_() for x in (q, k, v)]
-    out = _attend(backend, inputs, _batched(mask, dtype))
-    return tuple(map(_array, torch.autograd.grad(out, inputs, _batched(grad_out, dtype))))
+def _vjp(backend: SDPBackend, q: Any, k: Any, v: Any, mask: Any, grad_out: Any) -> Sequence[torch.Tensor]:
+    inputs = q, k, v = [x.requires_grad_() for x in (q, k, v)]
+    return torch.autograd.grad(_attend(backend, q, k, v, mask), inputs, grad_out)
 
 
-def _jvp(backend: SDPBackend, dtype: str, q: Array, k: Array, v: Array, mask: Array | None, dq: Array, dk: Array, dv: Array) -> Array:
-    def attend(*inputs: Any) -> torch.Tensor:
-        return _attend(backend, inputs, _batched(mask, dtype))
+def _jvp(backend: SDPBackend, q: Any, k: Any, v: Any, mask: Any, dq: Any, dk: Any, dv: Any) -> torch.Tensor:
+    def attend(q: Any, k: Any, v: Any) -> torch.Tensor:
+        return _attend(backend, q, k, v, mask)
 
-    primals, tangents = (tuple(_batched(x, dtype) for x in xs) for xs in ((q, k, v), (dq, dk, dv)))
-    return _array(torch.func.jvp(attend, primals, tangents)[1])
+    out: torch.Tensor = torch.func.jvp(attend, (q, k, v), (dq, dk, dv))[1]
+    return out
 
 
 # What each backend is held to, by the type of its numbers. In 16 bits the flash backward adds dk and dv up in the narrow type.
-_ARITHMETIC: dict[str, dict[Dtype, Arithmetic]] = {
-    "math": {"float64": FLOAT64, "float32": FLOAT32, "float16": FLOAT16, "bfloat16": BFLOAT16},
-    "flash": {"float64": FLOAT64, "float32": FLOAT32, "float16": FLOAT16_STORED_GRADIENTS, "bfloat16": BFLOAT16_STORED_GRADIENTS},
+_ARITHMETIC = {
+    "math": {"float64": "float64", "float32": "float32", "float16": "float16", "bfloat16": "bfloat16"},
+    "flash": {
+        "float64": "float64",
+        "float32": "float32",
+        "float16": "float16-stored-gradients",
+        "bfloat16": "bfloat16-stored-gradients",
+    },
 }
 
 
-def _implementation(name: str, dtype: Dtype) -> Implementation:
-    """The flash kernel takes only unit last strides, and has no forward-mode derivative: it offers no JVP."""
+def _implementation(name: str, dtype: str) -> Implementation:
+    """The flash kernel takes 4-D inputs only, of one width, with unit last strides, and has no forward-mode derivative."""
     backend = {"math": SDPBackend.MATH, "flash": SDPBackend.FLASH_ATTENTION}[name]
-    operations: dict[str, Callable[..., Any]] = {
-        "scaled_dot_product_attention": partial(_forward, backend, dtype),
-        "causal_attention": partial(_causal, backend, dtype),
-        "scaled_dot_product_attention_vjp": partial(_vjp, backend, dtype),
+    functions: dict[str, Callable[..., Any]] = {
+        "scaled_dot_product_attention": _attend,
+        "causal_attention": _causal,
+        "grouped_query_attention": _grouped,
+        "scaled_dot_product_attention_vjp": _vjp,
     }
     if name == "math":
-        operations["scaled_dot_product_attention_jvp"] = partial(_jvp, backend, dtype)
+        functions["scaled_dot_product_attention_jvp"] = _jvp
     return Implementation(
         name=f"torch {name} {dtype}",
-        dtype=dtype,
+        operations={operation: partial(function, backend) for operation, function in functions.items()},
         arithmetic=_ARITHMETIC[name][dtype],
-        operations=operations,
-        unit_last_stride=name == "flash",
+        arrays="torch",
+        batch_ranks=(2,) if name == "flash" else (0, 1, 2),
+        supports={"value_dim_minus_head_dim": lambda difference: difference == 0} if name == "flash" else {},
+        refuses=(RuntimeError,),
     )
 
 

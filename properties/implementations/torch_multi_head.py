@@ -6,13 +6,12 @@ the biases are zero.
 """
 
 from dataclasses import dataclass
+from typing import Any
 
-import numpy as np
 import torch
 
-from oracles import FLOAT32, FLOAT64, Conventions
-from properties.implementation import Deviation, Dtype, Implementation
-from spec.tensor_core import Array
+from oracles import Conventions
+from properties.implementation import Implementation
 
 __all__ = ["IMPLEMENTATIONS"]
 
@@ -26,19 +25,16 @@ class _Path:
     train: bool
     bias: bool = False
 
-    def __call__(self, x: Array, wq: Array, wk: Array, wv: Array, wo: Array, num_heads: int, mask: Array | None = None) -> Array:
-        """Multi-head attention of one sequence."""
-        module = torch.nn.MultiheadAttention(x.shape[1], num_heads, bias=self.bias, batch_first=True, dtype=torch.from_numpy(x).dtype)
-        parameters = {
-            "in_proj_weight": torch.cat([torch.from_numpy(w).T for w in (wq, wk, wv)]),
-            "out_proj.weight": torch.from_numpy(wo).T,
-        }
+    def __call__(self, x: Any, wq: Any, wk: Any, wv: Any, wo: Any, num_heads: int, mask: Any = None) -> torch.Tensor:
+        """Multi-head attention of a sequence, or of a batch of them; one mask for all, or one for each."""
+        module = torch.nn.MultiheadAttention(x.shape[-1], num_heads, bias=self.bias, batch_first=True, dtype=x.dtype)
+        parameters = {"in_proj_weight": torch.cat([w.T for w in (wq, wk, wv)]), "out_proj.weight": wo.T}
         module.load_state_dict(parameters, strict=False)  # biases, where there are any, begin as zeros
-        tokens = torch.from_numpy(x)[None]
-        blocked = None if mask is None else torch.from_numpy(~mask)
+        if mask is not None and mask.ndim == 3:
+            mask = mask.repeat_interleave(num_heads, dim=0)
         with torch.no_grad():
-            out, _ = module.train(self.train)(tokens, tokens, tokens, attn_mask=blocked, need_weights=self.need_weights)
-        return np.asarray(out[0])
+            out: torch.Tensor = module.train(self.train)(x, x, x, attn_mask=mask, need_weights=self.need_weights)[0]
+        return out
 
 
 _PATHS = [
@@ -49,25 +45,26 @@ _PATHS = [
     _Path("fast path", need_weights=False, train=False, bias=True),
 ]
 
-_NAN = {
-    "a token that may attend to no token contributes zero": Deviation(
-        "With need_weights=True, and on the fast path, the weights of a row that may attend to nothing are a softmax over −∞ alone: NaN. "
-        "With need_weights=False otherwise, the module calls scaled_dot_product_attention, whose row is 0. See pytorch/pytorch#41508.",
-        Conventions(dead_rows="nan"),
-    )
+_DEAD = "a token with nothing to attend to follows its convention"
+_FAST = {
+    _DEAD: "With an even number of heads and one mask for all, the native kernel takes a softmax over −∞ alone on a row that may attend to "
+    "nothing: NaN. Otherwise the module calls scaled_dot_product_attention, whose row is 0. See pytorch/pytorch#41508."
 }
 
 
-def _implementation(path: _Path, dtype: Dtype) -> Implementation:
+def _implementation(path: _Path, dtype: str) -> Implementation:
+    """With need_weights=True a row that may attend to nothing is NaN; with need_weights=False it is 0; on the fast path it depends."""
     return Implementation(
         name=f"torch MHA {path.name} {dtype}",
-        dtype=dtype,
-        arithmetic=FLOAT64 if dtype == "float64" else FLOAT32,
         operations={"multi_head_attention": path},
-        known_deviations=_NAN if path.need_weights or path.bias else {},
-        even_heads=path.bias,
+        arithmetic=dtype,
+        conventions=Conventions(mask_polarity="true_blocks", dead_rows="nan" if path.need_weights else "zero"),
+        arrays="torch",
+        batch_ranks=(0, 1),
+        supports={"model_dim_minus_heads_width": lambda difference: difference == 0},
+        refuses=(RuntimeError, AssertionError),
+        known_deviations=_FAST if path.bias else {},
     )
 
 
-_DTYPES: tuple[Dtype, ...] = ("float64", "float32")
-IMPLEMENTATIONS = [_implementation(path, dtype) for dtype in _DTYPES for path in _PATHS]
+IMPLEMENTATIONS = [_implementation(path, dtype) for dtype in ("float64", "float32") for path in _PATHS]
