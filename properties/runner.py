@@ -12,8 +12,8 @@ import time
 from collections import Counter, deque
 from collections.abc import Iterator
 from contextlib import suppress
-from multiprocessing.connection import wait
 from pathlib import Path
+from select import select
 from types import TracebackType
 from typing import Any
 
@@ -112,7 +112,7 @@ class Runner:
     def __enter__(self) -> "Runner":
         try:
             child = self._start()
-            while not wait([child.answers], min(0.5, self.timeout / 4)):
+            while not select([child.answers], (), (), min(0.5, self.timeout / 4))[0]:
                 self._abort_if_overdue(child)
             self._welcome(child)
         except BaseException:
@@ -148,7 +148,7 @@ class Runner:
             if not tasks and all(child.task is None for child in busy):
                 self._gently = True
                 return
-            ready = wait([child.answers for child in busy], min(0.5, self.timeout / 4))
+            ready, _, _ = select([child.answers for child in busy], (), (), min(0.5, self.timeout / 4))
             for child in busy:
                 if child.answers not in ready:
                     self._abort_if_overdue(child)

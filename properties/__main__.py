@@ -1,0 +1,8 @@
+"""`python -m properties` is the command `attnspec`."""
+
+import sys
+
+from properties.cli import main
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,193 @@
+"""Conformance in pytest: one item for each law and implementation, by a decorator or by `pytest --attnspec MODULE:NAME`.
+
+Nothing but pytest is imported before there is something to check: this is loaded in every session of everyone who has attnspec installed.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import pytest
+
+if TYPE_CHECKING:
+    from properties.implementation import Implementation
+    from properties.law import Law
+    from properties.report import Outcome
+
+__all__ = ["Check", "parametrize_with_laws"]
+
+_Test = TypeVar("_Test", bound=Callable[..., Any])
+_PROPERTY = "attnspec"
+
+
+class Check:
+    """A law on an implementation: calling it fails the test, with what `attnspec verify` would print, where the law does not hold.
+
+    A law that is declared to be broken, and is, is an expected failure; one whose examples said nothing fails.
+    """
+
+    def __init__(self, law: "Law", implementation: "Implementation", max_examples: int | None = None) -> None:
+        self.law, self.implementation, self.max_examples = law, implementation, max_examples
+        self.outcome: Outcome | None = None
+
+    @property
+    def id(self) -> str:
+        """law[operation]-implementation, words joined by hyphens."""
+        return re.sub(r"\s+", "-", f"{self.law.id}-{self.implementation.name}")
+
+    def __repr__(self) -> str:
+        return f"<{self.law.id} on {self.implementation.name}>"
+
+    def __call__(self) -> None:
+        """Check it on as many cases as the caller's Hypothesis profile has, or as many as were asked for."""
+        __tracebackhide__ = True
+        from properties.terminal import violation_text
+        from properties.verifier import check
+
+        with _examples(self.max_examples):
+            outcome = self.outcome = check(self.law, self.implementation, random_seed=None)
+        if outcome.status == "violated" and outcome.violation is not None:
+            pytest.fail(violation_text(outcome.violation), pytrace=False)
+        if outcome.status == "declared":
+            pytest.xfail(outcome.reason)
+        if outcome.status == "not applicable":
+            pytest.skip(outcome.reason)
+        if outcome.status != "held":
+            pytest.fail(f"{self.law.id}: {outcome.reason}", pytrace=False)
+
+
+@contextmanager
+def _examples(number: int | None) -> Iterator[None]:
+    """The caller's Hypothesis profile, with another number of examples if one is given."""
+    if number is None:
+        yield
+        return
+    from hypothesis import settings
+
+    before = settings.get_current_profile_name()
+    settings.register_profile("attnspec-examples", settings.get_profile(before), max_examples=number)
+    settings.load_profile("attnspec-examples")
+    try:
+        yield
+    finally:
+        settings.load_profile(before)
+
+
+def checks(implementations: Sequence[Any], laws: Sequence[str] | None = None, max_examples: int | None = None) -> list[Check]:
+    """The checks of all laws, or some, on implementations: those that apply, implementation by implementation."""
+    from properties.implementation import implementation_of
+    from properties.targets import distinct
+    from properties.verifier import plan
+
+    if isinstance(implementations, Mapping) or not isinstance(implementations, Sequence):
+        raise TypeError(f"implementations has type {type(implementations).__name__}, but should be a list of implementations.")
+    if max_examples is not None and (isinstance(max_examples, bool) or not isinstance(max_examples, int) or max_examples < 1):
+        raise ValueError(f"max_examples={max_examples!r}, but should be a whole number from 1.")
+    resolved = distinct([implementation_of(target) for target in implementations])
+    return [Check(law, i, max_examples) for i in resolved for law in plan(i, laws) if _applies(law, i)]
+
+
+def _applies(law: "Law", implementation: "Implementation") -> bool:
+    """Whether a law is about an implementation, and has cases that it supports."""
+    if law.not_applicable(implementation):
+        return False
+    try:
+        law.cases(implementation)
+    except ValueError:
+        return False
+    return True
+
+
+def parametrize_with_laws(
+    implementations: Sequence[Any], laws: Sequence[str] | None = None, max_examples: int | None = None
+) -> Callable[[_Test], _Test]:
+    """A decorator for a test that takes `check` and calls it: one item for each law that applies to each implementation.
+
+        @properties.parametrize_with_laws([my_implementation])
+        def test_conformance(check): check()
+
+    Implementations are what `properties.verify` takes: mappings, modules, objects, or `properties.Implementation`. `laws` names some laws,
+    "law" or "law[operation]". Cases are drawn by the caller's Hypothesis profile, `max_examples` of them if it is given. Raises TypeError
+    and ValueError, in a sentence, for arguments that are none of these, and for laws that are not about any of the implementations.
+    """
+    found = checks(implementations, laws, max_examples)
+    if not found:
+        raise ValueError("No law applies to any of the implementations.")
+    return pytest.mark.parametrize("check", [pytest.param(check, id=check.id) for check in found])
+
+
+class _Target(pytest.Collector):
+    """The items of one `--attnspec MODULE:NAME`."""
+
+    def collect(self) -> Iterator["_Item"]:
+        from properties.targets import TargetError, load
+
+        try:
+            found = checks([one.implementation for one in load([self.name])])
+        except (TargetError, ValueError) as error:
+            raise pytest.UsageError(f"--attnspec {self.name}: {error}") from None
+        if not found:
+            raise pytest.UsageError(f"--attnspec {self.name}: no law applies to it.")
+        for check in found:
+            yield _Item.from_parent(self, name=check.id, check=check)
+
+
+class _Item(pytest.Item):
+    """One law on one implementation, without a test file."""
+
+    def __init__(self, *, check: Check, **options: Any) -> None:
+        super().__init__(**options)
+        self.check = check
+
+    def runtest(self) -> None:
+        self.check()
+
+    def reportinfo(self) -> tuple[Any, int | None, str]:
+        return self.path, None, self.name
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """`--attnspec`."""
+    group = parser.getgroup("attnspec", "conformance to the laws of attention and positional encodings")
+    sentence = "check the laws on the implementations there, as `attnspec verify` does, without a test file; may be repeated"
+    group.addoption("--attnspec", action="append", default=[], metavar="MODULE:NAME", help=sentence)
+
+
+@pytest.hookimpl(tryfirst=True)  # before items are deselected, by -k and the like
+def pytest_collection_modifyitems(session: pytest.Session, config: pytest.Config, items: list[pytest.Item]) -> None:
+    """The items of `--attnspec` come after those of test files."""
+    for target in config.getoption("--attnspec"):
+        collector = _Target.from_parent(session, name=target, nodeid=f"attnspec::{target}")
+        items.extend(collector.collect())
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: Any) -> Iterator[None]:
+    """What became of a law travels with the item's report, from a process of pytest-xdist too."""
+    check = item.check if isinstance(item, _Item) else getattr(item, "callspec", None) and item.callspec.params.get("check")  # type: ignore[attr-defined]
+    if call.when == "call" and isinstance(check, Check) and check.outcome is not None:
+        outcome = check.outcome
+        item.user_properties.append((_PROPERTY, [outcome.implementation, outcome.status, outcome.examples, outcome.worst_excess]))
+    yield
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """How many laws held on each implementation, if any was checked."""
+    found: dict[str, dict[str, int]] = {}
+    examples: dict[str, int] = {}
+    for reports in terminalreporter.stats.values():
+        for report in reports:
+            if getattr(report, "when", "") != "call":
+                continue
+            for name, value in report.user_properties:
+                if name == _PROPERTY:
+                    implementation, status, number, _ = value
+                    counts = found.setdefault(implementation, {})
+                    counts[status] = counts.get(status, 0) + 1
+                    examples[implementation] = examples.get(implementation, 0) + number
+    if found:
+        terminalreporter.section("attnspec")
+        for implementation, counts in sorted(found.items()):
+            told = ", ".join(f"{counts.get(status, 0)} {status}" for status in ("held", *sorted(set(counts) - {"held"})))
+            terminalreporter.write_line(f"{implementation}: {told}, on {examples[implementation]} examples")

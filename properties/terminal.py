@@ -1,0 +1,218 @@
+"""What a verification looks like in a terminal: tables of the laws that did not simply hold, what held, and each violation at length."""
+
+import io
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from rich.console import Console, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from properties.law import Law
+from properties.laws import LAWS
+from properties.report import PASSING, Outcome, Report, Violation
+
+__all__ = ["SIGNS", "print_report", "print_violation", "statement_of", "violation_text"]
+
+SIGNS = {
+    "held": ("✓", "green"),
+    "violated": ("✗", "bold red"),
+    "declared": ("~", "yellow"),
+    "vacuous": ("?", "bold magenta"),
+    "not applicable": ("·", "dim"),
+    "not run": ("…", "bold magenta"),
+}
+"""The sign of a status, and its colour."""
+
+_QUIET = ("held", "not applicable")
+_FULL = 3  # violations of one operation of one implementation that are shown at length: more say little more
+_IN_FULL = 64  # entries of an array that are shown, however many differ
+_LAW_WIDTH, _CELL_WIDTH = 28, 19  # of a table's columns, at least
+
+
+def print_report(console: Console, report: Report, groups: Mapping[str, Sequence[str]], everything: bool = False) -> None:
+    """A report on groups of implementations, by name: for each a table and what held; then reasons, violations, and the verdict.
+
+    With `everything` laws that held have rows too, and every violation is shown at length.
+    """
+    for group, names in groups.items():
+        outcomes = [o for o in report.outcomes if o.implementation in names]
+        print_group(console, group, names, outcomes, everything)
+    _print_reasons(console, report.outcomes)
+    shown: dict[tuple[str, str], int] = {}
+    for violation in sorted(report.violations, key=_size):
+        where = violation.implementation, violation.operation
+        console.print() if shown else None
+        shown[where] = shown.get(where, 0) + 1
+        print_violation(console, violation, at_length=everything or shown[where] <= _FULL)
+    if not everything and any(n > _FULL for n in shown.values()):
+        console.print("\nThe smallest violations are shown at length; --all shows every one so.", style="dim")
+    if shown:
+        console.print()
+    counts = ", ".join(f"{n} {status}" for status, n in report.counts().items() if n or status in ("held", "violated"))
+    verdict = "Interrupted. " if report.interrupted else ""
+    console.print(f"{verdict}{counts}", style="bold green" if report.ok else "bold red", highlight=False)
+
+
+def print_group(console: Console, group: str, names: Sequence[str], outcomes: Sequence[Outcome], everything: bool) -> None:
+    """A table with a row for each law that did not simply hold, or for all, and a line on what held for each operation.
+
+    Where the terminal is too narrow for all implementations, a table for as many as fit after the other.
+    """
+    if [group] != list(names):
+        console.print(Text(group, style="bold underline"))
+        console.print()
+    cells = {((o.operation, o.law), o.implementation): o for o in outcomes}
+    rows = list(dict.fromkeys(row for (row, _), o in cells.items() if everything or o.status not in _QUIET))
+    fitting = max(1, (console.width - _LAW_WIDTH) // _CELL_WIDTH)
+    for start in range(0, len(names) if rows else 0, fitting):
+        shown = names[start : start + fitting]
+        table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
+        table.add_column("law", min_width=min(_LAW_WIDTH - 2, console.width // 2), overflow="fold", style="none")
+        for name in shown:
+            table.add_column(Text(name), overflow="fold", min_width=min(_CELL_WIDTH - 2, console.width // 3))
+        for operation in dict.fromkeys(row[0] for row in rows):
+            table.add_row(Text(operation, style="bold"))
+            for row in (row for row in rows if row[0] == operation):
+                table.add_row(Text(f"  {row[1]}"), *(_cell(cells.get((row, name))) for name in shown))
+        console.print(table)
+        console.print()
+    if rows:
+        signs = "  ".join(f"{sign} {status}" for status, (sign, _) in SIGNS.items())
+        console.print(f"{signs}; worst error in units of its budget, in so many examples", style="dim", highlight=False)
+        console.print()
+    for name in names:
+        _print_held(console, name, [o for o in outcomes if o.implementation == name])
+
+
+def _cell(o: Outcome | None) -> Text:
+    if o is None:
+        return Text("")
+    sign, style = SIGNS[o.status]
+    return Text.assemble((sign, style), f" {_budgets(o.worst_excess)} in {o.examples}" if o.examples else "")
+
+
+def _budgets(excess: float) -> str:
+    return "∞" if np.isinf(excess) else f"{excess:.2g}"
+
+
+def _print_held(console: Console, name: str, outcomes: Sequence[Outcome]) -> None:
+    """For each operation how many laws held, on how many examples, how closely, and how many did not."""
+    console.print(Text(name, style="bold"))
+    lines = Table.grid(padding=(0, 2, 0, 0))
+    for operation in dict.fromkeys(o.operation for o in outcomes):
+        these = [o for o in outcomes if o.operation == operation]
+        held = [o for o in these if o.status == "held"]
+        said = f"{_laws(len(held))} held"
+        if held:
+            said += f" on {sum(o.examples for o in held)} examples, worst error {_budgets(max(o.worst_excess for o in held))} budgets"
+        others = ", ".join(f"{n} {status}" for status in SIGNS if status != "held" and (n := sum(o.status == status for o in these)))
+        fine = all(o.status in PASSING for o in these)
+        sign, style = SIGNS["held" if held and fine else "not applicable" if fine else "violated"]
+        lines.add_row(Text(f"  {sign}", style=style), Text(operation), Text(said + (f"; {others}" if others else "")))
+    console.print(lines if outcomes else "  none of these laws is about it")
+    console.print()
+
+
+def _laws(n: int) -> str:
+    return f"{n} law" if n == 1 else f"{n} laws"
+
+
+def _print_reasons(console: Console, outcomes: Sequence[Outcome]) -> None:
+    """Why laws are declared not to hold, said nothing, or were not run: who, the reason, and the smallest case seen."""
+    for status in ("declared", "vacuous", "not run"):
+        these = [o for o in outcomes if o.status == status and o.reason]
+        for law, operation, reason in dict.fromkeys((o.law, o.operation, o.reason) for o in these):
+            who = [o for o in these if (o.law, o.operation, o.reason) == (law, operation, reason)]
+            sign, style = SIGNS[status]
+            names = ", ".join(o.implementation for o in who)
+            console.print(Text.assemble((f"{sign} {status}  ", style), f"{law} [{operation}]: ", (names, "bold")))
+            _print_indented(console, reason)
+            if seen := next((o.violation.summary for o in who if o.violation), ""):
+                _print_indented(console, f"Smallest case seen: {seen}", "dim")
+
+
+def print_violation(console: Console, violation: Violation, at_length: bool = True) -> None:
+    """What the law says, what the implementation did, the smallest input, what explains it, and how to see it again."""
+    sign, style = SIGNS["violated"]
+    console.print(Text.assemble((f"{sign} {violation.law}", style), f" [{violation.operation}]: ", (violation.implementation, "bold")))
+    first = violation.diagnosis[:1]
+    if not at_length:
+        _print_indented(console, violation.summary)
+        for d in first:
+            _print_indented(console, f"It looks like {d.id}: {d.repair}")
+        return
+    if statement := statement_of(violation.law, violation.operation):
+        _print_indented(console, statement, "dim")
+    console.print()
+    _print_indented(console, violation.summary, "bold")
+    if violation.counterexample:
+        _print_heading(console, "The smallest input found")
+        table = Table.grid(padding=(0, 2, 0, 0))
+        for name, x in violation.counterexample.items():
+            table.add_row(Text(name, style="cyan"), _shown(x, max(20, console.width - 12 - max(map(len, violation.counterexample)))))
+        console.print(Padding(table, (0, 0, 0, 4), expand=False))
+    if violation.diagnosis:
+        _print_heading(console, "What reproduces it")
+        for place, d in enumerate(violation.diagnosis, 1):
+            share = "" if d.explains >= 1 else f", {d.explains:.0%} of what was seen"
+            text = Text.assemble(f"{place}. ", (d.id, "bold yellow"), f" ({d.citation}){share}" if d.citation else share)
+            text.append(f"\n{d.repair}")
+            console.print(Padding(text, (0, 0, 0, 4), expand=False), highlight=False)
+    for note in violation.notes:
+        console.print()
+        _print_indented(console, f"Note: {note}")
+    if violation.script:
+        _print_heading(console, "To see it again")
+        for line in violation.script.rstrip().splitlines():
+            console.print(Text(f"    {line}".rstrip()), soft_wrap=True)
+
+
+def violation_text(violation: Violation, width: int = 120) -> str:
+    """A violation as it is printed at length, without colours."""
+    console = Console(file=io.StringIO(), width=width, no_color=True, force_terminal=False, highlight=False)
+    print_violation(console, violation)
+    assert isinstance(console.file, io.StringIO)
+    return "\n".join(line.rstrip() for line in console.file.getvalue().splitlines())
+
+
+def statement_of(name: str, operation: str) -> str:
+    """The statement of a law, its first paragraph; "" where there is no such law."""
+    law: Law | None = next((law for law in LAWS if (law.name, law.operation) == (name, operation)), None)
+    return " ".join(law.statement.split("\n\n")[0].split()) if law else ""
+
+
+def _print_heading(console: Console, heading: str) -> None:
+    console.print()
+    console.print(Text(f"  {heading}:", style="underline" if console.color_system else "none"))
+
+
+def _print_indented(console: Console, text: str, style: str = "none") -> None:
+    body: RenderableType = Text(text, style=style)
+    console.print(Padding(body, (0, 0, 0, 2), expand=False))
+
+
+def _size(violation: Violation) -> int:
+    return sum(x.size for x in violation.counterexample.values() if isinstance(x, np.ndarray))
+
+
+def _shown(x: Any, width: int) -> Text:
+    """A value: small arrays in full, large ones by their shape and the entries that differ from most."""
+    if not isinstance(x, np.ndarray):
+        return Text(repr(x))
+    kind = f"{x.dtype} {x.shape}"
+    if x.size <= _IN_FULL:
+        rows = np.array2string(x, separator=", ", max_line_width=width, floatmode="unique", threshold=_IN_FULL + 1)
+        return Text(f"{kind}\n{rows}" if "\n" in rows or len(rows) + len(kind) > width else f"{rows}  {kind}")
+    values, counts = np.unique(x, return_counts=True)
+    common = values[counts.argmax()]
+    others = np.argwhere(x != common)
+    if len(others) == 0:
+        return Text(f"{kind}, all {common}")
+    if len(others) <= _IN_FULL // 4:
+        entries = ", ".join(f"[{', '.join(map(str, i))}]={x[tuple(i)]}" for i in others)
+        return Text(f"{kind}, all {common} but {entries}")
+    told = f"{int(x.sum())} true" if x.dtype == np.bool_ else f"from {x.min():.6g} to {x.max():.6g}, {np.count_nonzero(x)} not 0"
+    return Text(f"{kind}, {told}")
