@@ -9,7 +9,7 @@ import numpy as np
 import oracles
 from oracles import Conventions, Enclosure
 
-__all__ = ["OPERATIONS", "Operation"]
+__all__ = ["OPERATIONS", "Operation", "sizes_of"]
 
 _NUMBERS = {"num_heads", "n_q", "n_k", "seq_len", "embed_dim", "start_pos"}
 _TABLES = {"cos", "sin"}
@@ -70,6 +70,26 @@ def _rectangle(rows: int, columns: int | None = None, *rest: Any) -> tuple[tuple
 
 def _rows(table: Any, seq_len: int, *rest: Any) -> tuple[tuple[int, ...], ...]:
     return ((seq_len, table.shape[-1]),)
+
+
+_AXES = {
+    "q": ("n_q", "head_dim"),
+    "k": ("n_k", "head_dim"),
+    "v": ("n_k", "value_dim"),
+    "scores": ("n_q", "n_k"),
+    "x": ("seq_len", "head_dim"),
+}
+
+
+def sizes_of(operation: Operation, arguments: tuple[Any, ...]) -> dict[str, int]:
+    """The sizes and positions of a call by name, as far as its first arguments tell them."""
+    found: dict[str, int] = {}
+    for parameter, x in zip(operation.parameters, arguments, strict=False):
+        if parameter in _NUMBERS and x is not None:
+            found[parameter] = int(x)
+        elif parameter in _AXES:
+            found |= dict(zip(_AXES[parameter], x.shape[-2:], strict=True))
+    return found
 
 
 def _operation(

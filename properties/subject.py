@@ -30,12 +30,13 @@ class BrokenError(AssertionError):
 
 @dataclass(frozen=True)
 class Call:
-    """One call: the operation, its arguments in float64, the layout of the arrays, and what came back in float64."""
+    """One call: the operation, its arguments in float64, the layout of the arrays, and what came back in float64, or what was wrong."""
 
     operation: str
     arguments: tuple[Any, ...]
     layout: str
     outputs: tuple[Array, ...]
+    error: str = ""
 
 
 class Result:
@@ -124,15 +125,21 @@ class Subject:
     def call(self, operation: str, arguments: tuple[Any, ...], layout: str = "contiguous") -> Any:
         """The result of an operation, or a tuple of them; raises BrokenError where it raises or returns something else."""
         o = OPERATIONS[operation]
-        values = self.run(o, arguments, layout)[0]
+        try:
+            values = self.run(o, arguments, layout)[0]
+        except BrokenError as broken:
+            self.calls.append(Call(operation, arguments, layout, (), str(broken)))
+            raise
+        if o.returns_booleans and self.implementation.reading.mask_polarity == "true_blocks":
+            values = (np.logical_not(values[0]),)
         self.calls.append(Call(operation, arguments, layout, values))
+        if o.returns_booleans:
+            return values[0]
 
         @cache_once
         def enclosures() -> tuple[Enclosure, ...]:
             return self.expected(o, arguments)
 
-        if o.returns_booleans:
-            return np.logical_not(values[0]) if self.implementation.reading.mask_polarity == "true_blocks" else values[0]
         results = tuple(
             Result(self, name, x, partial(lambda place: enclosures()[place], place))
             for place, (name, x) in enumerate(zip(o.outputs, values, strict=True))

@@ -10,9 +10,11 @@ import numpy as np
 from hypothesis import HealthCheck, Phase, given, seed, settings
 
 from oracles import Arithmetic, Conventions
+from properties.diagnosis import Seen, diagnosed
 from properties.implementation import Implementation, implementation_of
 from properties.law import Law
 from properties.laws import LAWS, find
+from properties.operations import OPERATIONS, sizes_of
 from properties.report import Outcome, Report, Violation
 from properties.subject import BrokenError, Call, Subject
 
@@ -36,6 +38,7 @@ class _Trial:
         self.case: tuple[Any, ...] = ()
         self.calls: tuple[Call, ...] = ()
         self.tried = 0
+        self.seen: list[Seen] = []
 
     def begin(self, case: tuple[Any, ...]) -> tuple[Any, ...]:
         self.started += 1
@@ -59,13 +62,20 @@ class _Trial:
             elif self.tried <= _SHRINKS:
                 self._keep()
             self.broken, self.case, self.calls = broken, case, tuple(subject.calls)
+            self._see(False)
             raise
+        self._see(True)
         self._keep()
         if self.broken is None:
             self.examples += 1
             self.informative += subject.informative
             self.vacuous += bool(subject.vacuous)
             self.worst = max(self.worst, subject.worst)
+
+    def _see(self, held: bool) -> None:
+        if self.subject.calls:
+            first = self.subject.calls[0]
+            self.seen.append(Seen(sizes_of(OPERATIONS[first.operation], first.arguments), held))
 
     def _keep(self) -> None:
         if len(self.evidence) < _EVIDENCE:
@@ -139,16 +149,18 @@ def check(
         seconds=time.perf_counter() - start,
         reason=reason,
     )
-    return _judged(found, trial, law)
+    return _judged(found, trial, law, shrink)
 
 
-def _judged(outcome: Outcome, trial: _Trial, law: Law) -> Outcome:
+def _judged(outcome: Outcome, trial: _Trial, law: Law, diagnose: bool) -> Outcome:
     """The outcome with its status."""
     if trial.broken is not None:
         case = dict(zip(law.parameters, trial.case, strict=True))
         law_id, who, broken = (law.name, law.operation), outcome.implementation, trial.broken
         violation = Violation(*law_id, who, str(broken), case, broken.excess, trial.calls, tuple(trial.evidence))
-        return replace(outcome, status="declared" if outcome.reason else "violated", violation=violation)
+        if outcome.reason or not diagnose:
+            return replace(outcome, status="declared" if outcome.reason else "violated", violation=violation)
+        return replace(outcome, status="violated", violation=diagnosed(violation, law, trial.subject.implementation, trial.seen))
     if outcome.reason:
         summary = f"is declared to be broken, but held on {outcome.examples} examples: the declaration should go. It says: {outcome.reason}"
         return replace(outcome, status="violated", violation=Violation(law.name, law.operation, outcome.implementation, summary, {}, 0.0))

@@ -1,0 +1,211 @@
+"""What a violation looks like: the conventions and the known bugs that reproduce what an implementation returned, and what else is known.
+
+A candidate is an implementation itself: the oracle in another convention, or the reference with a bug in it. The law is put to it on the
+same case, so that it is called as the implementation was, in the same order and layouts. It is named if it breaks the law there too, which
+means that it differs from the oracle by more than the budget, and returned the same as the implementation within the budget of each call.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, fields, replace
+from functools import partial
+from typing import Any, get_args
+
+import numpy as np
+
+from oracles import Conventions
+from oracles.ball import Array
+from properties.bugs import CATALOGUE
+from properties.implementation import Implementation
+from properties.law import Law
+from properties.operations import OPERATIONS, Operation
+from properties.reference import OPERATIONS as REFERENCE
+from properties.report import Diagnosis, Violation
+from properties.subject import BrokenError, Call, Subject
+
+__all__ = ["Seen", "diagnosed"]
+
+_BASES = (100.0, 1000.0, 500_000.0, 1_000_000.0)
+_SHOWN = 5  # candidates named at most
+
+
+@dataclass(frozen=True)
+class Seen:
+    """The sizes of a case that was tried, and whether the law held on it."""
+
+    sizes: dict[str, int]
+    held: bool
+
+
+@dataclass(frozen=True)
+class _Candidate:
+    """An explanation to try: its name, what it would mean, and a fresh instance of it."""
+
+    id: str
+    citation: str
+    repair: str
+    rank: int  # among equals: documented bugs first, then conventions, then other bugs
+    fresh: Callable[[], Callable[..., Any]]
+
+
+def diagnosed(violation: Violation, law: Law, implementation: Implementation, seen: list[Seen]) -> Violation:
+    """The violation with the explanations that reproduce it, best first, and with notes on what is known."""
+    if not violation.calls:
+        return violation
+    found = [d for c in _candidates(OPERATIONS[law.operation], implementation) if (d := _tried(c, violation, law, implementation))]
+    found.sort(key=lambda d: (-d[0].explains, d[1], d[0].excess))
+    notes = (*_where(violation.calls, implementation), *_from_which_size_on(seen))
+    return replace(violation, diagnosis=tuple(d for d, _ in found[:_SHOWN]), notes=notes)
+
+
+def _candidates(operation: Operation, implementation: Implementation) -> Iterator[_Candidate]:
+    """Every other value of every convention that matters to the operation, and every known bug of it."""
+    reading = replace(implementation.reading, mask_polarity="true_allows")
+    for field in fields(Conventions):
+        if field.name not in operation.conventions:
+            continue
+        actual = getattr(implementation.reading, field.name)
+        for value in _BASES if field.name == "rope_base" else get_args(field.type):
+            if value == actual:
+                continue
+            if field.name == "mask_polarity":
+                answer = partial(_oracle_of_inverted, operation, implementation, reading)
+            else:
+                answer = partial(_oracle, operation, implementation, replace(reading, **{field.name: value}))
+            name = f"{field.name}={value:g}" if isinstance(value, float) else f"{field.name}={value}"
+            meaning = f"a convention: {field.name} was taken to be {actual!r}"
+            repair = f"Declare Conventions({field.name}={value!r}), if that is what is meant."
+            yield _Candidate(name, meaning, repair, 1, partial(lambda f: f, answer))
+    for bug in CATALOGUE.values():
+        if bug.operation == operation.name:
+            yield _Candidate(bug.id, bug.citation, bug.repair, 0 if bug.public else 2, bug.fresh)
+
+
+def _oracle(operation: Operation, implementation: Implementation, reading: Conventions, *arguments: Any) -> Any:
+    """The oracle's own values in some conventions."""
+    found = operation.expected(arguments, implementation.rounding, reading)
+    values = tuple(x.copy() if isinstance(x, np.ndarray) else x.mid.copy() for x in found)
+    return values[0] if len(values) == 1 else values
+
+
+def _oracle_of_inverted(operation: Operation, implementation: Implementation, reading: Conventions, *arguments: Any) -> Any:
+    """The oracle's values for the inverted mask."""
+    given = tuple(~x if p == "mask" and x is not None else x for p, x in zip(operation.parameters, arguments, strict=False))
+    found = _oracle(operation, implementation, reading, *given)
+    return ~found if operation.returns_booleans else found
+
+
+def _tried(c: _Candidate, violation: Violation, law: Law, implementation: Implementation) -> tuple[Diagnosis, int] | None:
+    """The candidate as a diagnosis with its rank, if it reproduces the violation."""
+    stand_in = partial(_stand_in, c, law, implementation)
+    subject = stand_in()
+    try:
+        law.body(subject, *violation.counterexample.values())
+        return None
+    except BrokenError:
+        pass
+    calls = list(zip(violation.calls, subject.calls, strict=False))
+    if len(subject.calls) != len(violation.calls):
+        return None
+    excess = max((_difference(a, b, subject) for a, b in calls), default=np.inf)
+    if excess > 1:
+        return None
+    agree = [_repeats(call, stand_in()) for call in violation.evidence]
+    share = (1 + sum(agree)) / (1 + len(agree))
+    return Diagnosis(c.id, excess, c.citation, c.repair, share), c.rank
+
+
+def _stand_in(c: _Candidate, law: Law, implementation: Implementation) -> Subject:
+    """The candidate in place of the implementation: float64 arrays, the other operations from the reference, the same promises."""
+    operations: dict[str, Callable[..., Any]] = {**REFERENCE, law.operation: c.fresh()}
+    promises = replace(
+        implementation,
+        operations={name: f for name, f in operations.items() if name in (law.operation, *law.needs)},
+        conventions=replace(implementation.reading, mask_polarity="true_allows"),
+        arrays="numpy",
+        dtype="float64",
+        layouts=None,
+        known_deviations={},
+    )
+    return Subject(promises, law.operation)
+
+
+def _repeats(call: Call, subject: Subject) -> bool:
+    """Whether a candidate returns what the implementation returned in a call."""
+    with suppress(BrokenError):
+        subject.call(call.operation, call.arguments, call.layout)
+    return _difference(call, subject.calls[-1], subject) <= 1
+
+
+def _difference(a: Call, b: Call, subject: Subject) -> float:
+    """How far two calls' outputs are apart: in budgets, to which an output rounding of the candidate's value is added.
+
+    Errors are the same if they begin the same, up to a colon.
+    """
+    if a.operation != b.operation or bool(a.error) != bool(b.error) or len(a.outputs) != len(b.outputs):
+        return np.inf
+    if a.error:
+        return 0.0 if a.error.split(":")[0] == b.error.split(":")[0] else np.inf
+    operation = OPERATIONS[a.operation]
+    if operation.returns_booleans:
+        return 0.0 if np.array_equal(a.outputs[0], b.outputs[0]) else np.inf
+    budgets = subject.expected(operation, a.arguments)
+    roundoff = subject.implementation.rounding.output.unit_roundoff
+    return max(_apart(x, y, e.rad, roundoff) for x, y, e in zip(a.outputs, b.outputs, budgets, strict=True))
+
+
+def _apart(x: Array, y: Array, rad: Array, roundoff: float) -> float:
+    with np.errstate(all="ignore"):
+        allowed = np.where(np.isfinite(rad), rad, 0.0) + roundoff * np.abs(y)
+        apart = np.abs(x - y) / allowed
+    same = (x == y) | (np.isnan(x) & np.isnan(y))
+    return float(np.where(same, 0.0, np.where(np.isnan(apart), np.inf, apart)).max(initial=0.0))
+
+
+def _where(calls: tuple[Call, ...], implementation: Implementation) -> Iterator[str]:
+    """Which entries of the results are outside their budgets, axis by axis, for the first call that has some."""
+    subject = Subject(implementation, calls[0].operation)
+    for call in calls:
+        operation = OPERATIONS[call.operation]
+        if operation.returns_booleans or call.error:
+            continue
+        for name, x, budget in zip(operation.outputs, call.outputs, subject.expected(operation, call.arguments), strict=True):
+            wrong = budget.excess(x) > 1
+            if wrong.any():
+                yield f"{name} of shape {x.shape} is wrong in {_described(wrong)}."
+                return
+
+
+def _described(wrong: Any) -> str:
+    """The wrong entries of a result, by rows and lanes where they do not fill it."""
+    if wrong.all():
+        return "every entry"
+    count = f"{int(wrong.sum())} of {wrong.size} entries"
+    names = (*[f"axis {a}" for a in range(wrong.ndim - 2)], "row", "lane")[-wrong.ndim :]
+    parts = []
+    for axis, name in enumerate(names):
+        at = np.flatnonzero(wrong.any(tuple(a for a in range(wrong.ndim) if a != axis)))
+        if len(at) < wrong.shape[axis]:
+            parts.append(f"{name} {_ranges(at)}")
+    return ", ".join((count, *parts))
+
+
+def _ranges(at: Any) -> str:
+    """Indices in words: one, a range, a step, or some of many."""
+    if len(at) == 1:
+        return str(at[0])
+    steps = set(np.diff(at).tolist())
+    if len(steps) == 1:
+        step = steps.pop()
+        return f"{at[0]} to {at[-1]}" + (f" in steps of {step}" if step > 1 else "")
+    return ", ".join(map(str, at[:6])) + (" …" if len(at) > 6 else "")
+
+
+def _from_which_size_on(seen: list[Seen]) -> Iterator[str]:
+    """For each size the least at which the law was seen to fail, where smaller ones held."""
+    failed = [s.sizes for s in seen if not s.held]
+    for name in failed[0] if failed else ():
+        least = min(sizes.get(name, 0) for sizes in failed)
+        smaller = sum(s.held and s.sizes.get(name, least) < least for s in seen)
+        if smaller > 2:
+            yield f"It was seen to fail from {name} = {least} on, and held on {smaller} cases with less."
