@@ -16,8 +16,16 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: verify
-verify: $(READY) ## run the main job: judge PyTorch's own kernels by the oracles' budgets [EXAMPLES=100 SEED=0 JOBS=2]
-	$(BIN)/python -m properties --examples $(EXAMPLES) --seed $(SEED) --jobs $(JOBS)
+verify: $(READY) ## run the main job: every law on the implementations that come with attnspec [EXAMPLES=100 SEED=0 JOBS=2]
+	$(BIN)/attnspec verify properties.implementations:GROUPS --max-examples $(EXAMPLES) --seed $(SEED) --jobs $(JOBS)
+
+.PHONY: mutants
+mutants: $(READY) ## put every law to every known bug; writes docs/kill-matrix.md and docs/kill-matrix.json [JOBS=2]
+	$(BIN)/python -m properties.mutants --jobs $(JOBS)
+
+.PHONY: seeds
+seeds: $(READY) ## look for false alarms on correct implementations, 50 seeds; writes docs/seeds.txt [EXAMPLES=100 JOBS=2]
+	$(BIN)/python -m properties.seeds --examples $(EXAMPLES) --jobs $(JOBS)
 
 .PHONY: test
 test: $(READY) ## run every test

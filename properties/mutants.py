@@ -1,0 +1,137 @@
+"""The kill matrix: every law against every known bug. `python -m properties.mutants` writes docs/kill-matrix.md and docs/kill-matrix.json.
+
+A law is put to a mutant as to any implementation, on 100 examples of seed 0, and kills it where it is violated; the examples up to the
+first violation are counted. The other operations that a law needs are the reference's.
+"""
+
+import argparse
+import json
+import statistics
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+from properties.bugs import CATALOGUE, Bug
+from properties.bugs.equivalent import EQUIVALENT
+from properties.implementation import Implementation
+from properties.law import Law
+from properties.laws import LAWS
+from properties.reference import OPERATIONS
+from properties.verifier import check
+
+__all__ = ["EXAMPLES", "Matrix", "examples_to_kill", "laws_about", "main"]
+
+EXAMPLES, SEED = 100, 0
+Matrix = dict[str, dict[str, int]]
+"""{bug: {law: examples}}, for the laws that kill it."""
+
+
+def laws_about(bug: Bug) -> list[Law]:
+    """The laws that call the operation in which the bug is."""
+    return [law for law in LAWS if bug.operation in (law.operation, *law.needs)]
+
+
+def examples_to_kill(bug: Bug, law: Law, seed: int = SEED) -> int:
+    """After how many examples the law is violated; 0 if it is not within `EXAMPLES`."""
+    mutant = Implementation(bug.id, {**OPERATIONS, bug.operation: bug.fresh()})
+    outcome = check(law, mutant, EXAMPLES, seed, shrink=False)
+    return outcome.examples if outcome.status == "violated" else 0
+
+
+def killers(bug: str, seed: int = SEED) -> dict[str, int]:
+    """The laws that kill a bug of the catalogue, or an equivalent mutant, and after how many examples."""
+    mutant = (CATALOGUE | EQUIVALENT)[bug]
+    found = {law.id: examples_to_kill(mutant, law, seed) for law in laws_about(mutant)}
+    return {law: examples for law, examples in found.items() if examples}
+
+
+def matrix(bugs: list[str], jobs: int, seed: int = SEED) -> Iterator[tuple[str, dict[str, int]]]:
+    """(bug, its killers), in the order of the bugs."""
+    with ProcessPoolExecutor(jobs, get_context("spawn")) as pool:
+        yield from zip(bugs, pool.map(killers, bugs, [seed] * len(bugs)), strict=True)
+
+
+def sole_victims(found: Matrix) -> dict[str, list[str]]:
+    """{law: the bugs that no other law but plain agreement kills}."""
+    laws = {law.id: law for law in LAWS}
+    alone: dict[str, list[str]] = {}
+    for bug, kills in found.items():
+        names = {laws[law].name for law in kills if not laws[law].agreement}
+        if len(names) == 1:
+            alone.setdefault(names.pop(), []).append(bug)
+    return alone
+
+
+def markdown(found: Matrix) -> str:
+    """The page."""
+    return "\n".join([*_summary(found), "", *_bugs(found), "", *_laws(found), ""])
+
+
+def _summary(found: Matrix) -> list[str]:
+    agreements = {law.id for law in LAWS if law.agreement}
+    first = [min(kills.values()) for kills in found.values() if kills]
+    by_law = sum(not agreements.issuperset(kills) for kills in found.values())
+    return [
+        "# The kill matrix",
+        "",
+        f"Written by `make mutants`: {len({law.name for law in LAWS})} laws ({len(LAWS)} with their operations) against {len(found)} known",
+        f"bugs, {EXAMPLES} examples each, seed {SEED}. {sum(map(bool, found.values()))} bugs are killed, {by_law} of them by a law other than",
+        f"plain agreement with the oracle; the median is {statistics.median(first):g} examples to the first kill. The",
+        f"{len(EQUIVALENT)} mutants that are equivalent to the reference pass every law.",
+    ]
+
+
+def _bugs(found: Matrix) -> Iterator[str]:
+    laws = {law.id: law for law in LAWS}
+    yield "## Who kills whom"
+    yield "\nAfter each law the examples up to the first violation; plain agreement with the oracle is in italics.\n"
+    yield "| bug | seen in | killed by |\n|---|---|---|"
+    for bug in sorted(found, key=lambda bug: (CATALOGUE[bug].operation, bug)):
+        told = []
+        for law, examples in sorted(found[bug].items(), key=lambda kill: kill[1]):
+            mark = "*" if laws[law].agreement else ""
+            told.append(f"{mark}{laws[law].name}{mark} {examples}")
+        entry = CATALOGUE[bug]
+        yield f"| **{bug}** ({entry.operation}) | {entry.citation} | {' · '.join(told) or 'nobody'} |"
+
+
+def _laws(found: Matrix) -> Iterator[str]:
+    alone = sole_victims(found)
+    yield "## What each law is for"
+    yield "\n| law | operations | kills | which no other law kills | for |\n|---|---|---|---|---|"
+    for name in dict.fromkeys(law.name for law in LAWS):
+        same = [law for law in LAWS if law.name == name]
+        killed = sum(any(law.id in kills for law in same) for kills in found.values())
+        purpose = "Plain agreement with the oracle." if same[0].agreement else same[0].purpose
+        operations = f"{len(same)} operations" if len(same) > 3 else ", ".join(law.operation for law in same)
+        yield f"| {name} | {operations} | {killed} | {', '.join(alone.get(name, [])[:4]) or '–'} | {purpose} |"
+
+
+def as_json(found: Matrix) -> str:
+    """The matrix, and what it was made of."""
+    content: dict[str, Any] = {"examples": EXAMPLES, "seed": SEED, "laws": [law.id for law in LAWS], "kills": found}
+    return json.dumps(content, indent=1) + "\n"
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Make the matrix; returns 1 if a bug survives every law, or an equivalent mutant does not."""
+    parser = argparse.ArgumentParser(prog="python -m properties.mutants", description=__doc__)
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--output", type=Path, default=Path("docs"), help="the folder to write to (docs)")
+    options = parser.parse_args(arguments)
+    found: Matrix = {}
+    for bug, kills in matrix([*CATALOGUE, *EQUIVALENT], options.jobs):
+        found[bug] = kills
+        print(f"[{len(found)}/{len(CATALOGUE) + len(EQUIVALENT)}] {bug}: killed by {len(kills)} laws", flush=True)
+    wrongly = {bug: kills for bug in EQUIVALENT if (kills := found.pop(bug))}
+    (options.output / "kill-matrix.json").write_text(as_json(found))
+    (options.output / "kill-matrix.md").write_text(markdown(found))
+    alive = [bug for bug, kills in found.items() if not kills]
+    print(f"{len(alive)} bugs survive: {', '.join(alive) or 'none'}. Equivalent mutants reported: {wrongly or 'none'}.")
+    return 1 if alive or wrongly else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
