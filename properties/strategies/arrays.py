@@ -6,7 +6,7 @@ case that needs a large array shrinks to zeros and the entries that matter. All 
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,16 +17,22 @@ from oracles.formats import BINARY64, Format
 from properties.implementation import Implementation
 
 __all__ = [
+    "BROAD",
+    "LENGTHS",
     "POSITIONS",
     "SHORT",
     "TILES",
     "WIDTHS",
     "Draw",
+    "also",
     "batches",
+    "cuts",
+    "fixed_points",
     "grids",
     "live_masks",
     "masks_or_none",
     "numbers",
+    "orders",
     "rounded",
     "sizes",
 ]
@@ -42,6 +48,12 @@ WIDTHS = (1, 2, 3, 4, 5, 7, 8, 16)
 
 TILES = (7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64, 65, 96, 100, 127, 128, 129, 130, 191, 192, 193, 255, 256, 257, 300)
 """Lengths around the tiles of kernels: powers of two and their neighbours, and lengths that leave tails."""
+
+LENGTHS = (*SHORT, *SHORT, *TILES)
+"""Lengths of every kind: about as many everyday ones as such around tiles."""
+
+BROAD = (*WIDTHS, *WIDTHS, 24, 32, 63, 64, 65, 80, 96, 128)
+"""Widths of every kind, most of them everyday ones: kernels have paths for multiples of 8, and for widths that models have."""
 
 _BOUNDARIES = (
     127,
@@ -94,12 +106,40 @@ def sizes(i: Implementation, name: str, among: Sequence[int], minus: tuple[str, 
     return st.sampled_from(found)
 
 
-def batches(i: Implementation, least: int = 0) -> st.SearchStrategy[tuple[int, ...]]:
+def cuts(i: Implementation, name: str, n: int, minus: Callable[[int], tuple[str, int]] | None = None) -> st.SearchStrategy[int]:
+    """A size below n at which an axis of size n can be cut, by preference next to a tile; n itself where none is supported.
+
+    With `minus`, the name and value of a difference of sizes that is to be supported as well.
+    """
+
+    def supported(m: int) -> bool:
+        return m < n and i.allows(**{name: m}) and (minus is None or i.allows(**dict([minus(m)])))
+
+    return st.sampled_from([m for m in sorted({*SHORT, *TILES, n // 2, n - 1} - {0}) if supported(m)] or [n])
+
+
+def orders(n: int) -> st.SearchStrategy[Any]:
+    """Orders of n things, the simplest from last to first."""
+
+    def build(seed: int) -> Any:
+        return np.random.default_rng(seed).permutation(n) if seed else np.arange(n)[::-1]
+
+    return st.integers(0, 2**16).map(build)
+
+
+@st.composite
+def also(draw: Draw, cases: st.SearchStrategy[tuple[Any, ...]], more: Callable[..., st.SearchStrategy[Any]]) -> tuple[Any, ...]:
+    """The cases with one entry more, drawn from `more` of their entries."""
+    case = draw(cases)
+    return *case, draw(more(*case))
+
+
+def batches(i: Implementation, least: int = 0, among: Sequence[int] = (1, 2, 3)) -> st.SearchStrategy[tuple[int, ...]]:
     """Leading axes, at least so many: of the ranks that the implementation takes, each of size 1 to 3, mostly none."""
     ranks = sorted(r for r in i.batch_ranks if r >= least)
     if not ranks:
         raise ValueError(f"{i.name} takes {i.batch_ranks} leading axes, but at least {least} are needed.")
-    axis = sizes(i, "batch", (1, 2, 3))
+    axis = sizes(i, "batch", among)
     return st.sampled_from([ranks[0], *ranks]).flatmap(lambda rank: st.tuples(*[axis] * rank))
 
 
@@ -108,7 +148,7 @@ def grids(shape: tuple[int, ...], step: float = 1 / 16) -> st.SearchStrategy[Arr
     size = math.prod(shape)
     if size <= _SMALL:
         return st.binary(min_size=size, max_size=size).map(lambda b: np.frombuffer(b, np.int8).astype(np.float64).reshape(shape) * step)
-    entries = st.lists(st.tuples(st.integers(0, size - 1), st.integers(-16, 16)), max_size=3)
+    entries = st.lists(st.tuples(st.integers(0, size - 1), st.integers(-8, 8)), max_size=3)
 
     def build(seed: int, some: list[tuple[int, int]]) -> Array:
         x = np.random.default_rng(seed).integers(-128, 128, size).astype(np.float64) * step if seed else np.zeros(size)
@@ -117,6 +157,20 @@ def grids(shape: tuple[int, ...], step: float = 1 / 16) -> st.SearchStrategy[Arr
         return x.reshape(shape)
 
     return st.builds(build, st.integers(0, 2**16), entries)
+
+
+def fixed_points(i: Implementation, shape: tuple[int, ...]) -> st.SearchStrategy[Array]:
+    """Numbers up to 8 whose sums and differences of two are numbers of the inputs' format too; all of its bits but one are in use.
+
+    They are multiples of 8 units in the last place of 1, or, as in a grid, of 1/16.
+    """
+    bits = round(-math.log2(i.rounding.inputs.unit_roundoff)) - 1
+
+    def build(seed: int) -> Array:
+        whole = np.random.default_rng(seed).integers(-(2**bits), 2**bits, shape, endpoint=True)
+        return np.asarray(np.ldexp(whole.astype(np.float64), 3 - bits))
+
+    return grids(shape) | st.integers(1, 2**16).map(build)
 
 
 @st.composite
@@ -137,12 +191,20 @@ def _bits(size: int) -> st.SearchStrategy[Any]:
 
 @st.composite
 def live_masks(draw: Draw, n_q: int, n_k: int, lead: tuple[int, ...] = ()) -> Any:
-    """Masks (…, n_q, n_k) in which every query may attend to a key: bits, causal, keys from or up to a length, a band, one row for all."""
-    kind = draw(st.sampled_from(["bits", "causal", "lengths", "starts", "band", "row"]))
+    """Masks (…, n_q, n_k) in which every query may attend to a key.
+
+    Bits, causal ones of either alignment, keys from or up to a length, a band, blocks on the diagonal, one row for all.
+    """
+    kind = draw(st.sampled_from(["bits", "causal", "lengths", "starts", "band", "row", "aligned", "blocks"]))
     i, j = np.arange(n_q)[:, None], np.arange(n_k)
     shape = (*lead, n_q, n_k)
     if kind == "causal":
         found = j <= i
+    elif kind == "aligned":
+        found = j <= i + n_k - n_q
+    elif kind == "blocks":
+        count = draw(st.integers(1, 8))
+        found = i * count // n_q == j * count // n_k
     elif kind == "band":
         found = np.abs(i * n_k // n_q - j) <= draw(st.integers(0, n_k))
     elif kind == "bits":
