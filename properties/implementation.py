@@ -67,6 +67,8 @@ class Implementation:
             raise TypeError(f"Implementation.name has type {type(self.name).__name__}, but should be a str.")
         if not isinstance(self.operations, Mapping):
             raise TypeError(f"Implementation.operations has type {type(self.operations).__name__}, but should be a mapping.")
+        if not self.operations:
+            raise ValueError(f"{self.name} offers no operation, but should offer some of {', '.join(OPERATIONS)}.")
         for name, function in self.operations.items():
             _require_member(name, tuple(OPERATIONS), "An operation is")
             if not callable(function):

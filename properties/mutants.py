@@ -77,8 +77,8 @@ def _summary(found: Matrix) -> list[str]:
         "# The kill matrix",
         "",
         f"Written by `make mutants`: {len({law.name for law in LAWS})} laws ({len(LAWS)} with their operations) against {len(found)} known",
-        f"bugs, {EXAMPLES} examples each, seed {SEED}. {sum(map(bool, found.values()))} bugs are killed, {by_law} of them by a law other than",
-        f"plain agreement with the oracle; the median is {statistics.median(first):g} examples to the first kill. The",
+        f"bugs, {EXAMPLES} examples each, seed {SEED}. {sum(map(bool, found.values()))} bugs are killed, {by_law} of them by a law other",
+        f"than plain agreement with the oracle; the median is {statistics.median(first):g} examples to the first kill. The",
         f"{len(EQUIVALENT)} mutants that are equivalent to the reference pass every law.",
     ]
 
