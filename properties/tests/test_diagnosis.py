@@ -1,0 +1,113 @@
+"""A diagnosis names the bug or the convention that was planted, from nothing but the implementation's behaviour."""
+
+import numpy as np
+import pytest
+
+import oracles
+from oracles import Conventions
+from properties.bugs import CATALOGUE
+from properties.implementation import Implementation
+from properties.reference import OPERATIONS, rope, scaled_dot_product_attention
+from properties.verifier import check, plan, verify
+
+# Two names of one function: no behaviour tells them apart, and both are named.
+SYNONYMS = {
+    "mask_polarity=true_blocks": "sdpa-mask-polarity-inverted",
+    "rope_pairing=half": "rope-half-split-pairs",
+    "sinusoid_layout=concatenated": "sin-concatenated-layout",
+    "kv_heads=tile": "gqa-tile-vs-repeat-interleave",
+    "causal=bottom_right": "causal-top-left-vs-bottom-right",
+    "dead_rows=nan": "sdpa-fully-masked-nan",
+    "dead_rows=uniform": "sdpa-dead-rows-uniform",
+}
+
+
+def in_float32(function):
+    """Another code's roundings: the results of float64 in float32."""
+
+    def rounded(*arguments):
+        given = (np.asarray(x, np.float64) if isinstance(x, np.ndarray) and x.dtype != bool else x for x in arguments)
+        found = function(*given)
+        if isinstance(found, tuple):
+            return tuple(x.astype(np.float32) for x in found)
+        return found if found.dtype == bool else found.astype(np.float32)
+
+    return rounded
+
+
+def convention(operation, **reading):
+    """The oracle's values in a convention."""
+
+    def answer(*arguments):
+        found = getattr(oracles, operation)(*arguments, conventions=Conventions(**reading))
+        return found if isinstance(found, np.ndarray) else found.mid.copy()
+
+    return answer
+
+
+def first_violation(operation, function, arithmetic="float32"):
+    implementation = Implementation("blind", {operation: function}, arithmetic=arithmetic)
+    for law in plan(implementation):
+        outcome = check(law, implementation, 100, 0)
+        if outcome.status == "violated":
+            return outcome.violation
+    return None
+
+
+ALTERNATIVES = [
+    ("scaled_dot_product_attention", {"dead_rows": "uniform"}),
+    ("scaled_dot_product_attention", {"dead_rows": "nan"}),
+    ("scaled_dot_product_attention", {"mask_polarity": "true_blocks"}),
+    ("grouped_query_attention", {"kv_heads": "tile"}),
+    ("causal_mask", {"causal": "bottom_right"}),
+    ("sinusoidal_positional_encoding", {"sinusoid_layout": "concatenated"}),
+    ("sinusoidal_positional_encoding", {"sinusoid_layout": "tensor2tensor"}),
+    ("rope", {"rope_pairing": "half"}),
+    ("rope", {"odd_lane": "passthrough"}),
+    ("rope", {"rope_base": 500_000.0}),
+]
+
+
+@pytest.mark.parametrize("bug", [b for b in CATALOGUE.values() if b.public], ids=lambda b: b.id)
+def test_a_public_bug_is_named_first(bug):
+    # Slips near float64's own accuracy drown in float32's budget, and are looked for in float64.
+    slight = bug.id == "softmax-mask-multiply-eps"
+    found = first_violation(bug.operation, bug.fresh() if slight else in_float32(bug.fresh()), "float64" if slight else "float32")
+    assert found is not None
+    assert found.diagnosis[0].id == bug.id, found.diagnosis
+    assert found.diagnosis[0].repair.endswith(".")
+    assert "#" in found.diagnosis[0].citation or found.diagnosis[0].citation.startswith("none")
+
+
+@pytest.mark.parametrize(("operation", "reading"), ALTERNATIVES, ids=lambda x: x if isinstance(x, str) else "-".join(map(str, x)))
+def test_a_convention_is_named_first_or_beside_its_synonym(operation, reading):
+    found = first_violation(operation, in_float32(convention(operation, **reading)))
+    assert found is not None
+    ((field, value),) = reading.items()
+    name = f"{field}={value:g}" if isinstance(value, float) else f"{field}={value}"
+    named = [d.id for d in found.diagnosis]
+    assert named[0] in (name, SYNONYMS.get(name)), named
+    assert name in named[:2], named
+
+
+def test_what_nothing_explains_is_described():
+    def last_rows_off(q, k, v, mask=None):
+        out = scaled_dot_product_attention(q, k, v, mask)
+        out[..., 5:, :] += 0.125
+        return out
+
+    (violation,) = verify({"scaled_dot_product_attention": last_rows_off}, laws=["attention is within its budget"]).violations
+    assert violation.diagnosis == ()
+    rows, size = violation.notes
+    assert rows.startswith("out of shape (6, 1) is wrong in 1 of 6 entries, row 5")
+    assert size.startswith("It was seen to fail from n_q = 6 on, and held on ")
+
+
+def test_an_exception_is_diagnosed_by_the_bug_that_raises_it_too():
+    found = first_violation("sinusoidal_positional_encoding", CATALOGUE["sin-no-columns-raises"].fresh(), "float64")
+    assert found.diagnosis[0].id == "sin-no-columns-raises"
+
+
+def test_a_correct_implementation_has_nothing_to_diagnose():
+    assert first_violation("rope", in_float32(OPERATIONS["rope"])) is None
+    assert verify({"rope": rope}, max_examples=10).violations == ()

@@ -1,0 +1,229 @@
+"""The verifier counts what it tried, says what is wrong in a sentence, shrinks it, and goes on whatever an implementation does."""
+
+import itertools
+import json
+import sys
+import types
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import strategies as st
+
+import properties
+from oracles import Conventions
+from properties import reference
+from properties.implementation import Implementation, implementation_of
+from properties.law import Laws
+from properties.laws import LAWS, find
+from properties.operations import OPERATIONS
+from properties.reference import rope
+from properties.verifier import check, plan, replay, verify
+
+SDPA = "scaled_dot_product_attention"
+ROPE = "rope is within its budget[rope]"
+
+
+def outcome_of(function, law=ROPE, examples=40, **promises):
+    (chosen,) = find(law)
+    return check(chosen, Implementation("planted", {chosen.operation: function}, **promises), examples, 0)
+
+
+def raises_on_long(x, start_pos=0):
+    return rope(x, start_pos) / (len(x) < 3 or 1 // 0)
+
+
+def exits(x, start_pos=0):
+    sys.exit(3)
+
+
+@pytest.mark.parametrize(
+    ("function", "sentence"),
+    [
+        (raises_on_long, "raised ZeroDivisionError: integer division or modulo by zero"),
+        (exits, "raised SystemExit: 3"),
+        (lambda x, start_pos=0: rope(x, start_pos)[..., :1], "out has shape (1, 1), but should have shape (1, 2)."),
+        (lambda x, start_pos=0: rope(x, start_pos).astype(np.float32), "out has dtype float32, but should have dtype float64."),
+        (lambda x, start_pos=0: rope(x, start_pos).tolist(), "out has type list, but should be an array of float64."),
+        (lambda x, start_pos=0: None, "out has type NoneType, but should be an array of float64."),
+        (lambda x, start_pos=0: rope(x, start_pos).astype(complex), "out has dtype complex128, but should be an array of float64."),
+        (lambda x, start_pos=0: np.full_like(x, np.nan), "out[0, 0]=nan, but should be 0.0 ± "),
+    ],
+)
+def test_what_is_wrong_is_said_in_a_sentence(function, sentence):
+    found = outcome_of(function)
+    assert found.status == "violated"
+    assert sentence in found.violation.summary
+
+
+def test_too_many_values_are_a_violation():
+    found = outcome_of(lambda *a: (1, 2), law=f"the vjp is within its budget[{SDPA}_vjp]")
+    assert found.violation.summary == "returned 2 values, but should return 3: dq, dk, dv."
+
+
+def test_a_slow_call_is_a_violation(monkeypatch):
+    clock = itertools.count(step=100.0)
+    monkeypatch.setattr("properties.subject.time.perf_counter", lambda: next(clock))
+    assert outcome_of(rope).violation.summary == "took 100 s for a call, but should take at most 60 s."
+
+
+def test_a_case_that_passes_when_tried_again_is_reported_all_the_same():
+    calls = itertools.count()
+    found = outcome_of(lambda x, start_pos=0: rope(x, start_pos) + (next(calls) == 3))
+    assert found.status == "violated"
+    assert found.violation.summary.endswith("The same case passed when it was tried again.")
+
+
+def test_a_run_counts_what_it_tried():
+    found = outcome_of(rope)
+    assert (found.status, found.examples, found.discarded) == ("held", 40, 0)
+    assert 0 < found.informative <= 40
+    assert 0 < found.worst_excess < 1
+
+
+def test_the_same_seed_gives_the_same_cases_and_another_seed_others():
+    (law,) = find(ROPE)
+    first, again, other = (replace(check(law, implementation_of(reference), 30, seed), seconds=0.0) for seed in (0, 0, 1))
+    assert first == again
+    assert first.worst_excess != other.worst_excess
+
+
+def test_a_law_below_its_floor_of_informative_examples_is_not_held():
+    law = Laws()
+
+    @law("rope", cases=lambda i: st.just((np.zeros((1, 2)), 0)))
+    def nothing_is_demanded(subject, x, start_pos):
+        """For every case nothing is demanded."""
+        subject.tells(False)
+
+    found = check(law.laws[0], implementation_of(reference), 1, 0)
+    assert (found.status, found.informative) == ("vacuous", 0)
+    assert found.reason == "Only 0 of 1 examples were informative, but at least 1 should be."
+
+
+@pytest.mark.parametrize("name", ["rope is within its budget", ROPE])
+def test_a_declared_deviation_must_really_happen(name):
+    declared = outcome_of(lambda x, start_pos=0: rope(x, start_pos + 1), known_deviations={name: "it counts from one."})
+    assert (declared.status, declared.reason) == ("declared", "it counts from one.")
+    assert declared.violation is not None
+    gone = outcome_of(rope, known_deviations={name: "it counts from one."})
+    assert gone.status == "violated"
+    assert gone.violation.summary == (
+        "is declared to be broken, but held on 40 examples: the declaration should go. It says: it counts from one."
+    )
+
+
+def test_a_declaration_that_matches_no_law_is_refused():
+    with pytest.raises(ValueError, match=r"^implementation declares to deviate from \['rope is linear\[rope_vjp\]'\], but no such law"):
+        verify({"rope": rope}, known_deviations={"rope is linear[rope_vjp]": "a reason"})
+
+
+def test_a_report_is_plain_data_and_ok_only_if_all_held():
+    good, bad = (verify({"rope": f}, max_examples=5, laws=[ROPE]) for f in (rope, lambda x, start_pos=0: -rope(x, start_pos)))
+    assert good.ok
+    assert not bad.ok
+    assert not good.violations
+    (violation,) = bad.violations
+    assert violation.law == "rope is within its budget"
+    assert violation.operation == "rope"
+    assert set(violation.counterexample) == {"x", "start_pos"}
+    found = json.loads(json.dumps(bad.to_dict()))["outcomes"][0]
+    assert {"law", "operation", "status", "examples", "informative", "discarded", "vacuous", "worst_excess", "seconds"} <= set(found)
+    assert found["status"] == "violated"
+
+
+def test_a_report_of_nothing_is_not_ok():
+    assert not properties.Report(()).ok
+
+
+def test_an_interrupted_run_returns_what_it_knows():
+    def interrupts(q, k, v, mask=None):
+        raise KeyboardInterrupt
+
+    found = verify({"rope": rope, SDPA: interrupts}, max_examples=2, laws=[ROPE, "attention is within its budget"])
+    assert found.interrupted
+    assert not found.ok
+    assert {o.status for o in found.outcomes} == {"held", "not run"} or {o.status for o in found.outcomes} == {"not run"}
+
+
+def test_a_violation_replays():
+    def wrong(x, start_pos=0):
+        return rope(x, start_pos + 1)
+
+    (violation,) = verify({"rope": wrong}, laws=[ROPE]).violations
+    with pytest.raises(AssertionError) as found:
+        replay(ROPE, {"rope": wrong}, **violation.counterexample)
+    assert str(found.value) == violation.summary
+    replay(ROPE, {"rope": rope}, **violation.counterexample)
+
+
+def test_shrinking_ends_even_where_every_case_fails():
+    calls = itertools.count()
+
+    def wrong(q, k, v, mask=None):
+        next(calls)
+        return reference.scaled_dot_product_attention(q, k, v, mask) + 1
+
+    assert outcome_of(wrong, law="attention is within its budget across tiles", examples=100).status == "violated"
+    assert next(calls) < 1000
+
+
+def test_modules_and_objects_are_implementations_of_what_they_have():
+    assert set(implementation_of(reference).operations) == set(reference.OPERATIONS)
+    assert implementation_of(types.SimpleNamespace(rope=rope)).name == "SimpleNamespace"
+    assert implementation_of({"rope": rope}, arithmetic="float32").rounding.name == "float32"
+    assert implementation_of(Implementation("mine", {"rope": rope}), conventions=Conventions(rope_base=500.0)).reading.rope_base == 500
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "sentence"),
+    [
+        ({"target": 3}, TypeError, "an object of type int offers no operation, but should be a mapping or an object with some of"),
+        ({"target": {"ropes": rope}}, ValueError, "An operation is 'ropes', but should be one of scaled_dot_product_attention"),
+        ({"target": {"rope": 3}}, TypeError, "operations['rope'] has type int, but should be a function."),
+        ({"target": {}}, ValueError, "implementation offers no operation, but should offer some of"),
+        ({"target": {"rope": rope}, "arithmetic": "float8"}, ValueError, "'float8'"),
+        ({"target": {"rope": rope}, "conventions": "half"}, TypeError, "conventions has type str"),
+        ({"target": {"rope": rope}, "laws": ["no such law"]}, ValueError, "There is no law 'no such law'"),
+        ({"target": {"rope": rope}, "laws": "rope is linear"}, TypeError, "should be a collection of names"),
+        ({"target": {"rope": rope}, "max_examples": 0}, ValueError, "max_examples=0, but should be a whole number from 1."),
+        ({"target": {"rope": rope}, "seed": 1.5}, TypeError, "seed has type float, but should be an int."),
+        ({"target": {"rope": rope}, "known_deviations": {"rope is linear": ""}}, TypeError, "should be a reason, a str."),
+    ],
+)
+def test_nonsense_is_refused_in_a_sentence(arguments, error, sentence):
+    with pytest.raises(error) as found:
+        verify(**arguments)
+    assert sentence in str(found.value)
+
+
+@pytest.mark.parametrize(
+    ("promise", "error"),
+    [
+        ({"name": 3}, TypeError),
+        ({"operations": [rope]}, TypeError),
+        ({"supports": {"width": bool}}, ValueError),
+        ({"layouts": ("sideways",)}, ValueError),
+        ({"batch_ranks": ()}, ValueError),
+        ({"arrays": "jax"}, ValueError),
+        ({"arithmetic": None}, TypeError),
+    ],
+)
+def test_promises_that_there_are_not_are_refused(promise, error):
+    with pytest.raises(error):
+        Implementation(**{"name": "mine", "operations": {"rope": rope}, **promise})
+
+
+def test_every_law_is_about_operations_that_there_are_and_says_what_it_states():
+    for law in LAWS:
+        assert {law.operation, *law.needs} <= set(OPERATIONS), law.id
+        assert law.statement[0].isupper(), law.id
+        assert "Within budget" in law.statement or "Exact" in law.statement or "exact" in law.statement, law.id
+        assert law.agreement or law.kills or law.purpose, law.id
+    assert len({law.id for law in LAWS}) == len(LAWS)
+
+
+def test_a_plan_holds_the_laws_about_what_is_offered():
+    chosen = plan(Implementation("mine", {"rope": rope}))
+    assert chosen
+    assert {law.operation for law in chosen} == {"rope"}
