@@ -70,9 +70,10 @@ def _load(target: str, arithmetic: str | None) -> Iterator[Found]:
         raise TargetError(f"{target} is empty, but should hold an implementation.")
     for group, members in groups.items():
         listed = name if members is thing else f"{name}[{group!r}]"
+        names = [getattr(member, "name", None) if isinstance(member, Implementation) else None for member in members]
+        named = None not in names and len(set(names)) == len(names)
         for place, member in enumerate(members):
             implementation = _implementation(member, target, f"{listed}[{place}]", arithmetic)
-            named = isinstance(member, Implementation)
             pick = f"next(i for i in {listed} if i.name == {implementation.name!r})" if named else f"{listed}[{place}]"
             yield Found(target, str(group), implementation, pick)
 
@@ -83,8 +84,8 @@ def _imported(name: str) -> Any:
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # a module may raise anything, SystemExit included
-        said = next(iter(str(error).splitlines()), "")
-        raise TargetError(f"{name or 'A module without a name'} could not be imported: {type(error).__name__}: {said}") from error
+        said = ": ".join([type(error).__name__, *str(error).splitlines()[:1]]).rstrip(".")
+        raise TargetError(f"{name or 'A module without a name'} could not be imported: {said}.") from error
 
 
 def _implementation(thing: Any, target: str, name: str, arithmetic: str | None) -> Implementation:

@@ -1,0 +1,245 @@
+"""The command: what it returns and prints, whatever an implementation does to the process it is in."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from properties.bugs import CATALOGUE
+from properties.cli import main
+from properties.laws import LAWS
+
+COMMAND = [sys.executable, "-P", "-m", "properties"]
+LAW = "a second call gives the same[rope]"
+ADAPTERS = """
+import ctypes, itertools, os, time
+import numpy as np
+from properties.implementation import Implementation
+from properties.reference import OPERATIONS
+
+right = {"rope": OPERATIONS["rope"]}
+also = OPERATIONS["rope"]
+
+def rope(x, start_pos=0):
+    return OPERATIONS["rope"](x, start_pos)
+
+calls = itertools.count()
+wrong = {"rope": lambda x, start_pos=0: x + next(calls)}
+
+def allocates(x, start_pos=0):
+    raise MemoryError("8 TiB")
+
+raises = {"rope": lambda x, start_pos=0: 1 // 0}
+out_of_memory = {"rope": allocates}
+aborts = {"rope": lambda x, start_pos=0: os.abort()}
+reads_nowhere = {"rope": lambda x, start_pos=0: ctypes.string_at(0)}
+exits = {"rope": lambda x, start_pos=0: os._exit(7)}
+
+def waits_forever(x, start_pos=0):
+    while True:
+        time.sleep(1)
+
+hangs = {"rope": waits_forever}
+
+def says_something(x, start_pos=0):
+    os.system("echo from below; echo from below >&2")
+    return OPERATIONS["rope"](x, start_pos)
+
+prints = {"rope": says_something}
+declared = Implementation("declared", aborts, known_deviations={"a second call gives the same": "It aborts, as its page says."})
+several = [Implementation("first", right), right]
+GROUPS = {"good ones": [Implementation("first", right)], "others": [Implementation("second", wrong)]}
+"""
+
+
+@pytest.fixture
+def adapters(tmp_path, monkeypatch):
+    (tmp_path / "adapters.py").write_text(ADAPTERS)
+    (tmp_path / "no_import.py").write_text("import nothing_of_this_name\n")
+    (tmp_path / "no_return.py").write_text("import os\nos.abort()\n")
+    (tmp_path / "spec.py").write_text("raise RuntimeError('this is not the spec of attnspec')\n")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def command(*arguments, **environment):
+    """The command as a shell runs it."""
+    return subprocess.run(
+        [*COMMAND, *arguments], capture_output=True, text=True, env={**os.environ, **environment}, timeout=60, check=False
+    )
+
+
+def verify(*targets, options=()):
+    return ["verify", *targets, "--laws", LAW, "--max-examples", "8", "--jobs", "1", *options]
+
+
+def test_a_law_that_holds_is_exit_status_0(adapters, capsys):
+    assert main(verify("adapters:right")) == 0
+    printed = capsys.readouterr()
+    assert "1 law held on 2 examples, worst error 0 budgets" in printed.out
+    assert printed.out.endswith("1 held, 0 violated\n")
+    assert re.fullmatch(r"right: 1 held \(\d+\.\d s\)\n", printed.err)
+
+
+def test_whatever_ends_the_process_or_never_returns_is_a_violation_with_its_input_and_the_rest_goes_on(adapters):
+    names = ["aborts", "reads_nowhere", "exits", "hangs", "raises", "out_of_memory", "prints", "declared", "right"]
+    ran = command(*verify(*(f"adapters:{name}" for name in names), options=["--timeout", "0.5", "--json", "-"]))
+    assert ran.returncode == 1
+    report = json.loads(ran.stdout)
+    outcomes = {o["implementation"]: o for o in report["outcomes"]}
+    assert {name: o["status"] for name, o in outcomes.items()} == {
+        **dict.fromkeys(["aborts", "reads_nowhere", "exits", "hangs", "raises", "out_of_memory"], "violated"),
+        "declared": "declared",
+        "prints": "held",
+        "right": "held",
+    }
+    summaries = {name: o["violation"]["summary"] for name, o in outcomes.items() if "violation" in o}
+    assert summaries["aborts"] == "killed the process: SIGABRT."
+    assert summaries["reads_nowhere"] == "killed the process: SIGSEGV."
+    assert summaries["exits"] == "ended the process with exit status 7."
+    assert summaries["hangs"] == "did not return within 0.5 s."
+    assert summaries["raises"] == "raised ZeroDivisionError: integer division or modulo by zero"
+    assert summaries["out_of_memory"] == "raised MemoryError: 8 TiB."
+    assert outcomes["hangs"]["violation"]["counterexample"] == {"x": [[0.0, 0.0]], "start_pos": 0}
+    line = 1 + ADAPTERS[: ADAPTERS.index("        time.sleep")].count("\n")
+    assert [re.sub(r" /.*/", " ", note) for note in outcomes["hangs"]["violation"]["notes"]] == [
+        f"The process was at adapters.py:{line} in waits_forever."
+    ]
+    assert list(adapters.glob(".hypothesis")) == []
+    assert list(adapters.glob("core*")) == []
+
+
+def test_the_report_in_json_is_the_one_of_verify_and_says_who_was_verified(adapters, capsys):
+    assert main(verify("adapters:GROUPS", options=["--json", "report.json", "--seed", "3"])) == 1
+    assert "✗ a second call gives the same [rope]: second" in capsys.readouterr().out
+    report = json.loads((adapters / "report.json").read_text())
+    assert set(report) == {"ok", "interrupted", "settings", "counts", "outcomes"}
+    assert (report["ok"], report["interrupted"]) == (False, False)
+    assert report["settings"]["seed"] == 3
+    assert report["settings"]["implementations"] == [
+        {"name": "first", "group": "good ones", "target": "adapters:GROUPS", "arithmetic": "float64"},
+        {"name": "second", "group": "others", "target": "adapters:GROUPS", "arithmetic": "float64"},
+    ]
+    violation = report["outcomes"][1]["violation"]
+    assert "from adapters import GROUPS" in violation["script"]
+    assert "next(i for i in GROUPS['others'] if i.name == 'second')" in violation["script"]
+
+
+@pytest.mark.parametrize(
+    ("target", "sentence"),
+    [
+        ("nowhere:adapter", "nowhere could not be imported: ModuleNotFoundError: No module named 'nowhere'."),
+        ("no_import", "no_import could not be imported: ModuleNotFoundError: No module named 'nothing_of_this_name'."),
+        ("no_return:adapter", "no_return:adapter could not be imported: it killed the process: SIGABRT."),
+        ("adapters:nothing", "adapters has no attribute 'nothing'."),
+        ("json", "json is no implementation: json offers no operation, but should be "),
+        ("adapters:GROUPS.items", "adapters:GROUPS.items is no implementation: items offers no operation, but should be "),
+    ],
+)
+def test_what_is_no_implementation_is_exit_status_2_and_a_sentence(adapters, capsys, target, sentence):
+    assert main(verify(target)) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.startswith(f"attnspec: {sentence}")
+    assert printed.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["verify", "adapters:right", "--laws", "zzz"], "There is no law 'zzz'; `attnspec laws` lists them."),
+        (["verify", "adapters:right", "--laws", "a second call[rape]"], "'a second call gives the same' is no law of 'rape', but of "),
+        (["verify", "adapters:right", "--laws", "a second call[causal_mask]"], "None of these laws is about what adapters:right offers."),
+        (["verify", "adapters:right", "--arithmetic", "float65"], "arithmetic='float65', but should be one of float64, "),
+        (["verify", "adapters:right", "--json", "no/such/folder"], "no/such/folder cannot be written: No such file or directory."),
+        (["explain", "a second coll gives the same"], "There is no law 'a second coll gives the same'; the nearest are: a second call "),
+        (["bugs", "integer"], "'integer' may mean "),
+    ],
+)
+def test_nonsense_is_exit_status_2_and_a_sentence(adapters, capsys, arguments, sentence):
+    assert main(arguments) == 2
+    assert capsys.readouterr().err.startswith(f"attnspec: {sentence}")
+
+
+@pytest.mark.parametrize("option", [["--max-examples", "0"], ["--jobs", "-1"], ["--seed", "x"], ["--timeout", "inf"]])
+def test_numbers_out_of_range_are_refused(option, capsys):
+    with pytest.raises(SystemExit) as exit:
+        main(["verify", "adapters:right", *option])
+    assert exit.value.code == 2
+    assert option[0] in capsys.readouterr().err
+
+
+def test_an_interrupt_prints_what_is_known_and_leaves_nothing_behind(adapters):
+    folder = adapters / "temporary"
+    folder.mkdir()
+    line = [*COMMAND, *verify("adapters:right", "adapters:hangs")]
+    with subprocess.Popen(
+        line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, "TMPDIR": str(folder)}
+    ) as running:
+        assert running.stderr.readline().startswith("right: 1 held")
+        time.sleep(0.2)
+        children = descendants(running.pid)
+        running.send_signal(signal.SIGINT)
+        out, err = running.communicate(timeout=10)
+    assert running.returncode == 1
+    assert "1 law held on 2 examples" in out
+    assert out.endswith("Interrupted. 1 held, 0 violated, 1 not run\n")
+    assert err == ""
+    assert children
+    assert not any(Path(f"/proc/{child}").exists() for child in children)
+    assert list(folder.iterdir()) == []
+
+
+def descendants(pid):
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def test_a_narrow_pipe_without_colours_is_readable(adapters):
+    ran = command(*verify("adapters:GROUPS", options=["--all"]), COLUMNS="44", NO_COLOR="1", PYTHONIOENCODING="ascii")
+    assert "\x1b" not in ran.stdout
+    table = ran.stdout.split("To see it again")[0]
+    assert max(map(len, table.splitlines())) <= 44
+    assert "second" in table
+    assert ran.stdout.endswith("1 held, 1 violated\n")
+
+
+def test_a_list_of_implementations_and_an_object_with_functions_are_verified(adapters, capsys):
+    assert main(verify("adapters:several", "adapters", options=["--json", "-", "--arithmetic", "float32"])) == 1
+    printed = json.loads(capsys.readouterr().out)
+    assert [i["name"] for i in printed["settings"]["implementations"]] == ["first", "several[1]", "adapters"]
+    assert {i["arithmetic"] for i in printed["settings"]["implementations"]} == {"float32"}
+    summaries = {o["violation"]["summary"] for o in printed["outcomes"]}  # the reference works in float64 whatever it is given
+    assert summaries == {"out has dtype float64, but should have dtype float32."}
+
+
+def test_every_law_has_a_page(capsys):
+    for law in LAWS:
+        assert main(["explain", law.id]) == 0
+        assert law.name in capsys.readouterr().out
+    assert main(["laws"]) == 0
+    listed = capsys.readouterr().out
+    assert all(law.name.split()[0] in listed for law in LAWS)
+
+
+def test_a_part_of_a_name_that_no_other_has_is_enough(capsys):
+    assert main(["explain", "Second-call_gives the"]) == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith("a second call gives the same\n")
+    assert "the same call again gives the same result." in " ".join(printed.split())
+    assert "Exact for an implementation that declares to be deterministic" in " ".join(printed.split())
+
+
+def test_every_bug_has_a_page(capsys):
+    for bug in CATALOGUE.values():
+        assert main(["bugs", bug.id]) == 0
+        printed = " ".join(capsys.readouterr().out.split())
+        assert printed.startswith(bug.id)
+        assert bug.repair.split()[0] in printed
+    assert main(["bugs"]) == 0
+    assert f"{len(CATALOGUE)} bugs" in capsys.readouterr().out
