@@ -6,6 +6,7 @@ Nothing but pytest is imported before there is something to check: this is loade
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pytest
@@ -27,8 +28,11 @@ class Check:
     A law that is declared to be broken, and is, is an expected failure; one whose examples said nothing fails.
     """
 
-    def __init__(self, law: "Law", implementation: "Implementation", max_examples: int | None = None) -> None:
+    def __init__(
+        self, law: "Law", implementation: "Implementation", max_examples: int | None = None, target: str = "", pick: str = ""
+    ) -> None:
         self.law, self.implementation, self.max_examples = law, implementation, max_examples
+        self.target, self.pick = target, pick  # where it is, for the script that shows a violation again
         self.outcome: Outcome | None = None
 
     @property
@@ -42,13 +46,15 @@ class Check:
     def __call__(self) -> None:
         """Check it on as many cases as the caller's Hypothesis profile has, or as many as were asked for."""
         __tracebackhide__ = True
+        from properties.script import script
         from properties.terminal import violation_text
         from properties.verifier import check
 
         with _examples(self.max_examples):
             outcome = self.outcome = check(self.law, self.implementation, random_seed=None)
         if outcome.status == "violated" and outcome.violation is not None:
-            pytest.fail(violation_text(outcome.violation), pytrace=False)
+            code = script(outcome.violation, self.target, self.pick)
+            pytest.fail(violation_text(replace(outcome.violation, script=code)), pytrace=False)
         if outcome.status == "declared":
             pytest.xfail(outcome.reason)
         if outcome.status == "not applicable":
@@ -124,7 +130,11 @@ class _Target(pytest.Collector):
         from properties.targets import TargetError, load
 
         try:
-            found = checks([one.implementation for one in load([self.name])])
+            found = [
+                Check(check.law, check.implementation, target=one.target, pick=one.pick)
+                for one in load([self.name])
+                for check in checks([one.implementation])
+            ]
         except (TargetError, ValueError) as error:
             raise pytest.UsageError(f"--attnspec {self.name}: {error}") from None
         if not found:

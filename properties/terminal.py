@@ -157,10 +157,10 @@ def print_violation(console: Console, violation: Violation, at_length: bool = Tr
     if violation.diagnosis:
         _print_heading(console, "What reproduces it")
         for place, d in enumerate(violation.diagnosis, 1):
-            share = "" if d.explains >= 1 else f", {d.explains:.0%} of what was seen"
-            text = Text.assemble(f"{place}. ", (d.id, "bold yellow"), f" ({d.citation}){share}" if d.citation else share)
-            text.append(f"\n{d.repair}")
-            console.print(Padding(text, (0, 0, 0, 4), expand=False), highlight=False)
+            text = Text.assemble(f"{place}. ", (d.id, "bold yellow"), "" if d.explains >= 1 else f", {d.explains:.0%} of what was seen")
+            console.print(Padding(text, (0, 0, 0, 4), expand=False))
+            for line in filter(None, (d.repair, "" if d.citation.startswith("none") else d.citation)):
+                console.print(Padding(Text(line), (0, 0, 0, 7), expand=False))
     for note in violation.notes:
         console.print()
         _print_indented(console, f"Note: {note}")

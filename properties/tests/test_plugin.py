@@ -60,6 +60,7 @@ def test_items_pass_fail_and_are_expected_to_fail_as_the_laws_say(run):
     assert "✗ a second call gives the same [rope]: implementation" in printed
     assert "The smallest input found:\n    x " in printed
     assert "is declared to be broken, but held on 2 examples: the declaration should go. It says: It counted its calls once." in printed
+    assert "    implementation = ...  # the implementation under test\n" in printed
     assert "verifier.py" not in printed
     assert "BrokenError" not in printed
     summary = printed.split("= attnspec =")[1]
@@ -85,6 +86,7 @@ def test_the_option_needs_no_test_file(run):
     assert "1 failed, 1 passed" in printed
     assert re.search(r"attnspec::kernels:right::a-second-call-gives-the-same\[rope\]-right-one PASSED", printed)
     assert "wrong: 0 held, 1 violated" in printed
+    assert "    from kernels import wrong\n" in printed
 
 
 def test_a_target_that_is_none_is_an_error_of_usage(run):
