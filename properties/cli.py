@@ -130,7 +130,7 @@ def _verify(options: argparse.Namespace) -> int:
     resolve(options.arithmetic)
     laws = tuple(dict.fromkeys(law.id for text in options.laws for law in laws_of(text))) if options.laws else None
     file = _writable(options.json)
-    order = Order(tuple(options.targets), options.arithmetic, laws, options.max_examples, options.seed)
+    order = Order(tuple(options.targets), options.arithmetic, laws, options.max_examples, options.seed, options.timeout)
     entries, found, stopped = _run(order, options.jobs, options.timeout)
     if entries and not any(entry.laws for entry in entries):
         raise ValueError(f"None of these laws is about what {' and '.join(options.targets)} offers.")

@@ -81,7 +81,7 @@ class Laws:
         needs: tuple[str, ...] = (),
         exempts: Callable[[Implementation], str] = always,
         agreement: bool = False,
-        floor: float = 0.25,
+        floor: float = 0.1,
         effort: float = 1.0,
         kills: str = "",
         purpose: str = "",

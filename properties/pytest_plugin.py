@@ -5,7 +5,6 @@ Nothing but pytest is imported before there is something to check: this is loade
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -50,8 +49,7 @@ class Check:
         from properties.terminal import violation_text
         from properties.verifier import check
 
-        with _examples(self.max_examples):
-            outcome = self.outcome = check(self.law, self.implementation, random_seed=None)
+        outcome = self.outcome = check(self.law, self.implementation, self.max_examples, random_seed=None)
         if outcome.status == "violated" and outcome.violation is not None:
             code = script(outcome.violation, self.target, self.pick)
             pytest.fail(violation_text(replace(outcome.violation, script=code)), pytrace=False)
@@ -61,23 +59,6 @@ class Check:
             pytest.skip(outcome.reason)
         if outcome.status != "held":
             pytest.fail(f"{self.law.id}: {outcome.reason}", pytrace=False)
-
-
-@contextmanager
-def _examples(number: int | None) -> Iterator[None]:
-    """The caller's Hypothesis profile, with another number of examples if one is given."""
-    if number is None:
-        yield
-        return
-    from hypothesis import settings
-
-    before = settings.get_current_profile_name()
-    settings.register_profile("attnspec-examples", settings.get_profile(before), max_examples=number)
-    settings.load_profile("attnspec-examples")
-    try:
-        yield
-    finally:
-        settings.load_profile(before)
 
 
 def checks(implementations: Sequence[Any], laws: Sequence[str] | None = None, max_examples: int | None = None) -> list[Check]:

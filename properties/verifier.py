@@ -1,7 +1,7 @@
 """Checking laws on an implementation: draw cases, count what they say, and shrink the first violation."""
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from math import ceil
 from typing import Any
@@ -16,6 +16,7 @@ from properties.law import Law
 from properties.laws import LAWS, find
 from properties.operations import OPERATIONS, sizes_of
 from properties.report import Outcome, Report, Violation
+from properties.script import script
 from properties.subject import BrokenError, Call, Subject
 
 __all__ = ["Observer", "check", "plan", "replay", "verify"]
@@ -29,8 +30,8 @@ _EVIDENCE = 24  # calls kept of other cases, for the diagnosis
 class _Trial:
     """One law on one implementation, case after case."""
 
-    def __init__(self, law: Law, implementation: Implementation, observe: Observer | None) -> None:
-        self.law, self.subject = law, Subject(implementation, law.operation, observe)
+    def __init__(self, law: Law, implementation: Implementation, observe: Observer | None, seconds_per_call: float) -> None:
+        self.law, self.subject = law, Subject(implementation, law.operation, observe, seconds_per_call)
         self.started = self.examples = self.informative = self.vacuous = 0
         self.worst = 0.0
         self.evidence: list[Call] = []
@@ -92,15 +93,15 @@ def _same_case(a: tuple[Any, ...], b: tuple[Any, ...]) -> bool:
 def check(
     law: Law,
     implementation: Implementation,
-    max_examples: int = 100,
+    max_examples: int | None = 100,
     random_seed: int | None = 0,
     observe: Observer | None = None,
     shrink: bool = True,
+    seconds_per_call: float = 60.0,
 ) -> Outcome:
-    """What becomes of a law on an implementation, on so many cases times the law's effort.
+    """What becomes of a law on an implementation, on so many cases times the law's effort, none of whose calls may take longer.
 
-    The same seed draws the same cases; None takes the caller's Hypothesis profile, its seed and its number of examples included. `observe`
-    is told of every call before it is made.
+    The same seed draws the same cases; None, as seed or number, takes what the caller's Hypothesis profile says. `observe` is told of every call before it is made.
     """
     outcome = Outcome(law.name, law.operation, implementation.name, "held")
     declared = {name: implementation.known_deviations.get(name, "") for name in (law.name, law.id)}
@@ -112,27 +113,27 @@ def check(
         cases = law.cases(implementation)
     except ValueError as unsupported:
         return replace(outcome, status="not applicable", reason=str(unsupported))
-    trial = _Trial(law, implementation, observe)
+    trial = _Trial(law, implementation, observe, seconds_per_call)
 
-    @given(cases.map(trial.begin))
     def hold(case: tuple[Any, ...]) -> None:
         trial.hold(case)
 
+    hold.__name__ = hold.__qualname__ = law.id  # Hypothesis keeps failures by the function's name
     profile = settings.default or settings()
-    common: dict[str, Any] = {
-        "suppress_health_check": list(HealthCheck),
+    options: dict[str, Any] = {
+        "max_examples": max(1, ceil((max_examples or profile.max_examples) * law.effort)),
+        "suppress_health_check": list(HealthCheck),  # some cases are slow on a busy machine; nothing is filtered
         "report_multiple_bugs": False,
         "print_blob": False,
         "deadline": None,
     }
+    test = given(cases.map(trial.begin))(hold)
     if random_seed is not None:
         phases = (Phase.generate, Phase.shrink) if shrink else (Phase.generate,)
-        common |= {"max_examples": max(1, ceil(max_examples * law.effort)), "phases": phases, "database": None, "derandomize": False}
-        hold = seed(random_seed)(hold)
-    else:
-        common |= {"max_examples": max(1, ceil(profile.max_examples * law.effort))}
+        options |= {"phases": phases, "database": None, "derandomize": False}
+        test = seed(random_seed)(test)
     try:
-        settings(profile, **common)(hold)()
+        settings(profile, **options)(test)()
     except BrokenError:
         pass
     except BaseException as error:  # Hypothesis says so when a case fails once and passes again, in groups of exceptions too
@@ -216,7 +217,11 @@ def verify(
     outcomes: list[Outcome] = []
     interrupted = False
     try:
-        for outcome in outcomes_of(implementation, chosen, max_examples, seed):
+        for law in chosen:
+            outcome = check(law, implementation, max_examples, seed)
+            if outcome.violation is not None:
+                code = script(outcome.violation, arithmetic=implementation.rounding.name if arithmetic else None)
+                outcome = replace(outcome, violation=replace(outcome.violation, script=code))
             outcomes.append(outcome)
             if progress is not None:
                 progress(outcome)
@@ -226,12 +231,6 @@ def verify(
         outcomes += [Outcome(w.name, w.operation, implementation.name, "not run") for w in chosen if (w.name, w.operation) not in done]
     settings_ = {"max_examples": max_examples, "seed": seed, "arithmetic": implementation.rounding.name}
     return Report(tuple(outcomes), settings_, interrupted)
-
-
-def outcomes_of(implementation: Implementation, laws: Iterable[Law], max_examples: int, seed: int) -> Iterator[Outcome]:
-    """The outcomes of laws, one after the other."""
-    for law in laws:
-        yield check(law, implementation, max_examples, seed)
 
 
 def replay(law: str, target: Any, **case: Any) -> None:

@@ -38,6 +38,7 @@ class Order:
     laws: tuple[str, ...] | None = None
     max_examples: int = 100
     seed: int = 0
+    timeout: float = 60.0
 
 
 @dataclass(frozen=True)
@@ -125,7 +126,8 @@ def _outcome(one: Found, law: Law, order: Order, calls: Note) -> Outcome:
     """The outcome of one law; an error that is no verdict is one on the implementation where it came out of a call, else the law's own."""
     start = time.perf_counter()
     try:
-        outcome = check(law, _noting(one.implementation, calls), order.max_examples, order.seed, observe=calls.begin)
+        noting = _noting(one.implementation, calls)
+        outcome = check(law, noting, order.max_examples, order.seed, observe=calls.begin, seconds_per_call=order.timeout)
     except BaseException as error:  # whatever it is, the run goes on
         said = f"{type(error).__name__}: {error}".rstrip(": ")
         if calls.state == "raised":
