@@ -101,7 +101,8 @@ def check(
 ) -> Outcome:
     """What becomes of a law on an implementation, on so many cases times the law's effort, none of whose calls may take longer.
 
-    The same seed draws the same cases; None, as seed or number, takes what the caller's Hypothesis profile says. `observe` is told of every call before it is made.
+    The same seed draws the same cases; None, as seed or number, takes what the caller's Hypothesis profile says. `observe` is told of every
+    call before it is made. Without `shrink` the first violation is reported as it was found, and not diagnosed.
     """
     outcome = Outcome(law.name, law.operation, implementation.name, "held")
     declared = {name: implementation.known_deviations.get(name, "") for name in (law.name, law.id)}
@@ -118,7 +119,7 @@ def check(
     def hold(case: tuple[Any, ...]) -> None:
         trial.hold(case)
 
-    hold.__name__ = hold.__qualname__ = law.id  # Hypothesis keeps failures by the function's name
+    hold.__name__ = hold.__qualname__ = f"{law.body.__name__}_{law.operation}"  # Hypothesis keeps failures by the function's name
     profile = settings.default or settings()
     options: dict[str, Any] = {
         "max_examples": max(1, ceil((max_examples or profile.max_examples) * law.effort)),
