@@ -1,11 +1,12 @@
 """The laws, one module for each family of operations."""
 
 from properties.law import Law
-from properties.laws import attention, conduct
+from properties.laws import attention, attention_invariance, attention_masks, conduct, grouped, masks, softmax
 
 __all__ = ["LAWS", "find"]
 
-LAWS: tuple[Law, ...] = tuple(law for module in (attention, conduct) for law in module.law.laws)
+_MODULES = (masks, softmax, attention, attention_invariance, attention_masks, grouped, conduct)
+LAWS: tuple[Law, ...] = tuple(law for module in _MODULES for law in module.law.laws)
 
 
 def find(names: str) -> list[Law]:

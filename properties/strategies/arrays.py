@@ -26,6 +26,7 @@ __all__ = [
     "Draw",
     "also",
     "batches",
+    "bits",
     "cuts",
     "fixed_points",
     "grids",
@@ -106,16 +107,9 @@ def sizes(i: Implementation, name: str, among: Sequence[int], minus: tuple[str, 
     return st.sampled_from(found)
 
 
-def cuts(i: Implementation, name: str, n: int, minus: Callable[[int], tuple[str, int]] | None = None) -> st.SearchStrategy[int]:
-    """A size below n at which an axis of size n can be cut, by preference next to a tile; n itself where none is supported.
-
-    With `minus`, the name and value of a difference of sizes that is to be supported as well.
-    """
-
-    def supported(m: int) -> bool:
-        return m < n and i.allows(**{name: m}) and (minus is None or i.allows(**dict([minus(m)])))
-
-    return st.sampled_from([m for m in sorted({*SHORT, *TILES, n // 2, n - 1} - {0}) if supported(m)] or [n])
+def cuts(n: int, supported: Callable[[int], bool]) -> st.SearchStrategy[int]:
+    """A length below n at which an axis of length n can be cut, by preference next to a tile; n itself where none is supported."""
+    return st.sampled_from([m for m in sorted({*SHORT, *TILES, n // 2, n - 1} - {0}) if m < n and supported(m)] or [n])
 
 
 def orders(n: int) -> st.SearchStrategy[Any]:
@@ -181,7 +175,7 @@ def numbers(draw: Draw, i: Implementation, shape: tuple[int, ...], scales: Seque
     return rounded(x * draw(st.sampled_from(list(scales))), target or i.rounding.inputs)
 
 
-def _bits(size: int) -> st.SearchStrategy[Any]:
+def bits(size: int) -> st.SearchStrategy[Any]:
     """Booleans, simplest all true; many of them from a seed and a density."""
     if size <= 4 * _SMALL:
         return st.binary(min_size=size, max_size=size).map(lambda b: np.frombuffer(b, np.uint8) % 2 == 0)
@@ -208,9 +202,9 @@ def live_masks(draw: Draw, n_q: int, n_k: int, lead: tuple[int, ...] = ()) -> An
     elif kind == "band":
         found = np.abs(i * n_k // n_q - j) <= draw(st.integers(0, n_k))
     elif kind == "bits":
-        found = draw(_bits(math.prod(shape))).reshape(shape)
+        found = draw(bits(math.prod(shape))).reshape(shape)
     elif kind == "row":
-        found = draw(_bits(n_k))
+        found = draw(bits(n_k))
     else:
         ends = np.reshape(draw(st.lists(st.integers(1, n_k), min_size=math.prod(lead), max_size=math.prod(lead))), (*lead, 1, 1))
         found = j < ends if kind == "lengths" else j >= ends - 1

@@ -14,8 +14,6 @@ from properties.strategies.arrays import (
     WIDTHS,
     Draw,
     batches,
-    fixed_points,
-    live_masks,
     masks_or_none,
     numbers,
     sizes,
@@ -30,9 +28,6 @@ __all__ = [
     "attention_jvp",
     "attention_vjp",
     "causal_attention",
-    "causally_masked",
-    "dead_masks",
-    "exact_attention",
     "extreme_attention",
     "grouped",
     "softmax",
@@ -59,15 +54,19 @@ def attention(
     lengths: Sequence[int] = SHORT,
     keys: Sequence[int] | None = None,
     widths: Sequence[int] = WIDTHS,
+    value_widths: Sequence[int] | None = None,
     masks: Masks = masks_or_none,
     logits: Sequence[float] = LOGITS,
     rank: int = 0,
 ) -> tuple[Any, ...]:
-    """(q, k, v, mask) with at least `rank` leading axes; `masks(n_q, n_k, lead)` draws the mask, `keys` are lengths of k and v only."""
+    """(q, k, v, mask) with at least `rank` leading axes; `masks(n_q, n_k, lead)` draws the mask.
+
+    `keys` are the lengths of k and v, and `value_widths` the widths of v, where they are not those of all.
+    """
     n_q = draw(sizes(i, "n_q", lengths))
     n_k = draw(sizes(i, "n_k", lengths if keys is None else keys, minus=("n_q", n_q)))
     d = draw(sizes(i, "head_dim", widths))
-    d_v = draw(sizes(i, "value_dim", widths, minus=("head_dim", d)))
+    d_v = draw(sizes(i, "value_dim", widths if value_widths is None else value_widths, minus=("head_dim", d)))
     lead = draw(batches(i, rank) if n_q * n_k <= _LARGE else batches(i, rank, (1, 1, 2)))
     q = draw(numbers(i, (*lead, n_q, d), logits))
     k = draw(numbers(i, (*lead, n_k, d)))
@@ -88,41 +87,6 @@ def extreme_attention(draw: Draw, /, i: Implementation, **options: Any) -> tuple
         signs = np.where(np.arange(q.shape[-2]) % 2 == draw(st.integers(0, 1)), 1.0, -1.0)[:, None]
         q, k = signs * np.abs(q), np.abs(k)
     return q, k, v, mask
-
-
-@st.composite
-def exact_attention(draw: Draw, /, i: Implementation, **options: Any) -> tuple[Any, ...]:
-    """(q, k, v, mask) whose numbers can be added and subtracted exactly, those of each array to and from each other."""
-    q, k, v, mask = draw(anywhere(i, **options))
-    return *(draw(fixed_points(i, x.shape)) for x in (q, k, v)), mask
-
-
-@st.composite
-def causally_masked(draw: Draw, i: Implementation) -> tuple[Any, ...]:
-    """(q, k, v, mask, shift) with at least as many keys as queries: query i may attend to key j if j ≤ i + shift."""
-    q, k, v, _ = draw(anywhere(i, masks=lambda *_: st.none()))
-    square = i.allows(n_k_minus_n_q=0) and draw(st.booleans())
-    n = min(q.shape[-2], k.shape[-2])
-    if square and i.allows(n_q=n, n_k=n):
-        q, k, v = q[..., :n, :], k[..., :n, :], v[..., :n, :]
-    n_q, n_k = q.shape[-2], k.shape[-2]
-    shift = draw(st.sampled_from([0, n_k - n_q])) if n_k > n_q else 0
-    return q, k, v, np.tri(n_q, n_k, shift, dtype=bool), shift
-
-
-@st.composite
-def dead_masks(draw: Draw, n_q: int, n_k: int, lead: tuple[int, ...] = ()) -> Any:
-    """Masks (…, n_q, n_k) in which some query may attend to no key: one, all, those of one problem, some, or the first ones."""
-    mask = draw(live_masks(n_q, n_k, lead))
-    row, kind = draw(st.integers(0, n_q - 1)), draw(st.sampled_from(["one", "all", "problem", "some", "first"]))
-    if kind == "problem":
-        mask[(0,) * len(lead)] = False
-    elif kind == "some":
-        mask[np.random.default_rng(row).random(mask.shape[:-1]) < 0.5] = False
-        mask[..., row, :] = False
-    else:
-        mask[..., {"one": slice(row, row + 1), "all": slice(None), "first": slice(row + 1)}[kind], :] = False
-    return mask
 
 
 @st.composite

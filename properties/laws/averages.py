@@ -1,0 +1,27 @@
+"""What laws of attention compare with: which keys a query may read, and averages of their values, in ball arithmetic."""
+
+from typing import Any
+
+import numpy as np
+
+from oracles.ball import Ball, divide, exact, exp, matmul, max_shift, sqrt
+
+__all__ = ["allowed", "exponentials", "mean"]
+
+
+def allowed(mask: Any, q: Any, k: Any) -> Any:
+    """The mask as a bool array (…, n_q, n_k)."""
+    return np.broadcast_to(True if mask is None else mask, (*q.shape[:-1], k.shape[-2]))
+
+
+def mean(v: Any, may: Any) -> Ball:
+    """The mean of the values that each query may read."""
+    return divide(matmul(exact(may.astype(float)), exact(v)), exact(may.sum(-1, keepdims=True).astype(float)))
+
+
+def exponentials(q: Any, k: Any, may: Any) -> Ball:
+    """exp(s − m) with the scores s = q·kᵀ/√d, and m near the largest that a query may read; exactly 0 where it may not."""
+    s = divide(matmul(exact(q), exact(k.swapaxes(-1, -2))), sqrt(exact(float(max(q.shape[-1], 1)))))
+    lowest = s.mid.min(axis=-1, keepdims=True)
+    e = exp(max_shift(Ball(np.where(may, s.mid, lowest), np.where(may, s.rad, 0.0))))
+    return Ball(np.where(may, e.mid, 0.0), np.where(may, e.rad, 0.0))
