@@ -52,9 +52,10 @@ class Law:
 
     @property
     def parameters(self) -> tuple[str, ...]:
-        """The names of a case's entries: the body's own, or the operation's."""
-        names = [p.name for p in inspect.signature(self.body).parameters.values() if p.kind is not p.VAR_POSITIONAL][1:]
-        return tuple(names) or OPERATIONS[self.operation].parameters
+        """The names of a case's entries: the body's own, and the operation's where it takes any number of them."""
+        found = list(inspect.signature(self.body).parameters.values())[1:]
+        names = tuple(p.name for p in found if p.kind is not p.VAR_POSITIONAL)
+        return names if len(names) == len(found) else (*names, *OPERATIONS[self.operation].parameters)
 
     def not_applicable(self, implementation: Implementation) -> str:
         """Why the law does not apply to an implementation, as a sentence; "" where it does."""

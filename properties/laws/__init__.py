@@ -1,11 +1,39 @@
 """The laws, one module for each family of operations."""
 
 from properties.law import Law
-from properties.laws import attention, attention_invariance, attention_masks, conduct, grouped, masks, softmax
+from properties.laws import (
+    gradient_masks,
+    gradient_sums,
+    gradient_symmetries,
+    gradients,
+    multi_head,
+    multi_head_gradients,
+    tangents,
+    torch_witness,
+)
+    attention,
+    attention_invariance,
+    attention_masks,
+    conduct,
+    frequencies,
+    grouped,
+    lanes,
+    learned,
+    masks,
+    positional,
+    rotary,
+    rotary_tables,
+    rotations,
+    softmax,
+)
 
 __all__ = ["LAWS", "find"]
 
-_MODULES = (masks, softmax, attention, attention_invariance, attention_masks, grouped, conduct)
+_MODULES = (
+    *(masks, softmax, attention, attention_invariance, attention_masks, grouped),
+    *(positional, learned, frequencies, rotary, rotations, rotary_tables, lanes),
+    gradients, gradient_sums, gradient_symmetries, gradient_masks, tangents, multi_head, multi_head_gradients, torch_witness, conduct,
+)
 LAWS: tuple[Law, ...] = tuple(law for module in _MODULES for law in module.law.laws)
 
 
