@@ -2,37 +2,30 @@
 
 from properties.law import Law
 from properties.laws import (
-    gradient_masks,
-    gradient_sums,
-    gradient_symmetries,
-    gradients,
-    multi_head,
-    multi_head_gradients,
-    tangents,
-    torch_witness,
-)
     attention,
     attention_invariance,
     attention_masks,
     conduct,
-    frequencies,
+    gradient_masks,
+    gradient_sums,
+    gradient_symmetries,
+    gradients,
     grouped,
-    lanes,
-    learned,
     masks,
-    positional,
-    rotary,
-    rotary_tables,
-    rotations,
+    multi_head,
+    multi_head_gradients,
     softmax,
+    tangents,
+    torch_witness,
 )
 
 __all__ = ["LAWS", "find"]
 
 _MODULES = (
     *(masks, softmax, attention, attention_invariance, attention_masks, grouped),
-    *(positional, learned, frequencies, rotary, rotations, rotary_tables, lanes),
-    gradients, gradient_sums, gradient_symmetries, gradient_masks, tangents, multi_head, multi_head_gradients, torch_witness, conduct,
+    *(gradients, gradient_sums, gradient_symmetries, gradient_masks, tangents),
+    *(multi_head, multi_head_gradients, torch_witness),
+    conduct,
 )
 LAWS: tuple[Law, ...] = tuple(law for module in _MODULES for law in module.law.laws)
 
