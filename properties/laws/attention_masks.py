@@ -9,7 +9,7 @@ from properties.implementation import Implementation
 from properties.law import Laws
 from properties.laws.attention import SDPA
 from properties.laws.averages import allowed, mean
-from properties.strategies.arrays import also, live_masks
+from properties.strategies.arrays import SEVERAL, also, live_masks
 from properties.strategies.attention import anywhere
 from properties.strategies.masks import dead_masks, narrow_masks, padded_masks
 from properties.strategies.variations import causally_masked, differing_masks, split_keys
@@ -29,7 +29,7 @@ def a_mask_that_allows_everything_is_no_mask(subject: Subject, q: Any, k: Any, v
 
 
 def _one_row(i: Implementation) -> st.SearchStrategy[tuple[Any, ...]]:
-    return also(anywhere(i, masks=live_masks), lambda q, k, v, mask: st.integers(0, q.shape[-2] - 1))
+    return also(anywhere(i, keys=SEVERAL, masks=live_masks), lambda q, k, v, mask: st.integers(0, q.shape[-2] - 1))
 
 
 @law(SDPA, cases=_one_row, kills="sdpa-rectangular-mask-ignored")
@@ -55,7 +55,7 @@ def _reads_what_is_blocked(i: Implementation) -> str:
 
 @law(
     SDPA,
-    cases=lambda i: also(anywhere(i, masks=padded_masks), lambda *_: st.sampled_from([np.nan, np.inf, -np.inf])),
+    cases=lambda i: also(anywhere(i, keys=SEVERAL, masks=padded_masks), lambda *_: st.sampled_from([np.nan, np.inf, -np.inf])),
     exempts=_reads_what_is_blocked,
     purpose="Padding that was never written holds anything.",
 )
@@ -100,7 +100,7 @@ def appending_blocked_keys_changes_nothing(subject: Subject, q: Any, k: Any, v: 
     subject.close(with_them, subject(q, k[..., :count, :], v[..., :count, :], None if mask is None else few))
 
 
-@law(SDPA, cases=lambda i: anywhere(i, masks=narrow_masks), kills="sdpa-key-mask-taken-for-queries")
+@law(SDPA, cases=lambda i: anywhere(i, keys=SEVERAL, masks=narrow_masks), kills="sdpa-key-mask-taken-for-queries")
 def a_mask_broadcasts(subject: Subject, q: Any, k: Any, v: Any, mask: Any) -> None:
     """For every mask with axes of size 1, or with fewer axes: it stands for the mask repeated along them.
 

@@ -20,6 +20,7 @@ __all__ = [
     "BROAD",
     "LENGTHS",
     "POSITIONS",
+    "SEVERAL",
     "SHORT",
     "TILES",
     "WIDTHS",
@@ -44,16 +45,19 @@ _SMALL = 64  # entries of an array that are drawn one by one
 SHORT = (1, 2, 3, 4, 5, 6, 8, 9, 16, 17, 33)
 """Lengths of everyday cases."""
 
-WIDTHS = (1, 2, 3, 4, 5, 7, 8, 16)
+WIDTHS = (1, 2, 3, 4, 5, 7, 8, 12, 16)
 """Widths of everyday heads."""
 
 TILES = (7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64, 65, 96, 100, 127, 128, 129, 130, 191, 192, 193, 255, 256, 257, 300)
 """Lengths around the tiles of kernels: powers of two and their neighbours, and lengths that leave tails."""
 
-LENGTHS = (*SHORT, *SHORT, *TILES)
-"""Lengths of every kind: about as many everyday ones as such around tiles."""
+LENGTHS = (1, 1, 2, *SHORT, *SHORT, *TILES)
+"""Lengths of every kind: about as many everyday ones as such around tiles. The length 1 is a special case of its own."""
 
-BROAD = (*WIDTHS, *WIDTHS, 24, 32, 63, 64, 65, 80, 96, 128)
+SEVERAL = tuple(n for n in LENGTHS if n > 1)
+"""Lengths of every kind for keys of which some are to be blocked."""
+
+BROAD = (*WIDTHS, *WIDTHS, 9, 20, 24, 32, 63, 64, 65, 80, 96, 128)
 """Widths of every kind, most of them everyday ones: kernels have paths for multiples of 8, and for widths that models have."""
 
 _BOUNDARIES = (
@@ -94,14 +98,15 @@ def rounded(x: Array, target: Format) -> Array:
 def sizes(i: Implementation, name: str, among: Sequence[int], minus: tuple[str, int] | None = None) -> st.SearchStrategy[int]:
     """One of some sizes, the first the simplest, that the implementation supports under the name.
 
-    With `minus`, another size's name and value, the difference is to be supported as well; then the other's value is one of the choices.
+    With `minus`, another size's name and value, the difference is to be supported as well; then the other's value is often chosen, for
+    squares are cases of their own.
     Raises ValueError if none is supported.
     """
 
     def supported(n: int) -> bool:
         return i.allows(**{name: n}) and (minus is None or i.allows(**{f"{name}_minus_{minus[0]}": n - minus[1]}))
 
-    found = [n for n in (*among, *((minus[1],) if minus else ())) if supported(n)]
+    found = [n for n in (*among, *([minus[1]] * (1 + len(among) // 3) if minus else [])) if supported(n)]
     if not found:
         raise ValueError(f"{i.name} supports no {name} among {list(among)}.")
     return st.sampled_from(found)

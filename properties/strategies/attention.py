@@ -58,8 +58,9 @@ def attention(
     masks: Masks = masks_or_none,
     logits: Sequence[float] = LOGITS,
     rank: int = 0,
+    batch: Sequence[int] = (1, 2, 3),
 ) -> tuple[Any, ...]:
-    """(q, k, v, mask) with at least `rank` leading axes; `masks(n_q, n_k, lead)` draws the mask.
+    """(q, k, v, mask) with at least `rank` leading axes of the sizes `batch`; `masks(n_q, n_k, lead)` draws the mask.
 
     `keys` are the lengths of k and v, and `value_widths` the widths of v, where they are not those of all.
     """
@@ -67,7 +68,7 @@ def attention(
     n_k = draw(sizes(i, "n_k", lengths if keys is None else keys, minus=("n_q", n_q)))
     d = draw(sizes(i, "head_dim", widths))
     d_v = draw(sizes(i, "value_dim", widths if value_widths is None else value_widths, minus=("head_dim", d)))
-    lead = draw(batches(i, rank) if n_q * n_k <= _LARGE else batches(i, rank, (1, 1, 2)))
+    lead = draw(batches(i, rank, batch if n_q * n_k <= _LARGE else (*batch[:2], 1)))
     q = draw(numbers(i, (*lead, n_q, d), logits))
     k = draw(numbers(i, (*lead, n_k, d)))
     v = draw(numbers(i, (*lead, n_k, d_v), SCALES))

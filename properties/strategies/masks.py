@@ -23,11 +23,13 @@ def padded_masks(draw: Draw, n_q: int, n_k: int, lead: tuple[int, ...] = ()) -> 
 
 @st.composite
 def narrow_masks(draw: Draw, n_q: int, n_k: int, lead: tuple[int, ...] = ()) -> Any:
-    """Live masks that broadcast to (…, n_q, n_k): axes have size 1, or are not there."""
+    """Live masks that broadcast to (…, n_q, n_k): axes have size 1, or are not there. They block a key unless its axis has size 1."""
     axes = [n if draw(st.booleans()) else 1 for n in (*lead, n_q)] + [draw(st.sampled_from([n_k, n_k, n_k, 1]))]
     axes = axes[draw(st.integers(0, len(lead) + 1)) :]
     mask = draw(bits(math.prod(axes))).reshape(axes).copy()
-    mask[~mask.any(-1), -1] = True
+    blocked = draw(st.integers(0, axes[-1] - 1))
+    mask[..., blocked] = axes[-1] == 1
+    mask[~mask.any(-1), blocked - 1] = True
     return mask
 
 
