@@ -8,9 +8,9 @@ import numpy as np
 from oracles import arrays
 from oracles.ball import Array
 from oracles.formats import Format
-from properties.implementation import Implementation
+from properties.implementation import LAYOUTS, Implementation
 
-__all__ = ["ReturnedError", "given", "overlaps", "received"]
+__all__ = ["ReturnedError", "equal", "given", "layouts", "overlaps", "received"]
 
 
 class ReturnedError(Exception):
@@ -69,6 +69,12 @@ _TORCH_LAYOUTS: dict[str, Callable[[Any], Any]] = {
 }
 
 
+def layouts(implementation: Implementation) -> tuple[str, ...]:
+    """The layouts in which the implementation may be given arrays: those that it declares, or all, that its kind of arrays can have."""
+    declared = LAYOUTS if implementation.layouts is None else implementation.layouts
+    return tuple(name for name in declared if implementation.arrays != "torch" or name in _TORCH_LAYOUTS)
+
+
 def received(raw: Any, implementation: Implementation, target: Format | None, shape: tuple[int, ...]) -> Any:
     """The numbers of a result as fresh float64 (booleans for a mask); raises ReturnedError unless it is an array of the type and shape."""
     wanted = "bool" if target is None else implementation.dtype_of(target)
@@ -94,6 +100,15 @@ def _booleans(raw: Any) -> Any:
     if array.dtype != np.bool_:
         raise TypeError
     return array.copy()
+
+
+def equal(a: Any, b: Any) -> bool:
+    """Whether two arrays of an implementation hold the same values, NaN equal to NaN; or two numbers, or None, are the same."""
+    if a is None or isinstance(a, int):
+        return bool(a == b)
+    if str(a.dtype).removeprefix("torch.") == "bool":
+        return bool(np.array_equal(_booleans(a), _booleans(b)))
+    return bool(np.array_equal(arrays.float_array(a, "it"), arrays.float_array(b, "it"), equal_nan=True))
 
 
 def overlaps(raw: Any, argument: Any) -> bool:

@@ -17,7 +17,7 @@ from properties import exchange
 from properties.implementation import Implementation
 from properties.operations import OPERATIONS, Operation
 
-__all__ = ["BrokenError", "Call", "Result", "Subject"]
+__all__ = ["BrokenError", "Call", "RaisedError", "Result", "Subject", "Watched"]
 
 
 class BrokenError(AssertionError):
@@ -28,9 +28,16 @@ class BrokenError(AssertionError):
         self.excess = excess
 
 
+class RaisedError(BrokenError):
+    """An operation raised an exception, which is the cause."""
+
+
 @dataclass(frozen=True)
 class Call:
-    """One call: the operation, its arguments in float64, the layout of the arrays, and what came back in float64, or what was wrong."""
+    """One call: the operation, its arguments in float64, the layout of the arrays, and what came back in float64, or what was wrong.
+
+    The layout is that of all arrays, or "transposed k": that of k alone, the others are contiguous.
+    """
 
     operation: str
     arguments: tuple[Any, ...]
@@ -64,6 +71,20 @@ class Result:
             index = np.unravel_index(int(wrong.argmax()), value.shape)
             raise BrokenError(f"{_entry(self.name, index)}={value[index]}, but should be a finite number.")
         return ball(np.where(unknown, np.nan, value), budget.rad)
+
+
+@dataclass(frozen=True)
+class Watched:
+    """One call with all that can be seen of it.
+
+    `given` and `returned` are the implementation's own arrays, as they were left, `results` what laws see of them, and `besides` says in a
+    sentence what else it did, or "".
+    """
+
+    given: tuple[Any, ...]
+    returned: tuple[Any, ...]
+    results: tuple[Any, ...]
+    besides: str
 
 
 class Subject:
@@ -124,27 +145,30 @@ class Subject:
 
     def call(self, operation: str, arguments: tuple[Any, ...], layout: str = "contiguous") -> Any:
         """The result of an operation, or a tuple of them; raises BrokenError where it raises or returns something else."""
+        results = self.watch(operation, arguments, layout).results
+        return results[0] if len(results) == 1 else results
+
+    def watch(self, operation: str, arguments: tuple[Any, ...], layout: str = "contiguous") -> Watched:
+        """A call, its results, and what can be seen of it besides; raises BrokenError as `call` does."""
         o = OPERATIONS[operation]
         try:
-            values = self.run(o, arguments, layout)[0]
+            values, given, returned, besides = self.run(o, arguments, layout)
         except BrokenError as broken:
             self.calls.append(Call(operation, arguments, layout, (), str(broken)))
             raise
         if o.returns_booleans and self.implementation.reading.mask_polarity == "true_blocks":
             values = (np.logical_not(values[0]),)
         self.calls.append(Call(operation, arguments, layout, values))
-        if o.returns_booleans:
-            return values[0]
 
         @cache_once
         def enclosures() -> tuple[Enclosure, ...]:
             return self.expected(o, arguments)
 
-        results = tuple(
+        results = values if o.returns_booleans else tuple(
             Result(self, name, x, partial(lambda place: enclosures()[place], place))
             for place, (name, x) in enumerate(zip(o.outputs, values, strict=True))
-        )
-        return results[0] if len(results) == 1 else results
+        )  # fmt: skip
+        return Watched(tuple(given), tuple(returned), results, besides)
 
     def expected(self, o: Operation, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
         """The oracle's enclosures of an operation's results, or the mask it builds, in the implementation's arithmetic and conventions."""
@@ -173,7 +197,7 @@ class Subject:
         except (KeyboardInterrupt, MemoryError):
             raise
         except BaseException as error:
-            raise BrokenError(f"raised {type(error).__name__}: {_short(error)}") from error
+            raise RaisedError(f"raised {type(error).__name__}: {_short(error)}") from error
         finally:
             seconds, errors_after = time.perf_counter() - start, np.geterr()
             np.seterr(**errors)
@@ -194,6 +218,9 @@ class Subject:
     def _given(self, o: Operation, parameter: str, x: Any, layout: str) -> Any:
         if x is None or not isinstance(x, np.ndarray):
             return x
+        layout, _, only = layout.partition(" ")
+        if only and only != parameter:
+            layout = "contiguous"
         if parameter == "mask":
             blocks = self.implementation.reading.mask_polarity == "true_blocks"
             return exchange.given(~x if blocks else x, self.implementation, None, layout)

@@ -1,102 +1,203 @@
-"""Cases of positional encodings and of rotary embeddings."""
+"""Cases of positional encodings and of rotary embeddings.
 
-from collections.abc import Sequence
+Sequences are short, or reach 1100 rows around the tiles of kernels; positions reach 2²⁰, and chunks lie across powers of two, where
+integers, caches and formats of few bits end.
+"""
+
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 from hypothesis import strategies as st
 
+from oracles.ball import Array
 from properties.implementation import Implementation
-from properties.strategies.arrays import POSITIONS, Draw, batches, numbers, rounded, sizes
+from properties.strategies.arrays import POSITIONS, TILES, Draw, batches, fixed_points, grids, numbers, rounded
 
 __all__ = [
+    "ACROSS",
+    "ANY_LENGTH",
     "EVEN",
+    "LONG",
     "ODD",
     "SEQUENCES",
     "added",
+    "chunks",
+    "exact_rows",
     "learned",
     "rotary",
     "rotary_tables",
     "rotary_tables_vjp",
     "rotary_vjp",
+    "shapes",
+    "shapes_of_sequences",
     "sinusoid",
+    "small_tables",
     "starts",
 ]
 
-EVEN = (2, 4, 6, 8, 16, 32, 64)
-ODD = (1, 3, 5, 7, 9, 33)
+EVEN = (2, 4, 6, 8, 2, 4, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64, 80, 96, 128)
+"""Even widths, half of them small."""
+
+ODD = (1, 3, 5, 7, 9, 11, 15, 17, 33, 63, 65, 127)
 SEQUENCES = (1, 2, 3, 4, 5, 7)
+LONG = (*TILES[9:], 511, 512, 513, 640, 1000, 1023, 1024, 1025, 1100)
+"""Lengths past a tile, a table of 256, 512 or 1024 rows, and to 1100, where what drifts from row to row has drifted."""
+
+ANY_LENGTH = (*SEQUENCES, *SEQUENCES, *SEQUENCES, *LONG)
+_MOST = 2**13  # entries of one sequence: long ones are narrow
+_MANY = 2**10  # entries of one sequence beyond which there are few sequences
+
+ACROSS = POSITIONS | st.builds(lambda power, before: 2**power - before, st.integers(7, 20), st.integers(0, 4))
+"""Positions to 2²⁰, many of them such that a chunk of a few rows lies across a power of two."""
 
 
-def starts(i: Implementation, positions: st.SearchStrategy[int] = POSITIONS) -> st.SearchStrategy[int]:
-    """Start positions that the implementation supports, or 0."""
-    return positions.map(lambda p: p if i.allows(start_pos=p) else 0)
+def starts(i: Implementation, positions: st.SearchStrategy[int] = ACROSS, *, reach: int = 0) -> st.SearchStrategy[int]:
+    """Start positions that the implementation supports, and the one `reach` farther too; else 0."""
+    return positions.map(lambda p: p if i.allows(start_pos=p) and i.allows(start_pos=p + reach) else 0)
 
 
-@st.composite
+def shapes(i: Implementation, width: str, lengths: Sequence[int], widths: Sequence[int]) -> st.SearchStrategy[tuple[int, int]]:
+    """(sequence's length, width) of some that the implementation supports, the width under its name; the first are the simplest.
+
+    Raises ValueError if none is supported.
+    """
+    found = [(n, d) for n in lengths for d in widths if n * d <= _MOST and i.allows(seq_len=n) and i.allows(**{width: d})]
+    if not found:
+        raise ValueError(f"{i.name} supports no seq_len among {list(lengths)} with a {width} among {list(widths)}.")
+    return st.sampled_from(found)
+
+
 def sinusoid(
-    draw: Draw,
     i: Implementation,
     *,
     widths: Sequence[int] = EVEN,
     lengths: Sequence[int] = SEQUENCES,
-    positions: st.SearchStrategy[int] = POSITIONS,
-) -> tuple[int, int, int]:
+    positions: st.SearchStrategy[int] = ACROSS,
+) -> st.SearchStrategy[tuple[Any, ...]]:
     """(seq_len, embed_dim, start_pos) of even widths."""
-    return draw(sizes(i, "seq_len", lengths)), draw(sizes(i, "embed_dim", widths)), draw(starts(i, positions))
+    sizes = shapes(i, "embed_dim", lengths, widths)
+    return st.builds(lambda shape, start: (*shape, start), sizes, starts(i, positions))
 
 
-@st.composite
-def added(draw: Draw, i: Implementation) -> tuple[Any, ...]:
-    """(x, pos): x may have leading axes."""
-    shape = draw(sizes(i, "seq_len", SEQUENCES)), draw(sizes(i, "embed_dim", (1, 2, 3, 4, 5, 8)))
-    return draw(numbers(i, (*draw(batches(i)), *shape))), draw(numbers(i, shape))
+def shapes_of_sequences(
+    i: Implementation, *, widths: Sequence[int] = EVEN, lengths: Sequence[int] = SEQUENCES, rank: int = 0
+) -> st.SearchStrategy[tuple[int, ...]]:
+    """Shapes (…, seq_len, head_dim) of even widths, with at least `rank` leading axes; long sequences have none more."""
+
+    def build(lead: tuple[int, ...], size: tuple[int, int]) -> tuple[int, ...]:
+        return *_few(i, lead, rank, size[0] * size[1]), *size
+
+    return st.builds(build, batches(i, rank), shapes(i, "head_dim", lengths, widths))
 
 
-@st.composite
-def learned(draw: Draw, i: Implementation) -> tuple[Any, ...]:
-    """(table, seq_len, start_pos): any rows of the table."""
-    rows, seq_len = draw(st.integers(1, 12)), draw(sizes(i, "seq_len", SEQUENCES))
-    start = draw(starts(i, st.integers(0, 6)))
-    embed_dim = draw(sizes(i, "embed_dim", (1, 2, 3, 4, 5, 8)))
-    return draw(numbers(i, (seq_len + start + rows - 1, embed_dim))), seq_len, start
+def _few(i: Implementation, lead: tuple[int, ...], rank: int, size: int) -> tuple[int, ...]:
+    """The leading axes, but for large arrays the fewest that are supported and at least `rank`."""
+    return lead if size <= _MANY else lead[: min(r for r in i.batch_ranks if r >= rank)]
 
 
-@st.composite
-def rotary(
-    draw: Draw,
-    i: Implementation,
-    *,
-    widths: Sequence[int] = EVEN,
-    lengths: Sequence[int] = SEQUENCES,
-    positions: st.SearchStrategy[int] = POSITIONS,
-    rank: int = 0,
-) -> tuple[Any, ...]:
-    """(x, start_pos) of even widths, with at least `rank` leading axes."""
-    shape = (*draw(batches(i, rank)), draw(sizes(i, "seq_len", lengths)), draw(sizes(i, "head_dim", widths)))
-    return draw(numbers(i, shape)), draw(starts(i, positions))
+def rotary(i: Implementation, *, positions: st.SearchStrategy[int] = ACROSS, **options: Any) -> st.SearchStrategy[tuple[Any, ...]]:
+    """(x, start_pos); options as for `shapes_of_sequences`."""
+    return shapes_of_sequences(i, **options).flatmap(lambda shape: st.tuples(numbers(i, shape), starts(i, positions)))
 
 
-@st.composite
-def rotary_vjp(draw: Draw, /, i: Implementation, **options: Any) -> tuple[Any, ...]:
+def rotary_vjp(i: Implementation, **options: Any) -> st.SearchStrategy[tuple[Any, ...]]:
     """(x, grad_out, start_pos); options as for `rotary`."""
-    x, start_pos = draw(rotary(i, **options))
-    return x, draw(numbers(i, x.shape)), start_pos
+    return rotary(i, **options).flatmap(lambda case: st.tuples(st.just(case[0]), numbers(i, case[0].shape), st.just(case[1])))
 
 
-@st.composite
-def rotary_tables(draw: Draw, /, i: Implementation, **options: Any) -> tuple[Any, ...]:
-    """(x, cos, sin): half of the tables are rotations to rounding, the others any numbers."""
-    x, start_pos = draw(rotary(i, **options))
-    target = i.rounding.angle.table
-    if draw(st.booleans()):
-        return x, *(draw(numbers(i, x.shape[-2:], target=target)) for _ in range(2))
-    theta = (start_pos + np.arange(x.shape[-2]))[:, None] * 10000.0 ** (-2.0 * (np.arange(x.shape[-1]) // 2) / x.shape[-1])
-    return x, rounded(np.cos(theta), target), rounded(np.sin(theta), target)
+def rotary_tables(i: Implementation, **options: Any) -> st.SearchStrategy[tuple[Any, ...]]:
+    """(x, cos, sin): tables of any numbers, or of rotations to rounding; options as for `shapes_of_sequences`."""
+
+    @st.composite
+    def build(draw: Draw, shape: tuple[int, ...]) -> tuple[Any, ...]:
+        x, target = draw(numbers(i, shape)), i.rounding.angle.table
+        if draw(st.integers(0, 2)):
+            return x, *(draw(numbers(i, shape[-2:], target=target)) for _ in range(2))
+        theta = _angles(i, draw(POSITIONS), *shape[-2:])
+        return x, rounded(np.cos(theta), target), rounded(np.sin(theta), target)
+
+    return shapes_of_sequences(i, **options).flatmap(build)
 
 
-@st.composite
-def rotary_tables_vjp(draw: Draw, /, i: Implementation, **options: Any) -> tuple[Any, ...]:
-    """(x, cos, sin, grad_out); options as for `rotary`."""
-    x, cos, sin = draw(rotary_tables(i, **options))
-    return x, cos, sin, draw(numbers(i, x.shape))
+def _angles(i: Implementation, start: int, n: int, d: int) -> Array:
+    """The angle of each lane."""
+    lanes = np.arange(d)
+    pairs = lanes % max(d // 2, 1) if i.reading.rope_pairing == "half" else lanes // 2
+    return np.asarray((start + np.arange(n))[:, None] * i.reading.rope_base ** (-2.0 * pairs / max(d, 1)))
+
+
+def rotary_tables_vjp(i: Implementation, **options: Any) -> st.SearchStrategy[tuple[Any, ...]]:
+    """(x, cos, sin, grad_out); options as for `shapes_of_sequences`."""
+    return rotary_tables(i, **options).flatmap(lambda case: st.tuples(*map(st.just, case), numbers(i, case[0].shape)))
+
+
+def exact_rows(i: Implementation, count: int, **options: Any) -> st.SearchStrategy[tuple[Any, ...]]:
+    """As many arrays of one shape, whose sums and differences are exact, and a start position; options as for `rotary`."""
+    positions = options.pop("positions", ACROSS)
+
+    def build(shape: tuple[int, ...]) -> st.SearchStrategy[tuple[Any, ...]]:
+        return st.tuples(*[fixed_points(i, shape)] * count, starts(i, positions))
+
+    return shapes_of_sequences(i, **options).flatmap(build)
+
+
+def chunks(i: Implementation, width: str, *, widths: Sequence[int] = EVEN) -> st.SearchStrategy[tuple[int, int, int, int]]:
+    """(seq_len, width, start_pos, cut): a sequence of two rows to 1100 and where it is cut in two, in halves, at a tile, after the first
+    or before the last row. Raises ValueError if no sequence can be cut."""
+    found = [
+        (n, d, cut)
+        for n in ANY_LENGTH
+        for d in widths
+        if n * d <= _MOST and i.allows(seq_len=n) and i.allows(**{width: d})
+        for cut in _cuts(n)
+        if i.allows(seq_len=cut, start_pos=cut) and i.allows(seq_len=n - cut)
+    ]
+    if not found:
+        raise ValueError(f"{i.name} supports no sequence that can be cut in two.")
+
+    @st.composite
+    def build(draw: Draw) -> tuple[int, int, int, int]:
+        n, d, cut = draw(st.sampled_from(found))
+        return n, d, draw(starts(i, reach=cut)), cut
+
+    return build()
+
+
+def _cuts(n: int) -> Iterator[int]:
+    yield from (cut for cut in dict.fromkeys((1, n // 2, n - 1)) if 0 < cut < n)
+    yield from (tile for tile in (16, 64, 100, 128, 256, 512, 1024) if tile < n - 1 and 2 * tile != n)
+
+
+def added(i: Implementation, *, exact: bool = False) -> st.SearchStrategy[tuple[Any, ...]]:
+    """(x, pos): x may have leading axes, which pos may have too; with `exact`, their sum is a number of the format."""
+    leads, sizes = batches(i), shapes(i, "embed_dim", ANY_LENGTH, (1, 2, 3, 4, 5, 8, 16))
+
+    @st.composite
+    def build(draw: Draw) -> tuple[Any, ...]:
+        lead, (n, d) = draw(leads), draw(sizes)
+        lead, shape = _few(i, lead, 0, n * d), (n, d)
+        make = fixed_points if exact else numbers
+        return draw(make(i, (*lead, *shape))), draw(make(i, (*draw(st.sampled_from([(), lead])), *shape)))
+
+    return build()
+
+
+def learned(i: Implementation, *, least: int = 0) -> st.SearchStrategy[tuple[Any, ...]]:
+    """(table, seq_len, start_pos): any rows of a table of up to 300, its last ones included; a start of at least `least`, if supported."""
+    sizes = shapes(i, "embed_dim", (*SEQUENCES, *SEQUENCES, *TILES), (1, 2, 3, 4, 5, 8))
+
+    @st.composite
+    def build(draw: Draw) -> tuple[Any, ...]:
+        seq_len, embed_dim = draw(sizes)
+        start = draw(st.integers(least, 6) | st.sampled_from([7, 60, 126, 127, 128, 129, 200, 255, 256, 257]))
+        start = start if i.allows(start_pos=start) else 0
+        beyond = draw(st.integers(0, 3) | st.sampled_from([16, 100]))
+        return draw(numbers(i, (start + seq_len + beyond, embed_dim))), seq_len, start
+
+    return build()
+
+
+def small_tables(i: Implementation, shape: tuple[int, ...]) -> st.SearchStrategy[Array]:
+    """Tables of small numbers whose sums are numbers of the tables' format: multiples of 1/16 up to 4."""
+    return grids(shape).map(lambda x: rounded(np.trunc(x * 8) / 16, i.rounding.angle.table))
