@@ -41,9 +41,9 @@ class _Trial:
         self.tried = 0
         self.seen: list[Seen] = []
 
-    def begin(self, case: tuple[Any, ...]) -> tuple[Any, ...]:
+    def begin(self, case: tuple[Any, ...]) -> "_Case":
         self.started += 1
-        return case
+        return _Case(case)
 
     def hold(self, case: tuple[Any, ...]) -> None:
         """The law on one case. After a violation only some more cases are tried: those left pass, but the smallest violation seen."""
@@ -83,6 +83,16 @@ class _Trial:
             self.evidence += self.subject.calls[:1]
 
 
+class _Case:
+    """A case whose representation is short: Hypothesis makes one of a case that fails, which takes long for large arrays."""
+
+    def __init__(self, entries: tuple[Any, ...]) -> None:
+        self.entries = entries
+
+    def __repr__(self) -> str:
+        return "a case"
+
+
 def _same_case(a: tuple[Any, ...], b: tuple[Any, ...]) -> bool:
     return all(
         np.array_equal(x, y, equal_nan=True) if isinstance(x, np.ndarray) and x.dtype != bool else np.array_equal(x, y)
@@ -116,8 +126,8 @@ def check(
         return replace(outcome, status="not applicable", reason=str(unsupported))
     trial = _Trial(law, implementation, observe, seconds_per_call)
 
-    def hold(case: tuple[Any, ...]) -> None:
-        trial.hold(case)
+    def hold(case: _Case) -> None:
+        trial.hold(case.entries)
 
     hold.__name__ = hold.__qualname__ = f"{law.body.__name__}_{law.operation}"  # Hypothesis keeps failures by the function's name
     profile = settings.default or settings()
