@@ -23,14 +23,14 @@ __all__ = ["Observer", "check", "plan", "replay", "verify"]
 
 Observer = Callable[[str, tuple[Any, ...], str], None]
 
-_SHRINKS = 600  # cases tried after the first violation: about two seconds; the smallest of them is shown
+_SHRINKS = 6  # cases tried after the first violation for each example asked for; the smallest is shown
 _EVIDENCE = 24  # calls kept of other cases, for the diagnosis
 
 
 class _Trial:
     """One law on one implementation, case after case."""
 
-    def __init__(self, law: Law, implementation: Implementation, observe: Observer | None, seconds_per_call: float) -> None:
+    def __init__(self, law: Law, implementation: Implementation, observe: Observer | None, seconds_per_call: float, shrinks: int) -> None:
         self.law, self.subject = law, Subject(implementation, law.operation, observe, seconds_per_call)
         self.started = self.examples = self.informative = self.vacuous = 0
         self.worst = 0.0
@@ -38,7 +38,7 @@ class _Trial:
         self.broken: BrokenError | None = None
         self.case: tuple[Any, ...] = ()
         self.calls: tuple[Call, ...] = ()
-        self.tried = 0
+        self.shrinks, self.tried = shrinks, 0
         self.seen: list[Seen] = []
 
     def begin(self, case: tuple[Any, ...]) -> "_Case":
@@ -49,7 +49,7 @@ class _Trial:
         """The law on one case. After a violation only some more cases are tried: those left pass, but the smallest violation seen."""
         if self.broken is not None:
             self.tried += 1
-            if self.tried > _SHRINKS:
+            if self.tried > self.shrinks:
                 if _same_case(case, self.case):
                     raise self.broken
                 return
@@ -60,7 +60,7 @@ class _Trial:
         except BrokenError as broken:
             if self.broken is None:
                 self.examples += 1
-            elif self.tried <= _SHRINKS:
+            elif self.tried <= self.shrinks:
                 self._keep()
             self.broken, self.case, self.calls = broken, case, tuple(subject.calls)
             self._see(False)
@@ -124,15 +124,16 @@ def check(
         cases = law.cases(implementation)
     except ValueError as unsupported:
         return replace(outcome, status="not applicable", reason=str(unsupported))
-    trial = _Trial(law, implementation, observe, seconds_per_call)
+    profile = settings.default or settings()
+    number = max_examples or profile.max_examples
+    trial = _Trial(law, implementation, observe, seconds_per_call, shrinks=_SHRINKS * number)
 
     def hold(case: _Case) -> None:
         trial.hold(case.entries)
 
     hold.__name__ = hold.__qualname__ = f"{law.body.__name__}_{law.operation}"  # Hypothesis keeps failures by the function's name
-    profile = settings.default or settings()
     options: dict[str, Any] = {
-        "max_examples": max(1, ceil((max_examples or profile.max_examples) * law.effort)),
+        "max_examples": max(1, ceil(number * law.effort)),
         "suppress_health_check": list(HealthCheck),  # some cases are slow on a busy machine; nothing is filtered
         "report_multiple_bugs": False,
         "print_blob": False,
