@@ -23,7 +23,7 @@ __all__ = ["Observer", "check", "plan", "replay", "verify"]
 
 Observer = Callable[[str, tuple[Any, ...], str], None]
 
-_SHRINKS = 6  # cases tried after the first violation for each example asked for; the smallest is shown
+_SHRINKS = 10  # cases tried after the first violation for each example asked for; the smallest is shown
 _EVIDENCE = 24  # calls kept of other cases, for the diagnosis
 
 
