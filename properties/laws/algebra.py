@@ -31,9 +31,9 @@ def summed(x: Ball, rank: int = 0) -> Ball:
 
 
 def inner(pairs: Iterable[tuple[Any, Any]]) -> Ball:
-    """⟨a, b⟩ summed over pairs of balls or exact arrays."""
+    """⟨a, b⟩ summed over pairs of balls or exact arrays, of shape (1,)."""
     found = [(x if isinstance(x, Ball) else exact(x), y if isinstance(y, Ball) else exact(y)) for x, y in pairs]
-    products = [matmul(_line(x), turned(_line(y)))[..., 0, 0] for x, y in found]
+    products = [matmul(_line(x), turned(_line(y)))[0] for x, y in found]
     return sum(products[1:], products[0])
 
 
@@ -42,5 +42,5 @@ def _line(x: Ball) -> Ball:
 
 
 def reciprocal_root(d: int) -> Ball:
-    """1/√d, and 1 for d = 0."""
-    return divide(exact(1.0), sqrt(exact(float(max(d, 1)))))
+    """1/√d, and 1 for d = 0, of shape (1,)."""
+    return divide(exact(np.ones(1)), sqrt(exact(np.full(1, float(max(d, 1))))))

@@ -114,7 +114,7 @@ def a_dead_query_gives_and_gets_no_gradient(subject: Subject, q: Any, k: Any, v:
             _nothing(subject, x, True, "keys that no query may read")
         return
     if reading == "uniform":
-        share = divide(total(exact(np.where(live, 0.0, grad_out)), -2), exact(float(k.shape[-2])))
+        share = divide(total(exact(np.where(live, 0.0, grad_out)), -2), exact(np.full(1, float(k.shape[-2]))))
         dv = dv + Ball(share.mid[..., None, :], share.rad[..., None, :])
     subject.close(found[1], without[1])
     subject.close(found[2], dv)
