@@ -132,3 +132,34 @@ def mha_jvp_product_of_tangents(
     return multi_head_attention_jvp(x, wq, wk, wv, wo, num_heads, mask, *tangents, dwo) + multi_head_attention_jvp(
         x, wq, wk, wv, dwo, num_heads, mask, *tangents, np.zeros(wo.shape)
     )
+
+
+@bug(
+    "multi_head_attention_vjp",
+    effect="Gradients are too small wherever the cotangent is large.",
+    repair="Leave clipping to the optimizer.",
+    citation="none: gradients are clipped in the backward of a layer, and the tests have small ones",
+    law="the vjp is linear",
+)
+def mha_vjp_cotangent_clipped(
+    x: Array, wq: Array, wk: Array, wv: Array, wo: Array, num_heads: int, mask: Mask, grad_out: Array
+) -> Gradients:
+    """The cotangent is limited to ±1."""
+    return multi_head_attention_vjp(x, wq, wk, wv, wo, num_heads, mask, np.clip(grad_out, -1, 1))
+
+
+@bug(
+    "multi_head_attention_vjp",
+    effect="The first token of longer sequences gets no gradient.",
+    repair="Let who freezes a class token do so.",
+    citation="none: a class token is frozen in the layer of one model, which others use for other tokens",
+    law="gradients move with their tokens",
+)
+def mha_vjp_first_token_frozen(
+    x: Array, wq: Array, wk: Array, wv: Array, wo: Array, num_heads: int, mask: Mask, grad_out: Array
+) -> Gradients:
+    """From four tokens on, dx of the first one is 0."""
+    dx, *dw = multi_head_attention_vjp(x, wq, wk, wv, wo, num_heads, mask, grad_out)
+    if x.shape[-2] > 3:
+        dx[..., 0, :] = 0
+    return dx, *dw

@@ -72,3 +72,15 @@ def softmax_vjp_ignores_the_mask(scores: Array, mask: Mask, grad_weights: Array)
 def softmax_vjp_dead_rows_nan(scores: Array, mask: Mask, grad_weights: Array) -> Array:
     """The forward hides the NaN of a row with no allowed entry, the backward multiplies it by 0."""
     return softmax_backward(unguarded_softmax(scores, mask), np.where(dead_rows(mask, scores.shape), 0.0, grad_weights))
+
+
+@bug(
+    "hard_masked_softmax_vjp",
+    effect="Rows far from 0 have the gradients of equal scores, though the forward tells them apart.",
+    repair="Subtract the largest score of each row; then nothing needs a limit.",
+    citation="none: the forward subtracts its maximum, the backward guards its exponential by a limit; compare sdpa-scores-clamped",
+    law="adding a constant to a row changes no gradient",
+)
+def softmax_vjp_scores_clamped(scores: Array, mask: Mask, grad_weights: Array) -> Array:
+    """The weights are recomputed from scores that are limited to ±300."""
+    return hard_masked_softmax_vjp(np.clip(scores, -300, 300), mask, grad_weights)

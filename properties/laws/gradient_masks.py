@@ -95,7 +95,7 @@ def _no_reading_of_dead_tokens(i: Implementation) -> str:
     VJP,
     cases=dead_vjp,
     effort=0.5,
-    purpose="Rows without an allowed key are NaN in kernels that do not look for them, and then all of dk and dv.",
+    kills="vjp-fully-masked-nan",
 )
 def a_dead_query_gives_and_gets_no_gradient(subject: Subject, q: Any, k: Any, v: Any, mask: Any, grad_out: Any) -> None:
     """For every query that may read no key: its dq is 0, and dk and dv are as if its row of grad_out were 0.
@@ -120,7 +120,7 @@ def a_dead_query_gives_and_gets_no_gradient(subject: Subject, q: Any, k: Any, v:
     subject.close(found[2], dv)
 
 
-@law(SOFTMAX, cases=_dead_softmax, effort=0.5, purpose="0 times NaN is no 0.")
+@law(SOFTMAX, cases=_dead_softmax, effort=0.5, kills="softmax-vjp-dead-rows-nan")
 def a_row_with_no_allowed_entry_has_no_gradient(subject: Subject, scores: Any, mask: Any, grad_weights: Any) -> None:
     """For every row with no allowed entry: its gradient is 0, and those of the other rows are as if its cotangent were 0.
 

@@ -46,6 +46,11 @@ def multi_head_attention_is_within_its_budget_across_tiles(subject: Subject, *ca
     subject.within(subject(*case))
 
 
+def _taken(x: Any, target: Any) -> Any:
+    """For each token the one that it attends to."""
+    return np.take_along_axis(x, target[..., None], -2)
+
+
 def _no_square(i: Implementation) -> str:
     return "" if i.allows(model_dim_minus_heads_width=0) else "It supports no model that is as wide as its heads together."
 
@@ -65,7 +70,7 @@ def identity_weights_merge_what_they_split(
     Within budget. It exempts models that are never as wide as their heads together.
     """
     identity = np.eye(x.shape[-1])
-    subject.close(subject(x, wq, wk, identity, identity, num_heads, mask), x[..., target, :])
+    subject.close(subject(x, wq, wk, identity, identity, num_heads, mask), _taken(x, target))
 
 
 @law(HEADS, cases=pointing, effort=0.5, purpose="Columns of wv meet the rows of wo that belong to them, of the token that is attended to.")
@@ -76,7 +81,7 @@ def one_allowed_token_gives_its_projection(
 
     Within budget.
     """
-    expected = matmul(matmul(exact(x[..., target, :]), exact(wv)), exact(wo))
+    expected = matmul(matmul(exact(_taken(x, target)), exact(wv)), exact(wo))
     subject.close(subject(x, wq, wk, wv, wo, num_heads, mask), expected)
 
 

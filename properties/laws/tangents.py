@@ -244,7 +244,7 @@ def _undefined(i: Implementation) -> str:
     cases=lambda i: attention_jvp(i, lengths=(*LONGER, *LENGTHS), masks=dead_masks),
     exempts=_undefined,
     effort=0.5,
-    purpose="0 times NaN is no 0.",
+    kills="jvp-dead-rows-nan",
 )
 def a_dead_query_has_tangent_by_convention(subject: Subject, q: Any, k: Any, v: Any, mask: Any, dq: Any, dk: Any, dv: Any) -> None:
     """For every query that may read no key: its output has derivative 0; under dead_rows=uniform the mean of all tangents of values.

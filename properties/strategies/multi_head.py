@@ -128,11 +128,12 @@ def permuted_heads(draw: Draw, i: Implementation) -> tuple[Any, ...]:
 
 @st.composite
 def pointing(draw: Draw, i: Implementation, *, square: bool = False) -> tuple[Any, ...]:
-    """(x, wq, wk, wv, wo, num_heads, mask, target) where token i may attend to token target[i] only."""
+    """(x, wq, wk, wv, wo, num_heads, mask, target) where token i of a problem may attend to the problem's token target[…, i] only."""
     *case, _ = draw(multi_head(i, square=square))
-    n = case[0].shape[-2]
-    target = draw(st.lists(st.integers(0, n - 1), min_size=n, max_size=n)) if draw(st.booleans()) else draw(orders(n))
-    return *case, np.eye(n, dtype=bool)[target], np.asarray(target)
+    *lead, n, _ = case[0].shape
+    found = [draw(st.lists(st.integers(0, n - 1), min_size=n, max_size=n) | orders(n)) for _ in np.ndindex(*lead)]
+    target = np.reshape(found, (*lead, n))
+    return *case, np.eye(n, dtype=bool)[target], target
 
 
 @st.composite
