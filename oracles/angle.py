@@ -1,7 +1,8 @@
 """Sine and cosine of position × frequency, to a little more than an ulp at every position, and what others may get.
 
-Angles are counted in quarter turns, so that they are reduced without a multiple of π: with φ = (2/π)·base^(−e) from
-ball arithmetic, split as φ = high + low + rest,
+Angles are counted in quarter turns, so that they are reduced without a multiple of π: with φ = (2/π)·scale·base^(−e)
+from ball arithmetic, less a multiple of 4 where it is above 2 (positions are integers, and p·4 whole turns), split as
+φ = high + low + rest,
 
     t = p·high                exact: p < 2ᵇ is an integer, and `high` has 53 − b bits
     f = t − n                 exact: n is the integer nearest to t
@@ -35,7 +36,7 @@ from flint import arb
 from oracles import arrays
 from oracles.arb_matrix import working_precision
 from oracles.ball import ROUNDOFF, Array, Ball, gamma, rounded
-from oracles.formats import Arithmetic
+from oracles.formats import BINARY32, BINARY64, Arithmetic
 
 SERIES = 2.5 * ROUNDOFF
 TERMS = 9
@@ -46,36 +47,45 @@ EXPONENT = 3
 """Roundings in e·ln(base): of ln(base) or log₂(base), of e, of the product."""
 EXPONENTIAL = 9
 """An exponential or power to 4 ulp (8u), and a reciprocal."""
+SCALING = 2
+"""Roundings where frequencies or positions are multiplied by a scale: of the scale, of the product."""
 COS_SIGN, SIN_SIGN = np.array([1.0, -1.0, -1.0, 1.0]), np.array([1.0, 1.0, -1.0, -1.0])
 
 
 @dataclass(frozen=True)
 class Frequencies:
-    """Frequencies base^(−e) in quarter turns, |φ − high − low| ≤ rest; e·ln(base); the coefficients of the series."""
+    """Frequencies scale·base^(−e) in quarter turns, |φ − high − low| ≤ rest but for whole turns; bounds of them in
+    radians and of e·ln(base), from above; the coefficients of the series."""
 
     high: Array
     low: Array
     rest: Array
+    size: Array
     exponent: Array
+    scale: float
     even: list[float]
     odd: list[float]
 
 
-def frequencies(exponents: list[Fraction], base: float, positions: int) -> Frequencies:
-    """The frequencies base^(−e), such that p·high is exact for every position p below `positions`."""
+def frequencies(exponents: list[Fraction], base: float, positions: int, scale: float = 1.0) -> Frequencies:
+    """The frequencies scale·base^(−e), such that p·high is exact for every position p below `positions`."""
     bits = 53 - max(positions - 1, 1).bit_length()
-    high, low, rest = (np.zeros(len(exponents)) for _ in range(3))
-    with working_precision(FREQUENCY_BITS):
+    high, low, rest, size = (np.zeros(len(exponents)) for _ in range(4))
+    with working_precision(FREQUENCY_BITS + max(0, int(np.frexp(scale)[1]))):
         log_base, quarters = arb(base).log(), 2 / arb.pi()
         for i, e in enumerate(exponents):
-            phi = quarters * (-log_base * e.numerator / e.denominator).exp()
+            frequency = arb(scale) * (-log_base * e.numerator / e.denominator).exp()
+            size[i] = np.nextafter(float(frequency.abs_upper()), np.inf)
+            phi = quarters * frequency
+            if phi > 2:
+                phi -= 4 * (phi / 4 + 0.5).mid().floor()
             mantissa, exponent = np.frexp(float(phi))
             high[i] = np.ldexp(np.rint(np.ldexp(mantissa, bits)), exponent - bits)
             low[i] = float(phi - float(high[i]))
             rest[i] = np.nextafter(float((phi - float(high[i]) - float(low[i])).abs_upper()), np.inf)
         powers = [(-1) ** (k // 2) * (arb.pi() / 2) ** k / factorial(k) for k in range(2 * TERMS)]
     exponent = np.array([float(e) for e in exponents]) * np.log(base) * (1 + 8 * ROUNDOFF)
-    return Frequencies(high, low, rest, exponent, list(map(float, powers[::2])), list(map(float, powers[1::2])))
+    return Frequencies(high, low, rest, size, exponent, scale, list(map(float, powers[::2])), list(map(float, powers[1::2])))
 
 
 def pair_exponents(dim: int) -> list[Fraction]:
@@ -99,7 +109,7 @@ def blocks(length: int, dim: int) -> Iterator[slice]:
 def cos_sin(positions: Array, chosen: Frequencies, arithmetic: Arithmetic | None) -> tuple[Ball, Ball]:
     """cos and sin of position × frequency, both (positions, frequencies): exact values, or those of a modelled kernel.
 
-    The kernel's part is described in `model`.  At position 0 the certificate is exact.
+    The kernel's part is described in `_kernel`.  At position 0 the certificate is exact.
     """
     p = positions[:, None]
     turns, tail = p * chosen.high, p * chosen.low
@@ -145,17 +155,65 @@ def _series(g: Array, chosen: Frequencies) -> tuple[Array, Array]:
 def _kernel(value: Ball, p: Array, chosen: Frequencies, arithmetic: Arithmetic) -> Ball:
     """Widen a sine or cosine by what a kernel of that arithmetic may get.
 
-    It computes θ = p·f with f = base^(−e), as an exponential or power and perhaps its reciprocal, in roundoff
-    u = `angle.frequency`: x = e·ln(base) moves by `EXPONENT`·u·x, which is relative in exp(−x), and that by
-    `EXPONENTIAL`·u more; for e = 0 all is exact.  Then θ takes one rounding of
-    `angle.product`, and another where p itself may be no number of that precision.  All these are exponents:
-    (1 ± u)^±1 lies within exp(±u/(1 − u)) = exp(±γ₁).  The derivatives of sine and cosine are at most 1; then come
-    `trig_absolute` and the format of the table.
+    The angle moves by the bound of `moved_angle`.  The derivatives of sine and cosine are at most 1, and so are they,
+    so no more than 2 matters, unless the angle may come out as ∞; then come `trig_absolute` and the format of the table.
     """
-    angle = arithmetic.angle
-    pairs, rounded_position = chosen.exponent != 0, p * angle.product > 1
-    frequency = gamma(1, angle.frequency) * np.where(pairs, EXPONENT * chosen.exponent + EXPONENTIAL, 0.0)
-    product = gamma(1, angle.product) * (pairs + 1.0 * rounded_position)
-    theta = p * (chosen.high + np.abs(chosen.low)) * QUARTER
-    moved = np.minimum(theta * np.expm1(frequency + product), 2.0) + arithmetic.trig_absolute
-    return rounded(Ball(value.mid, (value.rad + moved) * (1 + 2.0**-48)), angle.table, flush=arithmetic.flush_to_zero)
+    moved = moved_angle(p, chosen, arithmetic)
+    moved = np.where(moved < np.inf, np.minimum(moved, 2.0), np.inf) + arithmetic.trig_absolute
+    return rounded(Ball(value.mid, (value.rad + moved) * (1 + 2.0**-48)), arithmetic.angle.table, flush=arithmetic.flush_to_zero)
+
+
+def moved_angle(p: Array, chosen: Frequencies, arithmetic: Arithmetic) -> Array:
+    """How far position × frequency may be from its exact value in a kernel of that arithmetic.
+
+    It computes θ = p·f with f as in `moved_frequency`, or (p·scale)·f.  Then θ takes one rounding of `angle.product`,
+    unless f is a power of two, and another where p itself may be no number of that precision.  The scale's roundings
+    are those of `frequency` or of `product`, whichever are worse.  Radius ∞ where p·scale or θ may overflow.
+    """
+    inexact = (chosen.exponent != 0) | (not _is_power_of_two(chosen.scale))
+    relative, absolute = moved_frequency(chosen, arithmetic)
+    relative = relative + gamma(1, arithmetic.angle.product) * (inexact + 1.0 * (p * arithmetic.angle.product > 1))
+    theta, (least, largest) = p * chosen.size, _range(arithmetic)
+    with np.errstate(over="ignore", invalid="ignore"):
+        spread = np.exp(relative)
+        underflow = np.where(theta < 4 * least * spread, theta + least, 0.0)
+        moved = theta * np.expm1(relative) + p * absolute + underflow
+        overflow = ~(p * np.maximum(chosen.size, chosen.scale) * spread < largest)
+    return np.where(p == 0, 0.0, np.where(overflow, np.inf, moved * (1 + 2.0**-48)))
+
+
+def moved_frequency(chosen: Frequencies, arithmetic: Arithmetic) -> tuple[Array, Array]:
+    """How far scale·base^(−e) may be from its exact value in a kernel of that arithmetic: as an exponent, and absolute.
+
+    It computes an exponential or power and perhaps its reciprocal, in roundoff u = `angle.frequency`: x = e·ln(base)
+    moves by `EXPONENT`·u·x, which is relative in exp(−x), and that by `EXPONENTIAL`·u more; for e = 0 all is exact.  A
+    scale that is no power of two takes `SCALING` roundings.  All these are exponents: (1 ± u)^±1 lies within
+    exp(±u/(1 − u)) = exp(±γ₁).
+
+    Near the smallest normal number the power, the reciprocal's operand and the scaled frequency may under- or overflow.
+    What is below 4·least may come out as 0, or lose its last bits, which are less than `least`: for the power that
+    counts times the scale.
+    """
+    angle, least = arithmetic.angle, _range(arithmetic)[0]
+    relative = gamma(1, angle.frequency) * np.where(chosen.exponent != 0, EXPONENT * chosen.exponent + EXPONENTIAL, 0.0)
+    if not _is_power_of_two(chosen.scale):
+        relative = relative + SCALING * gamma(1, max(angle.frequency, angle.product))
+    with np.errstate(over="ignore", under="ignore"):
+        power, spread = np.exp(-chosen.exponent) * (1 + 2.0**-40), np.exp(relative)
+        absolute = np.where(power < 4 * least * spread, power + least, 0.0) * chosen.scale
+        absolute += np.where(chosen.size < 4 * least * spread, chosen.size + least, 0.0)
+    return relative, absolute
+
+
+def _range(arithmetic: Arithmetic) -> tuple[float, float]:
+    """The smallest number that angles can be held to, and the largest.
+
+    A roundoff does not tell its format's range: it is taken to be binary64's where both are as fine, else binary32's.
+    """
+    fine = max(arithmetic.angle.frequency, arithmetic.angle.product) <= BINARY64.unit_roundoff
+    target = BINARY64 if fine else BINARY32
+    return target.smallest_normal, target.largest
+
+
+def _is_power_of_two(number: float) -> bool:
+    return bool(np.frexp(number)[0] == 0.5)

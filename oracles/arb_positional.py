@@ -20,16 +20,33 @@ Row = list[arb]
 
 
 def sinusoidal_positional_encoding(
-    seq_len: int, exponents: list[Fraction], start: int, base: float, *, precision: int = PRECISION
+    seq_len: int, exponents: list[Fraction], start: int, base: float, scale: float = 1.0, *, precision: int = PRECISION
 ) -> tuple[Ball, Ball]:
-    """cos and sin of position·base^(−e), both (seq_len, exponents)."""
+    """cos and sin of position·scale·base^(−e), both (seq_len, exponents)."""
 
     def both() -> list[tuple[Row, Bools]]:
-        table = [pair for row in _angles(seq_len, exponents, start, base) for pair in row]
+        table = [pair for row in _angles(seq_len, exponents, start, base, scale) for pair in row]
         return [([pair[i] for pair in table], np.zeros((seq_len, len(exponents)), dtype=bool)) for i in range(2)]
 
     cos, sin = enclosed(both, precision)
     return cos, sin
+
+
+def frequencies(exponents: list[Fraction], base: float, scale: float, *, precision: int = PRECISION) -> tuple[Ball, ...]:
+    """scale·base^(−e) for each exponent."""
+    return _settled(lambda: _frequencies(exponents, base, scale), (len(exponents),), precision)
+
+
+def angles(
+    seq_len: int, exponents: list[Fraction], start: int, base: float, scale: float, *, precision: int = PRECISION
+) -> tuple[Ball, ...]:
+    """position·scale·base^(−e), (seq_len, exponents)."""
+
+    def entries() -> Row:
+        row = _frequencies(exponents, base, scale)
+        return [frequency * position for position in range(start, start + seq_len) for frequency in row]
+
+    return _settled(entries, (seq_len, len(exponents)), precision)
 
 
 def add(x: Array, y: Array, *, precision: int = PRECISION) -> tuple[Ball, ...]:
@@ -43,7 +60,7 @@ def rope(x: Array, start: int, back: bool, *, conventions: Conventions, precisio
     pair = [lane % (dim // 2) if conventions.rope_pairing == "half" else lane // 2 for lane in range(dim)]
 
     def entries() -> Row:
-        table = _angles(length, pair_exponents(dim), start, conventions.rope_base)
+        table = _angles(length, pair_exponents(dim), start, conventions.rope_base, conventions.rope_scale)
         cos = [[row[i][0] for i in pair] for row in table]
         sin = [[row[i][1] for i in pair] for row in table]
         return _turned(x, cos, sin, back, conventions)
@@ -88,13 +105,18 @@ def _turned_row(x: Row, cos: Row, sin: Row, back: bool, conventions: Conventions
     return result
 
 
-def _angles(length: int, exponents: list[Fraction], start: int, base: float) -> list[list[tuple[arb, arb]]]:
-    """(cos, sin) of position·base^(−e) for each position and exponent."""
+def _frequencies(exponents: list[Fraction], base: float, scale: float) -> Row:
+    """scale·base^(−e) for each exponent."""
     log_base = arb(base).log()
-    frequencies = [(-log_base * e.numerator / e.denominator).exp() for e in exponents]
+    return [arb(scale) * (-log_base * e.numerator / e.denominator).exp() for e in exponents]
+
+
+def _angles(length: int, exponents: list[Fraction], start: int, base: float, scale: float) -> list[list[tuple[arb, arb]]]:
+    """(cos, sin) of position·scale·base^(−e) for each position and exponent."""
+    turning = _frequencies(exponents, base, scale)
     table = []
     for position in range(start, start + length):
-        row = [(frequency * position).sin_cos() for frequency in frequencies]
+        row = [(frequency * position).sin_cos() for frequency in turning]
         table.append([(cos, sin) for sin, cos in row])
     return table
 

@@ -1,5 +1,6 @@
 """Where frameworks disagree silently, as data: every disagreement is a named field with named values."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 from math import isfinite
 from numbers import Real
@@ -19,9 +20,10 @@ class Conventions:
     rope_pairing      rotated pairs are lanes (2i, 2i + 1) (`adjacent`) or (i, i + d/2) (`half`, for even d only)
     odd_lane          the unpaired lane of an odd d is multiplied by cos θ + sin θ (`literal`, as in TorchLean's
                       text), left as it is (`passthrough`), or an odd d is refused (`reject`)
-    rope_base         rotary frequencies are rope_base^(−2i/d); a number of at least 1
+    rope_base         rotary frequencies are rope_scale·rope_base^(−2i/d); a number of at least 1
+    rope_scale        the factor of these frequencies, 1/4 for positions stretched fourfold; a number above 0
     sinusoid_layout   sine and cosine columns alternate (`interleaved`), or all sines come first: with the same
-                      exponents 2i/d (`concatenated`) or with i/(d/2 − 1) (`tensor2tensor`, for even d only)
+                      exponents 2i/d (`concatenated`) or with i/(d/2 − 1) (`tensor2tensor`, for even d but 2)
     kv_heads          query head h reads key head h // group (`repeat`) or h mod H_kv (`tile`)
 
     Raises ValueError for a value that a field does not have, TypeError for one of the wrong type.
@@ -34,6 +36,7 @@ class Conventions:
     rope_pairing: Literal["adjacent", "half"] = "adjacent"
     odd_lane: Literal["literal", "passthrough", "reject"] = "literal"
     rope_base: float = 10000.0
+    rope_scale: float = 1.0
     sinusoid_layout: Literal["interleaved", "concatenated", "tensor2tensor"] = "interleaved"
     kv_heads: Literal["repeat", "tile"] = "repeat"
 
@@ -41,7 +44,9 @@ class Conventions:
         for field in fields(self):
             value = getattr(self, field.name)
             if field.name == "rope_base":
-                object.__setattr__(self, field.name, _base(value))
+                object.__setattr__(self, field.name, _number(field.name, value, "at least 1", lambda x: x >= 1))
+            elif field.name == "rope_scale":
+                object.__setattr__(self, field.name, _number(field.name, value, "more than 0", lambda x: x > 0))
             else:
                 _require_named(field.name, value, get_args(field.type))
 
@@ -54,16 +59,16 @@ def _require_named(field: str, value: object, names: tuple[str, ...]) -> None:
         raise ValueError(f"Conventions.{field}={value!r}, but should be one of {choices}.")
 
 
-def _base(value: object) -> float:
+def _number(field: str, value: object, bound: str, within: Callable[[float], bool]) -> float:
     if isinstance(value, bool) or not isinstance(value, Real):
-        raise TypeError(f"Conventions.rope_base has type {type(value).__name__}, but should be a real number.")
+        raise TypeError(f"Conventions.{field} has type {type(value).__name__}, but should be a real number.")
     try:
-        base = float(value)
+        number = float(value)
     except OverflowError:
-        base = float("inf")
-    if not (isfinite(base) and base >= 1 and base == value):
-        raise ValueError(f"Conventions.rope_base={value}, but should be a finite float64 number of at least 1.")
-    return base
+        number = float("inf")
+    if not (isfinite(number) and within(number) and number == value):
+        raise ValueError(f"Conventions.{field}={value}, but should be a finite float64 number of {bound}.")
+    return number
 
 
 DEFAULT = Conventions()
@@ -76,3 +81,12 @@ def resolve(conventions: Conventions | None) -> Conventions:
     if not isinstance(conventions, Conventions):
         raise TypeError(f"conventions has type {type(conventions).__name__}, but should be an oracles.Conventions or None.")
     return conventions
+
+
+def odd_is_refused(dim: int, conventions: Conventions) -> str:
+    """The convention that refuses a head_dim for being odd, if one does."""
+    if dim % 2 == 0:
+        return ""
+    if conventions.rope_pairing == "half":
+        return "rope_pairing='half'"
+    return "odd_lane='reject'" if conventions.odd_lane == "reject" else ""

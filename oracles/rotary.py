@@ -19,7 +19,7 @@ import numpy as np
 from oracles import arb_positional, arrays, formats
 from oracles.angle import blocks, cos_sin, frequencies, pair_exponents, start_position
 from oracles.ball import ROUNDOFF, UNDERFLOW, Array, Ball, ball, exact, gamma
-from oracles.conventions import Conventions
+from oracles.conventions import Conventions, odd_is_refused
 from oracles.conventions import resolve as resolve_conventions
 from oracles.enclosure import Enclosure
 from oracles.formats import Arithmetic
@@ -38,7 +38,9 @@ def rope(
     conventions: Conventions | None = None,
     method: Method = "auto",
 ) -> Enclosure:
-    """x with the pair i of the row p rotated by the angle (start_pos + p)·base^(−2i/head_dim), enclosed.
+    """x with the pair i of the row p rotated by the angle (start_pos + p)·scale·base^(−2i/head_dim), enclosed.
+
+    The base and the scale are `conventions.rope_base` and `conventions.rope_scale`.
 
     Shapes: x is (…, seq, head_dim), and so is the result.  Positions count from 0.
     Edge cases: position 0 leaves x as it is, to rounding; the last lane of an odd head_dim is multiplied by
@@ -106,14 +108,15 @@ def _rope(x: Any, turned: Any, back: bool, start: Any, given: Given, conventions
     problem = _problem(x, turned, back, given, conventions, method)
     length, dim = problem.x.shape[-2:]
     first = start_position(start, length)
-    chosen = frequencies(pair_exponents(dim) if problem.x.size else [], problem.conventions.rope_base, first + length)
+    named = problem.conventions
+    chosen = frequencies(pair_exponents(dim) if problem.x.size else [], named.rope_base, first + length, named.rope_scale)
 
     def tables(rows: slice) -> tuple[Ball, Ball]:
         positions = np.arange(first + rows.start, first + rows.stop, dtype=np.float64)
         return cos_sin(positions, chosen, problem.arithmetic)
 
     pairs = Lanes(slice(0, dim // 2), slice(0, dim // 2), slice(dim // 2, None))
-    return problem.enclosed(tables, pairs, lambda: arb_positional.rope(problem.x, first, back, conventions=problem.conventions))
+    return problem.enclosed(tables, pairs, lambda: arb_positional.rope(problem.x, first, back, conventions=named))
 
 
 def _apply(
@@ -256,10 +259,8 @@ def _problem(x: Any, turned: Any, back: bool, given: Given, conventions: Convent
     if x.ndim < 2:
         raise ValueError(f"x has shape {x.shape}, but should have at least two axes: (…, seq, head_dim).")
     dim = x.shape[-1]
-    if dim % 2 and named.rope_pairing == "half":
-        raise ValueError(f"x has head_dim {dim}, but should have an even one: rope_pairing='half'.")
-    if dim % 2 and named.odd_lane == "reject":
-        raise ValueError(f"x has head_dim {dim}, but should have an even one: odd_lane='reject'.")
+    if odd := odd_is_refused(dim, named):
+        raise ValueError(f"x has head_dim {dim}, but should have an even one: {odd}.")
     if back:
         shape, x = x.shape, arrays.float_array(turned, "grad_out", arithmetic=arithmetic)
         if x.shape != shape:

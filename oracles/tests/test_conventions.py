@@ -27,7 +27,7 @@ def test_every_named_value_is_accepted(field: str, value: str) -> None:
 
 def test_the_defaults_are_the_first_named_values() -> None:
     for field in fields(Conventions):
-        assert field.default == (get_args(field.type) or (10000.0,))[0]
+        assert field.default == (get_args(field.type) or ({"rope_base": 10000.0, "rope_scale": 1.0}[field.name],))[0]
 
 
 def test_an_unknown_value_is_refused_with_the_known_ones() -> None:
@@ -53,6 +53,25 @@ def test_a_base_that_is_no_real_number_is_refused(base: Any) -> None:
 @pytest.mark.parametrize("base", [1, 500000, np.float32(1e4), Fraction(5, 2), 1e6])
 def test_any_real_number_of_at_least_1_is_a_base(base: Any) -> None:
     assert Conventions(rope_base=base).rope_base == float(base)
+
+
+@pytest.mark.parametrize("scale", [0, -1.0, float("nan"), float("inf"), 10**400, Fraction(1, 3), 2**53 + 1])
+def test_a_scale_that_is_no_float64_number_above_0_is_refused(scale: Any) -> None:
+    assert refusal("rope_scale", scale) == (
+        f"ValueError: Conventions.rope_scale={scale}, but should be a finite float64 number of more than 0."
+    )
+
+
+@pytest.mark.parametrize("scale", [True, "1", 1j, None])
+def test_a_scale_that_is_no_real_number_is_refused(scale: Any) -> None:
+    assert refusal("rope_scale", scale) == (
+        f"TypeError: Conventions.rope_scale has type {type(scale).__name__}, but should be a real number."
+    )
+
+
+@pytest.mark.parametrize("scale", [1, 5e-324, np.float32(0.25), Fraction(5, 2), 1.7e308])
+def test_any_real_number_above_0_is_a_scale(scale: Any) -> None:
+    assert Conventions(rope_scale=scale).rope_scale == float(scale)
 
 
 def test_conventions_do_not_change() -> None:
