@@ -10,7 +10,8 @@ One module per idea:
     arrays                            any array in, float64 out
     ball, terms                       the error analysis: midpoint-radius primitives, and the terms of a budget
     attention, softmax, multi_head    operations …
-    masks, positional, rotary         … and more of them
+    masks, positional, moves          … more of them: masks, sinusoids, and numbers that are moved and not computed
+    rotary, rotary_tables             … and rotary embeddings, with what they are computed from
     exact, arb_positional             the same values by ball arithmetic of any precision
     enclosure                         what comes out, and the judgement of an implementation's output by it
 """
@@ -45,14 +46,16 @@ from oracles.formats import (
     Elementary,
     Format,
 )
-from oracles.masks import causal_mask
+from oracles.masks import causal_mask, combine_masks, padding_mask
+from oracles.moves import learned_positional_encoding, rotate_half, table_lookup
 from oracles.multi_head import multi_head_attention, multi_head_attention_jvp, multi_head_attention_vjp
 from oracles.positional import (
     add_positional_encoding,
-    learned_positional_encoding,
     sinusoidal_positional_encoding,
+    tensor2tensor_sinusoidal,
 )
 from oracles.rotary import apply_rotary, apply_rotary_vjp, rope, rope_vjp
+from oracles.rotary_tables import inv_freq, rope_angles, rope_tables
 from oracles.softmax import hard_masked_softmax, hard_masked_softmax_vjp
 
 __all__ = [
@@ -80,19 +83,27 @@ __all__ = [
     "apply_rotary_vjp",
     "assert_within",
     "causal_mask",
+    "combine_masks",
     "grouped_query_attention",
     "hard_masked_softmax",
     "hard_masked_softmax_vjp",
+    "inv_freq",
     "learned_positional_encoding",
     "multi_head_attention",
     "multi_head_attention_jvp",
     "multi_head_attention_vjp",
+    "padding_mask",
     "rope",
+    "rope_angles",
+    "rope_tables",
     "rope_vjp",
+    "rotate_half",
     "scaled_dot_product_attention",
     "scaled_dot_product_attention_jvp",
     "scaled_dot_product_attention_vjp",
     "sinusoidal_positional_encoding",
+    "table_lookup",
+    "tensor2tensor_sinusoidal",
 ]
 
 

@@ -7,6 +7,7 @@ what a caller did not say should not be guessed.
 """
 
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from numbers import Integral
 from typing import Any, Literal
@@ -60,17 +61,45 @@ def bool_mask(mask: Any, name: str, shape: tuple[int, ...], polarity: Literal["t
     """
     if mask is None:
         return None
-    array = _as_numpy(mask, name)
-    if array.dtype != np.bool_:
-        raise TypeError(f"{name} has element type {array.dtype}, but should be bool.")
+    array = booleans(mask, name)
     trailing = shape[len(shape) - array.ndim :]
     if array.ndim > len(shape) or any(have not in (1, want) for have, want in zip(array.shape, trailing, strict=True)):
         raise ValueError(f"{name} has shape {array.shape}, but should broadcast to {shape}.")
     return np.broadcast_to(array if polarity == "true_allows" else ~array, shape)
 
 
+def booleans(x: Any, name: str) -> NDArray[np.bool_]:
+    """The entries of an array of booleans.  Raises TypeError for anything else."""
+    array = _as_numpy(x, name)
+    if array.dtype != np.bool_:
+        raise TypeError(f"{name} has element type {array.dtype}, but should be bool.")
+    return array
+
+
+def naturals(values: Any, name: str, most: int) -> NDArray[np.int64]:
+    """An array of integers, or a sequence of them, as int64, each between 0 and `most`.
+
+    Raises TypeError for anything else, ValueError for an entry out of bounds, which it names.
+    """
+    if isinstance(values, Sequence) and not isinstance(values, str | bytes):
+        return np.array([natural(value, f"{name}[{i}]", most=most) for i, value in enumerate(values)], dtype=np.int64)
+    array = _as_numpy(values, name)
+    if array.dtype.kind not in "iu":
+        raise TypeError(f"{name} has element type {array.dtype}, but should be an integer one.")
+    wrong = (array < 0) | (array > most)
+    if wrong.any():
+        index = np.unravel_index(int(wrong.argmax()), array.shape)
+        natural(int(array[index]), f"{name}[{', '.join(map(str, index))}]" if index else name, most=most)
+    return array.astype(np.int64)
+
+
 def natural(value: Any, name: str, least: int = 0, most: int = 2**53) -> int:
     """A size, count or position as an int.  Raises TypeError for anything but an integer, ValueError out of bounds."""
+    return integer(value, name, least, most)
+
+
+def integer(value: Any, name: str, least: int, most: int) -> int:
+    """An integer as an int.  Raises TypeError for anything else, ValueError out of bounds."""
     if isinstance(value, bool | np.bool_) or not isinstance(value, Integral):
         raise TypeError(f"{name} has type {type(value).__name__}, but should be an integer.")
     number = int(value)

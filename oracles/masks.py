@@ -1,5 +1,9 @@
-"""Masks as plain bool arrays."""
+"""Masks as plain bool arrays, in the polarity of the conventions.
 
+A mask is exact, so `arithmetic` and `method` don't matter here; every oracle takes them.
+"""
+
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -27,13 +31,11 @@ def causal_mask(
     mask[i, j] = (j ≤ i), or (j ≤ i + n_k − n_q) where `conventions.causal` is `bottom_right`; inverted where
     `conventions.mask_polarity` is `true_blocks`.
 
-    Shapes: (n_q, n_k).  A mask is exact, so `arithmetic` and `method` don't matter; every oracle takes them.
+    Shapes: (n_q, n_k).
     Edge cases: 0 rows or columns are legal; with `bottom_right` and n_q > n_k the first n_q − n_k rows are dead.
     Raises TypeError and ValueError for sizes that are no natural numbers, or more than 2²⁸ entries together.
     """
-    formats.resolve(arithmetic)
-    require_method(method)
-    named = resolve_conventions(conventions)
+    named = _resolved(arithmetic, conventions, method)
     rows = arrays.natural(n_q, "n_q", most=LARGEST_MASK)
     columns = rows if n_k is None else arrays.natural(n_k, "n_k", most=LARGEST_MASK)
     if rows * columns > LARGEST_MASK:
@@ -41,3 +43,73 @@ def causal_mask(
     shift = columns - rows if named.causal == "bottom_right" else 0
     allowed = np.arange(columns) <= np.arange(rows)[:, None] + shift
     return allowed if named.mask_polarity == "true_allows" else ~allowed
+
+
+def padding_mask(
+    lengths: Any,
+    max_len: Any,
+    *,
+    arithmetic: Arithmetic | str | None = None,
+    conventions: Conventions | None = None,
+    method: Method = "auto",
+) -> NDArray[np.bool_]:
+    """The mask of sequences padded at their end: which positions of each are its own.
+
+    mask[b, j] = (j < lengths[b]); inverted, so that padding is true, where `conventions.mask_polarity` is `true_blocks`.
+
+    Shapes: lengths is (batch,), an array of integers or a sequence of them; the mask is (batch, max_len).  As a mask of
+    keys for attention it takes axes of heads and queries: mask[:, None, None, :].  Without them it would broadcast along
+    the queries where batch and n_q happen to be equal.
+    Edge cases: a sequence of length 0 is all padding, and every row over its keys is dead; sizes may be 0.
+    Raises TypeError and ValueError for lengths that are no natural numbers up to max_len, or more than 2²⁸ entries
+    together.
+    """
+    named = _resolved(arithmetic, conventions, method)
+    columns = arrays.natural(max_len, "max_len", most=LARGEST_MASK)
+    own = arrays.naturals(lengths, "lengths", most=columns)
+    if own.ndim != 1:
+        raise ValueError(f"lengths has shape {own.shape}, but should have one axis.")
+    if own.size * columns > LARGEST_MASK:
+        raise ValueError(f"batch × max_len = {own.size} × {columns}, but should be at most {LARGEST_MASK} entries.")
+    allowed = np.arange(columns) < own[:, None]
+    return allowed if named.mask_polarity == "true_allows" else ~allowed
+
+
+def combine_masks(
+    *masks: Any,
+    arithmetic: Arithmetic | str | None = None,
+    conventions: Conventions | None = None,
+    method: Method = "auto",
+) -> NDArray[np.bool_]:
+    """The mask that allows what all the given ones allow, in their polarity.
+
+    Masks whose true entries allow are combined by `and`; where `conventions.mask_polarity` is `true_blocks`, by `or`.
+    All are read in that one polarity: invert a mask of the other with ~ before.
+
+    Shapes: the masks broadcast to one shape, as NumPy does; the result has it.
+    Edge cases: None allows everything, as in every operation; axes of size 0 and 1 are legal.
+    Raises TypeError for anything but booleans, ValueError where nothing but None is given, for shapes that don't
+    broadcast, and for more than 2²⁸ entries.
+    """
+    named = _resolved(arithmetic, conventions, method)
+    given = [arrays.booleans(mask, f"masks[{i}]") for i, mask in enumerate(masks) if mask is not None]
+    if not given:
+        raise ValueError(f"masks={masks}, but should have at least one array.")
+    try:
+        shape = np.broadcast_shapes(*(mask.shape for mask in given))
+    except ValueError as error:
+        shapes = ", ".join(str(mask.shape) for mask in given)
+        raise ValueError(f"masks have shapes {shapes}, but should broadcast to one.") from error
+    if prod(shape) > LARGEST_MASK:
+        raise ValueError(f"masks broadcast to {shape}, but should have at most {LARGEST_MASK} entries.")
+    allows = named.mask_polarity == "true_allows"
+    combined = np.full(shape, allows)
+    for mask in given:
+        (np.logical_and if allows else np.logical_or)(combined, mask, out=combined)
+    return combined
+
+
+def _resolved(arithmetic: Arithmetic | str | None, conventions: Conventions | None, method: Method) -> Conventions:
+    formats.resolve(arithmetic)
+    require_method(method)
+    return resolve_conventions(conventions)

@@ -1,10 +1,11 @@
-"""Sinusoidal and learned positional encodings, each value with a rigorous enclosure.
+"""Sinusoidal positional encodings, and sums with any encoding, each value with a rigorous enclosure.
 
 Every function takes by keyword `arithmetic` (None for the certificate, an `Arithmetic` or a preset's name for the
 budget), `conventions`, and `method` ("fast" for float64, "arb" for ball arithmetic, "auto" for arb where float64 is too
 wide to judge by and arb affordable).
 """
 
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
@@ -40,11 +41,10 @@ def sinusoidal_positional_encoding(
 
     Column 2i of the row p is the sine and column 2i + 1 the cosine of the angle of pair i;
     `conventions.sinusoid_layout` moves all sines before the cosines, and for `tensor2tensor` the exponents are
-    −i/(embed_dim/2 − 1).
+    −i/(embed_dim/2 − 1), as in `tensor2tensor_sinusoidal`.
 
     Shapes: (seq_len, embed_dim).  Positions count from 0.
-    Edge cases: an odd embed_dim ends with a sine; `tensor2tensor` refuses it, and has exponent 0 at embed_dim 2; sizes
-    may be 0.
+    Edge cases: an odd embed_dim ends with a sine; `tensor2tensor` refuses it, and embed_dim 2; sizes may be 0.
     Raises TypeError and ValueError for sizes and positions that are no natural numbers, positions beyond 2⁵³, an embed_dim beyond 2²⁰,
     and more than 2²⁸ entries.
     """
@@ -54,8 +54,8 @@ def sinusoidal_positional_encoding(
     if length * dim > LARGEST_TABLE:
         raise ValueError(f"seq_len × embed_dim = {length} × {dim}, but should be at most {LARGEST_TABLE} entries.")
     first = start_position(start_pos, length)
-    if named.sinusoid_layout == "tensor2tensor" and dim % 2:
-        raise ValueError(f"embed_dim={dim}, but should be even: sinusoid_layout='tensor2tensor'.")
+    if named.sinusoid_layout == "tensor2tensor":
+        _require_ends(dim)
     if length * dim == 0:
         nothing = exact(np.empty((length, dim)))
         return settle(lambda: (nothing,), lambda: (nothing,), 0, model, method, zero_is_accepted)[0]
@@ -80,6 +80,28 @@ def sinusoidal_positional_encoding(
         return (Ball(mid, rad),)
 
     return settle(fast, precise, ARB_WORK * length * dim, model, method, zero_is_accepted)[0]
+
+
+def tensor2tensor_sinusoidal(
+    seq_len: Any,
+    embed_dim: Any,
+    start_pos: Any = 0,
+    *,
+    arithmetic: Given = None,
+    conventions: Conventions | None = None,
+    method: Method = "auto",
+) -> Enclosure:
+    """All sines, then all cosines, of the angles (start_pos + p)·exp(−i·ln 10000 / (embed_dim/2 − 1)), enclosed.
+
+    It is `sinusoidal_positional_encoding` with `sinusoid_layout` `tensor2tensor`, whatever the given conventions say:
+    the frequencies run from 1 to 1/10000, both ends included, as in tensor2tensor, fairseq and fairseq2.
+
+    Shapes: (seq_len, embed_dim).  Positions count from 0.
+    Edge cases: an odd embed_dim is refused, and so is 2, where the exponents are divided by 0; sizes may be 0.
+    Raises TypeError and ValueError as `sinusoidal_positional_encoding`.
+    """
+    named = replace(resolve_conventions(conventions), sinusoid_layout="tensor2tensor")
+    return sinusoidal_positional_encoding(seq_len, embed_dim, start_pos, arithmetic=arithmetic, conventions=named, method=method)
 
 
 def add_positional_encoding(
@@ -118,40 +140,6 @@ def add_positional_encoding(
     return settle(fast, precise, ARB_WORK * x.size, model, method, zero_is_accepted)[0]
 
 
-def learned_positional_encoding(
-    table: Any,
-    seq_len: Any,
-    start_pos: Any = 0,
-    *,
-    arithmetic: Given = None,
-    conventions: Conventions | None = None,
-    method: Method = "auto",
-) -> Enclosure:
-    """The rows start_pos, …, start_pos + seq_len − 1 of a table, exactly, or as they come out in another format.
-
-    Shapes: table is (positions, embed_dim), the result (seq_len, embed_dim).  Positions count from 0.
-    Edge cases: no row is wrapped around or clipped: a range that leaves the table is refused; a NaN or ±∞ stays in its
-    entry; sizes may be 0.
-    Raises TypeError and ValueError for what is not such a table, and for sizes and positions that it doesn't have.
-    """
-    model = formats.resolve(arithmetic)
-    resolve_conventions(conventions)
-    require_method(method)
-    table = arrays.float_array(table, "table", arithmetic=model)
-    if table.ndim != 2:
-        raise ValueError(f"table has shape {table.shape}, but should have two axes: (positions, embed_dim).")
-    length, first = arrays.natural(seq_len, "seq_len"), arrays.natural(start_pos, "start_pos")
-    if first + length > table.shape[0]:
-        raise ValueError(f"start_pos + seq_len = {first} + {length}, but should be at most {table.shape[0]}, the rows of the table.")
-
-    rows = exact(table[first : first + length].copy())
-
-    def fast() -> tuple[Ball, ...]:
-        return (rows if model is None else stored(_flushed(rows, model), model.inputs, model),)
-
-    return settle(fast, lambda: (rows,), 0, model, method, zero_is_accepted)[0]
-
-
 def stored(value: Ball, source: Format, arithmetic: Arithmetic) -> Ball:
     """Numbers of a format as they come out in the output format: rounded, unless that holds all of them."""
     target = arithmetic.output
@@ -161,19 +149,19 @@ def stored(value: Ball, source: Format, arithmetic: Arithmetic) -> Ball:
     return rounded(value, target, flush=arithmetic.flush_to_zero)
 
 
-def _flushed(value: Ball, arithmetic: Arithmetic) -> Ball:
-    """Numbers that are moved and not computed: those below the smallest normal one may come out as 0, if any may."""
-    small = np.abs(value.mid) - value.rad < arithmetic.output.smallest_normal
-    if not (arithmetic.flush_to_zero and small.any()):
-        return value
-    return Ball(value.mid, np.where(small, np.maximum(value.rad, np.abs(value.mid)), value.rad))
-
-
 def _exponents(dim: int, conventions: Conventions) -> list[Fraction]:
     """The exponent of each pair."""
     if conventions.sinusoid_layout != "tensor2tensor":
         return pair_exponents(dim)
-    return [Fraction(i, max(dim // 2 - 1, 1)) for i in range(dim // 2)]
+    return [Fraction(i, dim // 2 - 1) for i in range(dim // 2)]
+
+
+def _require_ends(dim: int) -> None:
+    """Raise ValueError unless the exponents of tensor2tensor, from 0 to 1, have as many sines as cosines and two ends."""
+    if dim % 2:
+        raise ValueError(f"embed_dim={dim}, but should be even: sinusoid_layout='tensor2tensor'.")
+    if dim == 2:
+        raise ValueError("embed_dim=2, but should be 0 or at least 4: sinusoid_layout='tensor2tensor' divides by embed_dim/2 − 1.")
 
 
 def _lay_out(out: Array, sin: Array, cos: Array, conventions: Conventions) -> None:

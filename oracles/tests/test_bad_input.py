@@ -70,6 +70,45 @@ SENTENCES: list[tuple[Callable[[], Any], str]] = [
         lambda: oracles.sinusoidal_positional_encoding(0, 5, conventions=TENSOR2TENSOR),
         "ValueError: embed_dim=5, but should be even: sinusoid_layout='tensor2tensor'.",
     ),
+    (
+        lambda: oracles.sinusoidal_positional_encoding(3, 2, conventions=TENSOR2TENSOR),
+        "ValueError: embed_dim=2, but should be 0 or at least 4: sinusoid_layout='tensor2tensor' divides by embed_dim/2 − 1.",
+    ),
+    (
+        lambda: oracles.tensor2tensor_sinusoidal(0, 2),
+        "ValueError: embed_dim=2, but should be 0 or at least 4: sinusoid_layout='tensor2tensor' divides by embed_dim/2 − 1.",
+    ),
+    (lambda: oracles.tensor2tensor_sinusoidal(3, 7), "ValueError: embed_dim=7, but should be even: sinusoid_layout='tensor2tensor'."),
+    (
+        lambda: oracles.tensor2tensor_sinusoidal(3, 4, conventions="tensor2tensor"),
+        "TypeError: conventions has type str, but should be an oracles.Conventions or None.",
+    ),
+    (lambda: oracles.padding_mask(3, 4), "TypeError: lengths has type int, but should be an array."),
+    (lambda: oracles.padding_mask("33", 4), "TypeError: lengths has type str, but should be an array."),
+    (lambda: oracles.padding_mask(np.ones(2), 4), "TypeError: lengths has element type float64, but should be an integer one."),
+    (lambda: oracles.padding_mask([1, 2.0], 4), "TypeError: lengths[1] has type float, but should be an integer."),
+    (lambda: oracles.padding_mask([1, 5], 4), "ValueError: lengths[1]=5, but should be at most 4."),
+    (lambda: oracles.padding_mask(np.array([-1, 2]), 4), "ValueError: lengths[0]=-1, but should be at least 0."),
+    (lambda: oracles.padding_mask(np.array([[1, 5]]), 4), "ValueError: lengths[0, 1]=5, but should be at most 4."),
+    (lambda: oracles.padding_mask(np.array(9), 4), "ValueError: lengths=9, but should be at most 4."),
+    (lambda: oracles.padding_mask(np.array([[1, 2]]), 4), "ValueError: lengths has shape (1, 2), but should have one axis."),
+    (lambda: oracles.padding_mask([1], None), "TypeError: max_len has type NoneType, but should be an integer."),
+    (
+        lambda: oracles.padding_mask([1, 1], 2**28),
+        "ValueError: batch × max_len = 2 × 268435456, but should be at most 268435456 entries.",
+    ),
+    (lambda: oracles.combine_masks(), "ValueError: masks=(), but should have at least one array."),
+    (lambda: oracles.combine_masks(None, None), "ValueError: masks=(None, None), but should have at least one array."),
+    (lambda: oracles.combine_masks(TABLE), "TypeError: masks[0] has element type float64, but should be bool."),
+    (lambda: oracles.combine_masks(None, [True]), "TypeError: masks[1] has type list, but should be an array."),
+    (
+        lambda: oracles.combine_masks(TABLE > 0, np.ones((2, 3), dtype=bool)),
+        "ValueError: masks have shapes (3, 4), (2, 3), but should broadcast to one.",
+    ),
+    (
+        lambda: oracles.combine_masks(np.ones((2**15, 1), dtype=bool), np.ones(2**15, dtype=bool)),
+        "ValueError: masks broadcast to (32768, 32768), but should have at most 268435456 entries.",
+    ),
     (lambda: oracles.add_positional_encoding([1.0], TABLE), "TypeError: x has type list, but should be an array."),
     (
         lambda: oracles.add_positional_encoding(np.ones(4), TABLE),
@@ -90,6 +129,52 @@ SENTENCES: list[tuple[Callable[[], Any], str]] = [
     (
         lambda: oracles.learned_positional_encoding(TABLE, 3, 1),
         "ValueError: start_pos + seq_len = 1 + 3, but should be at most 3, the rows of the table.",
+    ),
+    (
+        lambda: oracles.learned_positional_encoding(TABLE, 2, 1, offset=1),
+        "ValueError: start_pos + seq_len = 1 + 2, but should be at most 2, the rows of the table from offset=1 on.",
+    ),
+    (
+        lambda: oracles.learned_positional_encoding(TABLE, 1, 2, max_len=2),
+        "ValueError: start_pos + seq_len = 2 + 1, but should be at most 2, the given max_len.",
+    ),
+    (
+        lambda: oracles.learned_positional_encoding(TABLE, 4, max_len=5),
+        "ValueError: start_pos + seq_len = 0 + 4, but should be at most 3, the rows of the table.",
+    ),
+    (lambda: oracles.learned_positional_encoding(TABLE, 0, offset=4), "ValueError: offset=4, but should be at most 3."),
+    (lambda: oracles.learned_positional_encoding(TABLE, 0, offset=-1), "ValueError: offset=-1, but should be at least 0."),
+    (lambda: oracles.learned_positional_encoding(TABLE, 1, max_len=1.0), "TypeError: max_len has type float, but should be an integer."),
+    (lambda: oracles.table_lookup(TABLE, [0, 3]), "ValueError: indices[1]=3, but should be at most 2."),
+    (lambda: oracles.table_lookup(TABLE, np.array([[-1]])), "ValueError: indices[0, 0]=-1, but should be at least 0."),
+    (lambda: oracles.table_lookup(TABLE, np.array([True])), "TypeError: indices has element type bool, but should be an integer one."),
+    (lambda: oracles.table_lookup(TABLE, 1), "TypeError: indices has type int, but should be an array."),
+    (lambda: oracles.table_lookup(TABLE, [1], padding_row=3), "ValueError: padding_row=3, but should be at most 2."),
+    (lambda: oracles.table_lookup(TABLE[:0], []), "ValueError: table has shape (0, 4), but should have at least one row."),
+    (lambda: oracles.table_lookup(TABLE[0], [0]), "ValueError: table has shape (4,), but should have two axes: (positions, embed_dim)."),
+    (
+        lambda: oracles.table_lookup(TABLE, np.broadcast_to(0, 2**27)),
+        "ValueError: indices × embed_dim = 134217728 × 4, but should be at most 268435456 entries.",
+    ),
+    (lambda: oracles.rotate_half(np.ones((2, 3))), "ValueError: x has size 3 along axis -1, but should have an even one."),
+    (lambda: oracles.rotate_half(TABLE, axis=0), "ValueError: x has size 3 along axis 0, but should have an even one."),
+    (lambda: oracles.rotate_half(TABLE, axis=2), "ValueError: axis=2, but should be at most 1."),
+    (lambda: oracles.rotate_half(TABLE, axis=-3), "ValueError: axis=-3, but should be at least -2."),
+    (lambda: oracles.rotate_half(TABLE, axis=None), "TypeError: axis has type NoneType, but should be an integer."),
+    (lambda: oracles.rotate_half(TABLE * 1j), f"TypeError: x has element type complex128, but should be {FLOATS}."),
+    (lambda: oracles.inv_freq(4.0), "TypeError: head_dim has type float, but should be an integer."),
+    (lambda: oracles.inv_freq(2**21), "ValueError: head_dim=2097152, but should be at most 1048576."),
+    (lambda: oracles.inv_freq(3, conventions=EVEN[0]), "ValueError: head_dim=3, but should be even: rope_pairing='half'."),
+    (lambda: oracles.rope_angles(2, 3, conventions=EVEN[1]), "ValueError: head_dim=3, but should be even: odd_lane='reject'."),
+    (lambda: oracles.rope_tables(2, 1, conventions=EVEN[0]), "ValueError: head_dim=1, but should be even: rope_pairing='half'."),
+    (lambda: oracles.rope_tables(2, 4, -1), "ValueError: start_pos=-1, but should be at least 0."),
+    (
+        lambda: oracles.rope_angles(2, 4, 2**53 - 1),
+        "ValueError: start_pos=9007199254740991, but should be at most 9007199254740990.",
+    ),
+    (
+        lambda: oracles.rope_tables(2**30, 64),
+        "ValueError: seq_len × head_dim = 1073741824 × 64, but should be at most 268435456 entries.",
     ),
     (lambda: oracles.learned_positional_encoding(TABLE, 1, -1), "ValueError: start_pos=-1, but should be at least 0."),
     (lambda: oracles.rope(ONES * 1j), f"TypeError: x has element type complex128, but should be {FLOATS}."),
@@ -248,7 +333,10 @@ def test_nonsense_is_refused_by_a_value_error_or_a_type_error(name: str, data: s
 
 
 @settings(max_examples=300, deadline=2000, database=None, derandomize=True, suppress_health_check=list(HealthCheck))
-@given(st.lists(NONSENSE, min_size=3, max_size=3), st.fixed_dictionaries({}, optional={"format": NONSENSE, "rope_base": NONSENSE}))
+@given(
+    st.lists(NONSENSE, min_size=3, max_size=3),
+    st.fixed_dictionaries({}, optional={"format": NONSENSE, "rope_base": NONSENSE, "rope_scale": NONSENSE}),
+)
 def test_nonsense_in_what_is_constructed_is_refused_as_well(arguments: list[Any], keywords: dict[str, Any]) -> None:
     mid, rad, out = arguments
     calls = [
@@ -256,7 +344,8 @@ def test_nonsense_in_what_is_constructed_is_refused_as_well(arguments: list[Any]
         lambda: oracles.Enclosure(np.ones((2, 2)), np.ones((2, 2))).excess(out),
         lambda: oracles.Enclosure(np.ones((2, 2)), np.ones((2, 2))).contains(out),
         lambda: oracles.Enclosure(np.ones((2, 2)), np.ones((2, 2))).ulps(out),
-        lambda: Conventions(**({"rope_base": keywords["rope_base"]} if "rope_base" in keywords else {"dead_rows": mid})),
+        *[lambda name=name: Conventions(**{name: keywords[name]}) for name in ("rope_base", "rope_scale") if name in keywords],
+        lambda: Conventions(dead_rows=mid),
     ]
     for call in calls:
         with contextlib.suppress(ValueError, TypeError):

@@ -23,6 +23,9 @@ def test_the_design_s_operations_are_all_there() -> None:
         *("hard_masked_softmax", "hard_masked_softmax_vjp", "causal_mask", "sinusoidal_positional_encoding"),
         *("add_positional_encoding", "learned_positional_encoding", "rope", "rope_vjp"),
         *("apply_rotary", "apply_rotary_vjp", "assert_within"),
+        # What other systems than TorchLean have besides:
+        *("tensor2tensor_sinusoidal", "inv_freq", "rope_angles", "rope_tables", "rotate_half"),
+        *("padding_mask", "combine_masks", "table_lookup"),
     }
 
 

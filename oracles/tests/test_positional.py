@@ -8,6 +8,7 @@ import hypothesis.strategies as st
 import mpmath
 import numpy as np
 import pytest
+from flint import arb, ctx
 from hypothesis import given, settings
 
 import oracles
@@ -37,7 +38,7 @@ def exact_sinusoid(length: int, dim: int, start: int, layout: str) -> Any:
                 i, is_sine = (j // 2, j % 2 == 0) if layout == "interleaved" else (j % sines, j < sines)
                 exponent = mpmath.mpf(2 * i) / dim
                 if layout == "tensor2tensor":
-                    exponent = mpmath.mpf(i) / (mpmath.mpf(dim) / 2 - 1) if dim != 2 else mpmath.mpf(0)
+                    exponent = mpmath.mpf(i) / (mpmath.mpf(dim) / 2 - 1)
                 theta = angle(start + p, exponent)
                 table[p, j] = mpmath.sin(theta) if is_sine else mpmath.cos(theta)
         return table
@@ -54,12 +55,56 @@ def assert_encloses(enclosure: oracles.Enclosure, witness: Any) -> None:
 @given(st.integers(0, 3), DIMS, POSITIONS, st.sampled_from(LAYOUTS), st.sampled_from(["fast", "arb"]))
 def test_the_sinusoid_contains_the_exact_value(length: int, dim: int, start: int, layout: Conventions, method: Any) -> None:
     if layout.sinusoid_layout == "tensor2tensor":
-        dim -= dim % 2
+        dim = 4 if dim in (2, 3) else dim - dim % 2
     found = oracles.sinusoidal_positional_encoding(length, dim, start, conventions=layout, method=method)
     assert found.mid.shape == (length, dim)
     assert_encloses(found, exact_sinusoid(length, dim, start, layout.sinusoid_layout))
     if start + length <= 2**20:
         assert (found.rad <= 4 * ULP).all()
+
+
+@SETTINGS
+@given(st.integers(0, 3), st.sampled_from([0, 4, 6, 8, 64, 128]), POSITIONS, st.sampled_from(["fast", "arb"]))
+def test_the_sinusoid_of_tensor2tensor_contains_the_exact_value(length: int, dim: int, start: int, method: Any) -> None:
+    """By ball arithmetic in radians, with the frequencies as the systems write them: exp(−i·ln 10000/(d/2 − 1))."""
+    found = oracles.tensor2tensor_sinusoidal(length, dim, start, method=method)
+    half = dim // 2
+    assert found.mid.shape == (length, dim)
+    with ctx.workprec(300):
+        for (p, j), mid in np.ndenumerate(found.mid):
+            theta = (start + p) * (-arb(j % half) * arb(10000).log() / (half - 1)).exp()
+            exact = theta.sin() if j < half else theta.cos()
+            assert (exact - arb(float(mid))).abs_upper() <= arb(float(found.rad[p, j])), (p, j)
+
+
+def test_the_frequencies_of_tensor2tensor_reach_both_ends() -> None:
+    """Worked: dim 4 has frequencies 1 and 1/10000, dim 6 has 1/100 between them."""
+    for dim, f in ((4, [1, 1e-4]), (6, [1, 1e-2, 1e-4])):
+        expected = np.concatenate([np.sin(f), np.cos(f)])
+        assert (np.abs(oracles.tensor2tensor_sinusoidal(1, dim, 1).mid[0] - expected) <= ULP).all()
+
+
+@pytest.mark.parametrize("conventions", [None, *LAYOUTS])
+def test_the_function_is_the_convention(conventions: Any) -> None:
+    named, by_convention = (
+        oracles.tensor2tensor_sinusoidal(3, 8, 5, arithmetic="float32", conventions=conventions),
+        oracles.sinusoidal_positional_encoding(3, 8, 5, arithmetic="float32", conventions=LAYOUTS[2]),
+    )
+    assert np.array_equal(named.mid, by_convention.mid)
+    assert np.array_equal(named.rad, by_convention.rad)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_kernels_as_fairseq_writes_them_stay_within_their_budget(dtype: Any) -> None:
+    for dim, start in ((4, 0), (128, 1000), (64, 2**20 - 64)):
+        log, i = np.log(10000.0), np.arange(dim // 2, dtype=dtype)
+        for f in (np.exp(i * dtype(-log / (dim // 2 - 1))), np.exp(i * dtype(-log) / dtype(dim // 2 - 1))):
+            theta = np.arange(start, start + 64).astype(dtype)[:, None] * f
+            out = np.concatenate([np.sin(theta), np.cos(theta)], axis=1)
+            budget = oracles.tensor2tensor_sinusoidal(64, dim, start, arithmetic=np.dtype(dtype).name)
+            oracles.assert_within(out, budget)
+            plain = oracles.sinusoidal_positional_encoding(64, dim, start, conventions=LAYOUTS[1], arithmetic=np.dtype(dtype).name)
+            assert not plain.contains(out).all()
 
 
 def exact_rope(x: Any, start: int, conventions: Conventions, back: bool) -> Any:

@@ -1,0 +1,139 @@
+"""Numbers that are moved and not computed: rows of tables, and halves that change places.
+
+Every value is exact, and so is its budget, unless the output's format does not hold the inputs' numbers, or results
+below the smallest normal number may be replaced by 0.  `method` doesn't matter; every oracle takes it.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from oracles import arrays, formats
+from oracles.ball import Array, Ball, exact
+from oracles.conventions import Conventions
+from oracles.conventions import resolve as resolve_conventions
+from oracles.enclosure import Enclosure
+from oracles.formats import Arithmetic
+from oracles.judging import Method, require_method, settle, zero_is_accepted
+from oracles.positional import LARGEST_TABLE, Given, stored
+
+
+def learned_positional_encoding(
+    table: Any,
+    seq_len: Any,
+    start_pos: Any = 0,
+    *,
+    offset: Any = 0,
+    max_len: Any = None,
+    arithmetic: Given = None,
+    conventions: Conventions | None = None,
+    method: Method = "auto",
+) -> Enclosure:
+    """The rows start_pos + offset, …, start_pos + offset + seq_len − 1 of a table, or as they come out in another format.
+
+    Position p reads row p + offset: the rows before that belong to something else, as row 0 of a table whose row 0 is
+    for padding (offset 1).  `max_len` is the number of positions, by default as many as the table has rows for.
+
+    Shapes: table is (offset + positions, embed_dim), the result (seq_len, embed_dim).  Positions count from 0.
+    Edge cases: no row is wrapped around or clipped: a range that leaves the table, or ends after max_len, is refused; a
+    NaN or ±∞ stays in its entry; sizes may be 0.
+    Raises TypeError and ValueError for what is not such a table, and for sizes and positions that it doesn't have.
+    """
+    model = _resolved(arithmetic, conventions, method)
+    table = _table(table, model)
+    length, first = arrays.natural(seq_len, "seq_len"), arrays.natural(start_pos, "start_pos")
+    skipped = arrays.natural(offset, "offset", most=table.shape[0])
+    room, rule = table.shape[0] - skipped, "the rows of the table" + (f" from offset={skipped} on" if skipped else "")
+    if max_len is not None and (most := arrays.natural(max_len, "max_len")) < room:
+        room, rule = most, "the given max_len"
+    if first + length > room:
+        raise ValueError(f"start_pos + seq_len = {first} + {length}, but should be at most {room}, {rule}.")
+    return _moved(table[first + skipped : first + skipped + length].copy(), model, method)
+
+
+def table_lookup(
+    table: Any,
+    indices: Any,
+    *,
+    padding_row: Any = None,
+    arithmetic: Given = None,
+    conventions: Conventions | None = None,
+    method: Method = "auto",
+) -> Enclosure:
+    """table[indices], with zeros wherever the index is `padding_row`, if one is given.
+
+    Padded sequences: position p of a sequence reads row p + padding_row + 1, and padding reads row `padding_row`, which
+    is 0 by definition, whatever the table holds there.
+
+    Shapes: table is (rows, embed_dim), the result (*indices.shape, embed_dim).  Indices count from 0; they are an array
+    of integers, or a sequence of them.
+    Edge cases: no index is wrapped around or clipped: those that the table doesn't have are refused, negative ones too;
+    a NaN or ±∞ stays in its entry; sizes may be 0.
+    Raises TypeError and ValueError for what is not such a table or such indices, and for more than 2²⁸ entries.
+    """
+    model = _resolved(arithmetic, conventions, method)
+    table = _table(table, model)
+    if table.shape[0] == 0:
+        raise ValueError(f"table has shape {table.shape}, but should have at least one row.")
+    chosen = arrays.naturals(indices, "indices", most=table.shape[0] - 1)
+    padding = None if padding_row is None else arrays.natural(padding_row, "padding_row", most=table.shape[0] - 1)
+    if chosen.size * table.shape[1] > LARGEST_TABLE:
+        raise ValueError(f"indices × embed_dim = {chosen.size} × {table.shape[1]}, but should be at most {LARGEST_TABLE} entries.")
+    rows = table[chosen]
+    return _moved(rows if padding is None else np.where((chosen == padding)[..., None], 0.0, rows), model, method)
+
+
+def rotate_half(
+    x: Any,
+    *,
+    axis: Any = -1,
+    arithmetic: Given = None,
+    conventions: Conventions | None = None,
+    method: Method = "auto",
+) -> Enclosure:
+    """(−second half, first half) of x along an axis: a quarter turn of every pair of lanes (i, i + d/2).
+
+    With tables of the `half` pairing, x ⊙ cos + rotate_half(x) ⊙ sin is `apply_rotary`.
+
+    Shapes: the result is like x; d is its even size along the axis.
+    Edge cases: an odd size is refused; 0 is legal; a NaN or ±∞ stays a single entry, where it is moved to.
+    Raises TypeError and ValueError for what is not such an array or axis.
+    """
+    model = _resolved(arithmetic, conventions, method)
+    x = arrays.float_array(x, "x", arithmetic=model)
+    along = arrays.integer(axis, "axis", -x.ndim, x.ndim - 1)
+    if x.shape[along] % 2:
+        raise ValueError(f"x has size {x.shape[along]} along axis {along}, but should have an even one.")
+    first, second = np.split(x, 2, axis=along)
+    return _moved(np.concatenate([-second, first], axis=along), model, method)
+
+
+def _resolved(arithmetic: Given, conventions: Conventions | None, method: Method) -> Arithmetic | None:
+    resolve_conventions(conventions)
+    require_method(method)
+    return formats.resolve(arithmetic)
+
+
+def _table(table: Any, arithmetic: Arithmetic | None) -> Array:
+    values = arrays.float_array(table, "table", arithmetic=arithmetic)
+    if values.ndim != 2:
+        raise ValueError(f"table has shape {values.shape}, but should have two axes: (positions, embed_dim).")
+    return values
+
+
+def _moved(values: Array, arithmetic: Arithmetic | None, method: Method) -> Enclosure:
+    """The enclosure of numbers of the input format as they come out."""
+    value = exact(values)
+
+    def fast() -> tuple[Ball, ...]:
+        return (value if arithmetic is None else stored(_flushed(value, arithmetic), arithmetic.inputs, arithmetic),)
+
+    return settle(fast, lambda: (value,), 0, arithmetic, method, zero_is_accepted)[0]
+
+
+def _flushed(value: Ball, arithmetic: Arithmetic) -> Ball:
+    """Numbers below the smallest normal one may come out as 0, if any may."""
+    small = np.abs(value.mid) - value.rad < arithmetic.output.smallest_normal
+    if not (arithmetic.flush_to_zero and small.any()):
+        return value
+    return Ball(value.mid, np.where(small, np.maximum(value.rad, np.abs(value.mid)), value.rad))

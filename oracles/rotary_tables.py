@@ -1,0 +1,184 @@
+"""What rotary embeddings are computed from: frequencies, angles, and tables of cosines and sines, each value enclosed.
+
+The frequency of pair i is scale·base^(−2i/head_dim), in radians per position, with `conventions.rope_base` and
+`conventions.rope_scale`; there are ⌈head_dim/2⌉ of them, the last without a second lane where head_dim is odd.
+
+Complex code takes adjacent lanes as real and imaginary part, and multiplies by z = exp(iθ), one for each pair.  For
+such code, with conventions of the `adjacent` pairing,
+
+    np.repeat(z.real, 2, axis=-1) and np.repeat(z.imag, 2, axis=-1)    should be within `rope_tables`
+    the real view of the product, (…, seq, head_dim)                   should be within `rope`
+
+whose budget covers a complex product of four real ones, but not one of three.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from oracles import arb_positional, arrays, formats
+from oracles.angle import blocks, cos_sin, frequencies, moved_angle, moved_frequency, pair_exponents, start_position
+from oracles.ball import Array, Ball, exact, multiply, rounded
+from oracles.conventions import Conventions, odd_is_refused
+from oracles.conventions import resolve as resolve_conventions
+from oracles.enclosure import Enclosure
+from oracles.formats import Arithmetic
+from oracles.judging import Method, require_method, settle, zero_is_accepted
+from oracles.positional import ARB_WORK, LARGEST_TABLE, WIDEST, Given
+
+
+def inv_freq(
+    head_dim: Any,
+    *,
+    arithmetic: Given = None,
+    conventions: Conventions | None = None,
+    method: Method = "auto",
+) -> Enclosure:
+    """scale·base^(−2i/head_dim) for every pair i: the angle between two neighbouring positions, enclosed.
+
+    A modelled kernel computes them in the precision of `angle.frequency` and returns them in the output's format.
+
+    Shapes: (⌈head_dim/2⌉,).
+    Edge cases: pair 0 has the scale itself; base 1 gives every pair the scale; head_dim may be 0, and odd where
+    `conventions.odd_lane` and `rope_pairing` allow it.
+    Raises TypeError and ValueError for a head_dim that is no natural number up to 2²⁰, or odd and refused.
+    """
+    model, named = formats.resolve(arithmetic), resolve_conventions(conventions)
+    require_method(method)
+    dim = _width(head_dim, named)
+    exponents = pair_exponents(dim)
+
+    def precise() -> tuple[Ball, ...]:
+        return arb_positional.frequencies(exponents, named.rope_base, named.rope_scale)
+
+    def fast() -> tuple[Ball, ...]:
+        (found,) = precise()
+        if model is None:
+            return (found,)
+        chosen = frequencies(exponents, named.rope_base, 1, named.rope_scale)
+        relative, absolute = moved_frequency(chosen, model)
+        with np.errstate(over="ignore"):
+            return (_returned(found, chosen.size * np.expm1(relative) + absolute, model),)
+
+    return settle(fast, precise, ARB_WORK * len(exponents), model, method, zero_is_accepted)[0]
+
+
+def rope_angles(
+    seq_len: Any,
+    head_dim: Any,
+    start_pos: Any = 0,
+    *,
+    arithmetic: Given = None,
+    conventions: Conventions | None = None,
+    method: Method = "auto",
+) -> Enclosure:
+    """(start_pos + p)·scale·base^(−2i/head_dim) for every position p and pair i, in radians, enclosed.
+
+    A modelled kernel computes the frequencies in the precision of `angle.frequency`, the product in that of
+    `angle.product`, and returns them in the output's format.
+
+    Shapes: (seq_len, ⌈head_dim/2⌉).  Positions count from 0.
+    Edge cases: as `inv_freq`; the angles of position 0 are 0; an angle beyond float64's range is unknown, with midpoint
+    NaN and radius ∞; seq_len may be 0.
+    Raises TypeError and ValueError as `inv_freq`, for positions beyond 2⁵³, and for more than 2²⁸ entries.
+    """
+    model, named = formats.resolve(arithmetic), resolve_conventions(conventions)
+    require_method(method)
+    length, dim, first = _sizes(seq_len, head_dim, start_pos, named)
+    exponents = pair_exponents(dim) if length else []
+    shape = length, -(-dim // 2)
+
+    def fast() -> tuple[Ball, ...]:
+        (turning,) = arb_positional.frequencies(exponents, named.rope_base, named.rope_scale)
+        positions = np.arange(first, first + length if dim else first, dtype=np.float64)[:, None]
+        found = multiply(exact(positions), turning)
+        if model is not None:
+            chosen = frequencies(exponents, named.rope_base, first + length, named.rope_scale)
+            found = _returned(found, moved_angle(positions, chosen, model), model)
+        return (Ball(found.mid.reshape(shape), found.rad.reshape(shape)),)
+
+    def precise() -> tuple[Ball, ...]:
+        if length * dim == 0:
+            return (exact(np.empty(shape)),)
+        return arb_positional.angles(length, exponents, first, named.rope_base, named.rope_scale)
+
+    return settle(fast, precise, ARB_WORK * length * len(exponents), model, method, zero_is_accepted)[0]
+
+
+def rope_tables(
+    seq_len: Any,
+    head_dim: Any,
+    start_pos: Any = 0,
+    *,
+    arithmetic: Given = None,
+    conventions: Conventions | None = None,
+    method: Method = "auto",
+) -> tuple[Enclosure, Enclosure]:
+    """(cos, sin) of the angle of every lane's pair at positions start_pos + p: tables for `apply_rotary`, enclosed.
+
+    Lanes 2i and 2i + 1 have the angle of pair i, or lanes i and i + head_dim/2 where `conventions.rope_pairing` is
+    `half`: the tables of each pair twice in a row, or all of them twice.  A modelled kernel returns them in the format
+    of `angle.table`, and not in the output's.
+
+    Shapes: both are (seq_len, head_dim).  Positions count from 0.
+    Edge cases: position 0 has cosines 1 and sines 0; the last lane of an odd head_dim has the angle of the pair that it
+    would begin, or cosine 1 and sine 0 where `conventions.odd_lane` is `passthrough`; sizes may be 0.
+    Raises TypeError and ValueError as `rope_angles`.
+    """
+    model, named = formats.resolve(arithmetic), resolve_conventions(conventions)
+    require_method(method)
+    length, dim, first = _sizes(seq_len, head_dim, start_pos, named)
+    exponents = pair_exponents(dim) if length else []
+
+    def laid_out(cos: Ball, sin: Ball) -> tuple[Ball, ...]:
+        return _lanes(cos, 1.0, dim, named), _lanes(sin, 0.0, dim, named)
+
+    def fast() -> tuple[Ball, ...]:
+        chosen = frequencies(exponents, named.rope_base, first + length, named.rope_scale)
+        parts = np.empty((4, length, -(-dim // 2)))
+        for rows in blocks(length, dim):
+            cos, sin = cos_sin(np.arange(first + rows.start, first + rows.stop, dtype=np.float64), chosen, model)
+            parts[:, rows] = cos.mid, cos.rad, sin.mid, sin.rad
+        return laid_out(Ball(parts[0], parts[1]), Ball(parts[2], parts[3]))
+
+    def precise() -> tuple[Ball, ...]:
+        if length * dim == 0:
+            return fast()
+        return laid_out(*arb_positional.sinusoidal_positional_encoding(length, exponents, first, named.rope_base, named.rope_scale))
+
+    def vacuous(balls: tuple[Ball, ...]) -> tuple[bool, ...]:
+        """Of both tables or of none: at position 0 all sines are 0, and zeros are what they should be."""
+        return (all(zero_is_accepted(balls)),) * len(balls)
+
+    cos, sin = settle(fast, precise, ARB_WORK * length * dim, model, method, vacuous)
+    return cos, sin
+
+
+def _sizes(seq_len: Any, head_dim: Any, start_pos: Any, conventions: Conventions) -> tuple[int, int, int]:
+    """The size of a table and its first position."""
+    length, dim = arrays.natural(seq_len, "seq_len"), _width(head_dim, conventions)
+    if length * dim > LARGEST_TABLE:
+        raise ValueError(f"seq_len × head_dim = {length} × {dim}, but should be at most {LARGEST_TABLE} entries.")
+    return length, dim, start_position(start_pos, length)
+
+
+def _width(head_dim: Any, conventions: Conventions) -> int:
+    dim = arrays.natural(head_dim, "head_dim", most=WIDEST)
+    if odd := odd_is_refused(dim, conventions):
+        raise ValueError(f"head_dim={dim}, but should be even: {odd}.")
+    return dim
+
+
+def _returned(value: Ball, moved: Array, arithmetic: Arithmetic) -> Ball:
+    """What may come out of a kernel that moves the value so far."""
+    return rounded(Ball(value.mid, (value.rad + moved) * (1 + 2.0**-48)), arithmetic.output, flush=arithmetic.flush_to_zero)
+
+
+def _lanes(of_pairs: Ball, passed: float, dim: int, conventions: Conventions) -> Ball:
+    """The values of the pairs at both of their lanes; `passed` at a last lane that is passed through."""
+    half = conventions.rope_pairing == "half"
+    lanes = np.arange(dim) % max(dim // 2, 1) if half else np.arange(dim) // 2
+    mid, rad = of_pairs.mid[:, lanes], of_pairs.rad[:, lanes]
+    if dim % 2 and conventions.odd_lane == "passthrough":
+        mid[:, -1], rad[:, -1] = passed, 0.0
+    return Ball(mid, rad)
