@@ -10,7 +10,7 @@ from oracles.ball import Array
 from oracles.formats import Format
 from properties.implementation import LAYOUTS, Implementation
 
-__all__ = ["ReturnedError", "equal", "given", "layouts", "overlaps", "received"]
+__all__ = ["ReturnedError", "given", "layouts", "overlaps", "received", "values"]
 
 
 class ReturnedError(Exception):
@@ -102,13 +102,11 @@ def _booleans(raw: Any) -> Any:
     return array.copy()
 
 
-def equal(a: Any, b: Any) -> bool:
-    """Whether two arrays of an implementation hold the same values, NaN equal to NaN; or two numbers, or None, are the same."""
-    if a is None or isinstance(a, int):
-        return bool(a == b)
-    if str(a.dtype).removeprefix("torch.") == "bool":
-        return bool(np.array_equal(_booleans(a), _booleans(b)))
-    return bool(np.array_equal(arrays.float_array(a, "it"), arrays.float_array(b, "it"), equal_nan=True))
+def values(x: Any) -> Any:
+    """A fresh copy of what an array of an implementation holds, as float64 or booleans; anything else as it is."""
+    if not hasattr(x, "dtype"):
+        return x
+    return _booleans(x) if str(x.dtype).removeprefix("torch.") == "bool" else arrays.float_array(x, "it").copy()
 
 
 def overlaps(raw: Any, argument: Any) -> bool:

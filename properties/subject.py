@@ -184,7 +184,7 @@ class Subject:
         """
         if self._observe is not None:
             self._observe(o.name, arguments, layout)
-        converted = [self._given(o, p, x, layout) for p, x in zip(o.parameters, arguments, strict=False)]
+        converted = self.given(o, arguments, layout)
         printed = io.StringIO()
         errors = np.geterr()
         start = time.perf_counter()
@@ -214,6 +214,10 @@ class Subject:
             got = f"{len(raws)} values" if isinstance(raw, tuple | list) else f"a {type(raw).__name__}"
             raise BrokenError(f"returned {got}, but should return {len(o.outputs)}: {', '.join(o.outputs)}.")
         return tuple(self._received(o, n, r, arguments) for n, r in zip(o.outputs, raws, strict=True)), converted, raws, besides
+
+    def given(self, o: Operation, arguments: tuple[Any, ...], layout: str = "contiguous") -> list[Any]:
+        """What an operation is handed for arguments: fresh arrays of the implementation's kind."""
+        return [self._given(o, p, x, layout) for p, x in zip(o.parameters, arguments, strict=False)]
 
     def _given(self, o: Operation, parameter: str, x: Any, layout: str) -> Any:
         if x is None or not isinstance(x, np.ndarray):

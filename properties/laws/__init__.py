@@ -5,6 +5,7 @@ from properties.laws import (
     attention,
     attention_invariance,
     attention_masks,
+    batches,
     conduct,
     frequencies,
     gradient_masks,
@@ -33,7 +34,7 @@ _MODULES = (
     *(gradients, gradient_sums, gradient_symmetries, gradient_masks, tangents),
     *(multi_head, multi_head_gradients, torch_witness),
     *(positional, learned, frequencies, rotary, rotations, rotary_tables, lanes),
-    conduct,
+    *(conduct, batches),
 )
 LAWS: tuple[Law, ...] = tuple(law for module in _MODULES for law in module.law.laws)
 

@@ -11,7 +11,7 @@ from oracles.ball import cos, exact, sin
 from properties.implementation import Implementation
 from properties.law import Cases, Laws
 from properties.laws.pairs import Pair, angles, both, conjugate, joined, lanes, of
-from properties.strategies.positional import ACROSS, EVEN, SEQUENCES, shapes
+from properties.strategies.positional import ACROSS, EVEN, SEQUENCES, has_width, shapes
 from properties.subject import Subject
 
 law = Laws()
@@ -116,7 +116,7 @@ def _other_angles(i: Implementation) -> str:
 
 
 def _both(i: Implementation) -> st.SearchStrategy[tuple[Any, ...]]:
-    return _sized("rope", i, tuple(d for d in EVEN if i.allows(embed_dim=d)))
+    return _sized("rope", i, tuple(d for d in EVEN if has_width(i, "embed_dim", d)))
 
 
 @law("rope", cases=_both, needs=(SINUSOID,), exempts=_other_angles, purpose="Two ways to the same angles agree, in every pair.")

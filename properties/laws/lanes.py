@@ -1,11 +1,11 @@
 """Laws of the conventions about lanes: the one that is left over in an odd width, and which two are a pair."""
 
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from oracles import Conventions
 from oracles.ball import Ball
 from properties.implementation import Implementation
 from properties.law import Laws
@@ -116,5 +116,6 @@ def half_pairing_is_adjacent_pairing_of_shuffled_lanes(subject: Subject, *argume
     dim = arguments[0].shape[-1]
     order = np.arange(dim).reshape(2, -1).T.ravel()
     shuffled = tuple(x[..., order] if isinstance(x, np.ndarray) else x for x in arguments)
-    adjacent = OPERATIONS[subject.operation].oracle(*shuffled, conventions=Conventions(rope_base=subject.implementation.reading.rope_base))
+    reading = replace(subject.implementation.reading, rope_pairing="adjacent")
+    adjacent = OPERATIONS[subject.operation].oracle(*shuffled, conventions=reading)
     subject.close(subject(*arguments).ball[..., order], Ball(adjacent.mid, adjacent.rad))

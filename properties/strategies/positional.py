@@ -24,6 +24,7 @@ __all__ = [
     "added",
     "chunks",
     "exact_rows",
+    "has_width",
     "learned",
     "rotary",
     "rotary_tables",
@@ -57,12 +58,18 @@ def starts(i: Implementation, positions: st.SearchStrategy[int] = ACROSS, *, rea
     return positions.map(lambda p: p if i.allows(start_pos=p) and i.allows(start_pos=p + reach) else 0)
 
 
+def has_width(i: Implementation, width: str, d: int) -> bool:
+    """Whether the implementation supports a width by its name; the exponents of tensor2tensor have none for an odd one, and for 2."""
+    undefined = width == "embed_dim" and i.reading.sinusoid_layout == "tensor2tensor" and (d % 2 or d == 2)
+    return not undefined and i.allows(**{width: d})
+
+
 def shapes(i: Implementation, width: str, lengths: Sequence[int], widths: Sequence[int]) -> st.SearchStrategy[tuple[int, int]]:
     """(sequence's length, width) of some that the implementation supports, the width under its name; the first are the simplest.
 
     Raises ValueError if none is supported.
     """
-    found = [(n, d) for n in lengths for d in widths if n * d <= _MOST and i.allows(seq_len=n) and i.allows(**{width: d})]
+    found = [(n, d) for n in lengths for d in widths if n * d <= _MOST and i.allows(seq_len=n) and has_width(i, width, d)]
     if not found:
         raise ValueError(f"{i.name} supports no seq_len among {list(lengths)} with a {width} among {list(widths)}.")
     return st.sampled_from(found)
@@ -149,7 +156,7 @@ def chunks(i: Implementation, width: str, *, widths: Sequence[int] = EVEN) -> st
         (n, d, cut)
         for n in ANY_LENGTH
         for d in widths
-        if n * d <= _MOST and i.allows(seq_len=n) and i.allows(**{width: d})
+        if n * d <= _MOST and i.allows(seq_len=n) and has_width(i, width, d)
         for cut in _cuts(n)
         if i.allows(seq_len=cut, start_pos=cut) and i.allows(seq_len=n - cut)
     ]
@@ -184,14 +191,19 @@ def added(i: Implementation, *, exact: bool = False) -> st.SearchStrategy[tuple[
 
 
 def learned(i: Implementation, *, least: int = 0) -> st.SearchStrategy[tuple[Any, ...]]:
-    """(table, seq_len, start_pos): any rows of a table of up to 300, its last ones included; a start of at least `least`, if supported."""
+    """(table, seq_len, start_pos): any rows of a table of up to 650, its last ones included; the start is at least `least`.
+
+    Raises ValueError if no such start position is supported.
+    """
     sizes = shapes(i, "embed_dim", (*SEQUENCES, *SEQUENCES, *TILES), (1, 2, 3, 4, 5, 8))
+    found = [p for p in (*range(7), *range(7), 60, 126, 127, 128, 129, 200, 255, 256, 257) if p >= least and i.allows(start_pos=p)]
+    if not found:
+        raise ValueError(f"{i.name} supports no start position from {least} on, among those tried.")
 
     @st.composite
     def build(draw: Draw) -> tuple[Any, ...]:
         seq_len, embed_dim = draw(sizes)
-        start = draw(st.integers(least, 6) | st.sampled_from([7, 60, 126, 127, 128, 129, 200, 255, 256, 257]))
-        start = start if i.allows(start_pos=start) else 0
+        start = draw(st.sampled_from(found))
         beyond = draw(st.integers(0, 3) | st.sampled_from([16, 100]))
         return draw(numbers(i, (start + seq_len + beyond, embed_dim))), seq_len, start
 
