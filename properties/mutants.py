@@ -127,13 +127,19 @@ def main(arguments: list[str] | None = None) -> int:
     """Make the matrix; returns 1 if a bug survives every law, or an equivalent mutant does not."""
     parser = argparse.ArgumentParser(prog="python -m properties.mutants", description=__doc__)
     parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--operations", nargs="+", help="bugs of these operations only; the rest of the page stays as it is")
     parser.add_argument("--output", type=Path, default=Path("docs"), help="the folder to write to (docs)")
     options = parser.parse_args(arguments)
+    entries = {bug.id: bug for bug in (*CATALOGUE.values(), *EQUIVALENT.values())}
+    chosen = [bug for bug, entry in entries.items() if not options.operations or entry.operation in options.operations]
     found: Matrix = {}
-    for bug, kills in matrix([*CATALOGUE, *EQUIVALENT], options.jobs):
+    for bug, kills in matrix(chosen, options.jobs):
         found[bug] = kills
-        print(f"[{len(found)}/{len(CATALOGUE) + len(EQUIVALENT)}] {bug}: killed by {len(kills)} laws", flush=True)
-    wrongly = {bug: kills for bug in EQUIVALENT if (kills := found.pop(bug))}
+        print(f"[{len(found)}/{len(chosen)}] {bug}: killed by {len(kills)} laws", flush=True)
+    wrongly = {bug: kills for bug in EQUIVALENT if (kills := found.pop(bug, {}))}
+    if options.operations:
+        before = json.loads((options.output / "kill-matrix.json").read_text())["kills"]
+        found = {bug: found.get(bug, before.get(bug, {})) for bug in CATALOGUE}
     public = [(bug.id, seed, found[bug.id]) for bug in CATALOGUE.values() if bug.public for seed in SEEDS]
     with ProcessPoolExecutor(options.jobs, get_context("spawn")) as pool:
         lives = pool.map(survives, *zip(*public, strict=True))
