@@ -168,17 +168,15 @@ def moved_angle(p: Array, chosen: Frequencies, arithmetic: Arithmetic) -> Array:
 
     It computes θ = p·f with f as in `moved_frequency`, or (p·scale)·f.  Then θ takes one rounding of `angle.product`,
     unless f is a power of two, and another where p itself may be no number of that precision.  The scale's roundings
-    are those of `frequency` or of `product`, whichever are worse.  Radius ∞ where p·scale or θ may overflow.
+    are those of `frequency` or of `product`, whichever are worse.  Radius ∞ where p·scale or θ may overflow.  Where θ
+    may underflow, the frequency is as small, positions being at least 1, and p times its absolute part is more than θ.
     """
     inexact = (chosen.exponent != 0) | (not _is_power_of_two(chosen.scale))
     relative, absolute = moved_frequency(chosen, arithmetic)
     relative = relative + gamma(1, arithmetic.angle.product) * (inexact + 1.0 * (p * arithmetic.angle.product > 1))
-    theta, (least, largest) = p * chosen.size, _range(arithmetic)
     with np.errstate(over="ignore", invalid="ignore"):
-        spread = np.exp(relative)
-        underflow = np.where(theta < 4 * least * spread, theta + least, 0.0)
-        moved = theta * np.expm1(relative) + p * absolute + underflow
-        overflow = ~(p * np.maximum(chosen.size, chosen.scale) * spread < largest)
+        moved = p * (chosen.size * np.expm1(relative) + absolute)
+        overflow = ~(p * np.maximum(chosen.size, chosen.scale) * np.exp(relative) < _range(arithmetic)[1])
     return np.where(p == 0, 0.0, np.where(overflow, np.inf, moved * (1 + 2.0**-48)))
 
 

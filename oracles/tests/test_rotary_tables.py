@@ -322,6 +322,26 @@ def test_frequencies_that_underflow_leave_the_budget_without_their_term(monkeypa
     assert inside() == (False, False, False)
 
 
+def test_scaled_frequencies_that_underflow_leave_the_budget_without_their_term(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A factor of 2¹³⁰ is ∞ in binary32, and what is divided by it 0."""
+    reading, out = Conventions(rope_scale=2.0**-130), kernel_frequencies(8, np.float32, 10000.0, "exp") / np.float32(np.inf)
+    assert not out.any()
+    assert oracles.inv_freq(8, arithmetic=FLOAT32, conventions=reading).contains(out).all()
+    assert oracles.rope_angles(1, 8, 2**20, arithmetic=FLOAT32, conventions=reading).contains(out[None]).all()
+    monkeypatch.setattr(angle_module, "_range", lambda arithmetic: (0.0, np.inf))
+    assert not oracles.inv_freq(8, arithmetic=FLOAT32, conventions=reading).contains(out)[0]
+    assert not oracles.rope_angles(1, 8, 2**20, arithmetic=FLOAT32, conventions=reading).contains(out[None]).any()
+
+
+def test_a_scale_is_rounded_as_coarsely_as_the_angles_where_these_are_coarser_than_frequencies() -> None:
+    """Frequencies in float64; positions are scaled in binary32, and all roundings go upwards."""
+    reading, u = Conventions(rope_scale=1 / 3), 2.0**-24
+    theta = np.arange(2**10, 2**10 + 64)[:, None] * oracles.inv_freq(64, conventions=reading).mid * np.exp(0.999 * 3 * u)
+    for frequency, angles, inside in ((2.0**-53, u, True), (u, u, True), (2.0**-53, u / 4, False)):
+        model = replace(KEPT, angle=replace(KEPT.angle, frequency=frequency, product=angles))
+        assert oracles.rope_angles(64, 64, 2**10, arithmetic=model, conventions=reading).contains(theta).all() == inside
+
+
 def test_angles_that_overflow_leave_the_budget_without_their_term(monkeypatch: pytest.MonkeyPatch) -> None:
     """Positions are scaled first: 2²⁰·2¹²⁰ is more than binary32 holds, though its product with the frequency is not."""
     reading = Conventions(rope_base=2.0**120, rope_scale=2.0**120)
