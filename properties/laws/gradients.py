@@ -11,7 +11,7 @@ from properties.laws.averages import allowed
 from properties.laws.derivatives import DERIVATIVES
 from properties.strategies.arrays import TILES
 from properties.strategies.attention import attention_vjp, softmax_vjp
-from properties.strategies.gradients import anywhere_vjp, beside, directions, extreme_softmax_vjp, extreme_vjp, parts
+from properties.strategies.gradients import anywhere_vjp, beside, directions, extreme_softmax_vjp, extreme_vjp, parts, require_small
 from properties.strategies.multi_head import multi_head_vjp
 from properties.subject import Subject
 
@@ -91,14 +91,17 @@ def the_vjp_is_linear(subject: Subject, first: Any, *case: Any) -> None:
 
 
 def _small(i: Any) -> Any:
+    require_small(i, n_q=(2, 1, 3), n_k=(2, 1, 3), head_dim=(1, 2, 3))
     return beside(attention_vjp(i, lengths=(2, 1, 3), widths=(1, 2, 3)), lambda q, k, v, mask, g: directions(q.shape, k.shape, v.shape))
 
 
 def _small_softmax(i: Any) -> Any:
+    require_small(i, n_q=(2, 1, 3, 4), n_k=(2, 1, 3, 4))
     return beside(softmax_vjp(i, lengths=(2, 1, 3, 4)), lambda scores, mask, g: directions(scores.shape))
 
 
 def _small_heads(i: Any) -> Any:
+    require_small(i, seq_len=(2, 1, 3), head_dim=(1, 2))
     cases = multi_head_vjp(i, lengths=(2, 1, 3), widths=(1, 2), heads=(1, 2))
     return beside(cases, lambda x, wq, wk, wv, wo, heads, mask, g: directions(*(w.shape for w in (x, wq, wk, wv, wo))))
 

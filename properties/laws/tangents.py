@@ -24,6 +24,7 @@ from properties.strategies.gradients import (
     longer_vjp,
     partly_jvp,
     parts,
+    require_small,
     signed_orders,
 )
 from properties.strategies.masks import dead_masks
@@ -110,10 +111,12 @@ def the_jvp_is_linear(subject: Subject, cut: Any, *case: Any) -> None:
 
 
 def _small(i: Implementation) -> Any:
+    require_small(i, n_q=(2, 1, 3), n_k=(2, 1, 3), head_dim=(1, 2, 3))
     return attention_jvp(i, lengths=(2, 1, 3), widths=(1, 2, 3))
 
 
 def _small_heads(i: Implementation) -> Any:
+    require_small(i, seq_len=(2, 1, 3), head_dim=(1, 2))
     return multi_head_jvp(i, lengths=(2, 1, 3), widths=(1, 2), heads=(1, 2))
 
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from oracles.ball import Array
 from properties.implementation import Implementation
-from properties.strategies.arrays import BROAD, LENGTHS, SHORT, Draw, bits, cuts, fixed_points, live_masks, numbers, orders, rounded
+from properties.strategies.arrays import BROAD, LENGTHS, SHORT, Draw, bits, cuts, fixed_points, live_masks, numbers, orders, rounded, sizes
 from properties.strategies.attention import SCALES, attention, attention_jvp, attention_vjp, extreme_attention, softmax
 from properties.strategies.masks import dead_masks, padded_masks
 
@@ -34,6 +34,7 @@ __all__ = [
     "partly_softmax_vjp",
     "partly_vjp",
     "parts",
+    "require_small",
     "shifted_vjp",
     "signed_orders",
     "spread_softmax_vjp",
@@ -92,6 +93,12 @@ def parts(draw: Draw, shape: tuple[int, ...]) -> Any:
     kind = draw(st.sampled_from(["entries", "rows", "columns"]))
     cut = {"entries": shape, "rows": (*shape[:-1], 1), "columns": shape[-1:]}[kind]
     return np.broadcast_to(draw(bits(int(np.prod(cut)))).reshape(cut), shape)
+
+
+def require_small(i: Implementation, **choices: tuple[int, ...]) -> None:
+    """Raise ValueError where none of the choices of a size is supported, before anything is drawn: then a law does not apply."""
+    for name, among in choices.items():
+        sizes(i, name, among)
 
 
 def directions(*shapes: tuple[int, ...]) -> st.SearchStrategy[list[Array]]:

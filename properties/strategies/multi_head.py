@@ -153,6 +153,7 @@ def causal_tokens_vjp(draw: Draw, i: Implementation) -> tuple[Any, ...]:
 
 def batched_vjp(i: Implementation) -> st.SearchStrategy[tuple[Any, ...]]:
     """(x, wq, wk, wv, wo, num_heads, mask, grad_out) with leading axes."""
+    batches(i, 1)  # raises where it takes none
     return multi_head_vjp(i, rank=1)
 
 
