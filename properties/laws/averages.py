@@ -21,7 +21,7 @@ def mean(v: Any, may: Any) -> Ball:
 
 def exponentials(q: Any, k: Any, may: Any) -> Ball:
     """exp(s − m) with the scores s = q·kᵀ/√d, and m near the largest that a query may read; exactly 0 where it may not."""
-    s = divide(matmul(exact(q), exact(k.swapaxes(-1, -2))), sqrt(exact(float(max(q.shape[-1], 1)))))
+    s = divide(matmul(exact(q), exact(k.swapaxes(-1, -2))), sqrt(exact(np.array([float(max(q.shape[-1], 1))]))))
     lowest = s.mid.min(axis=-1, keepdims=True)
     e = exp(max_shift(Ball(np.where(may, s.mid, lowest), np.where(may, s.rad, 0.0))))
     return Ball(np.where(may, e.mid, 0.0), np.where(may, e.rad, 0.0))
