@@ -1,63 +1,102 @@
 """The kill matrix: every law against every known bug. `python -m properties.mutants` writes docs/kill-matrix.md and docs/kill-matrix.json.
 
-A law is put to a mutant as to any implementation, on 100 examples of seed 0, and kills it where it is violated; the examples up to the
-first violation are counted. The other operations that a law needs are the reference's.
+A law is put to a mutant on the 100 cases that the verifier draws with seed 0, and kills it where it is violated; the cases up to the first
+violation are counted. The other operations that a law needs are the reference's.
 """
 
 import argparse
 import json
 import statistics
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from properties.bugs import CATALOGUE, Bug
 from properties.bugs.equivalent import EQUIVALENT
 from properties.implementation import Implementation
 from properties.law import Law
-from properties.laws import LAWS
+from properties.laws import LAWS, find
+from properties.operations import Operation
 from properties.reference import OPERATIONS
+from properties.subject import BrokenError, Subject
 from properties.verifier import check
 
-__all__ = ["EXAMPLES", "Matrix", "examples_to_kill", "laws_about", "main"]
+__all__ = ["EXAMPLES", "Matrix", "as_json", "is_about", "kills_of", "main", "markdown", "sole_victims"]
 
 EXAMPLES, SEED, SEEDS = 100, 0, range(10)
 Matrix = dict[str, dict[str, int]]
 """{bug: {law: examples}}, for the laws that kill it."""
 
 
-def laws_about(bug: Bug) -> list[Law]:
-    """The laws that call the operation in which the bug is."""
-    return [law for law in LAWS if bug.operation in (law.operation, *law.needs)]
+class _Remembering(Subject):
+    """A subject that asks the oracle once for each call: mutants of one operation are mostly called alike."""
+
+    def __init__(self, mutant: Implementation, operation: str, answers: dict[Any, tuple[Any, ...]]) -> None:
+        super().__init__(mutant, operation)
+        self.answers = answers
+
+    def expected(self, o: Operation, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+        """The oracle's enclosures."""
+        key = o.name, *((x.shape, x.tobytes()) if isinstance(x, np.ndarray) else x for x in arguments)
+        if key not in self.answers:
+            self.answers[key] = super().expected(o, arguments)
+        return self.answers[key]
 
 
-def examples_to_kill(bug: Bug, law: Law, seed: int = SEED) -> int:
-    """After how many examples the law is violated; 0 if it is not within `EXAMPLES`."""
-    mutant = Implementation(bug.id, {**OPERATIONS, bug.operation: bug.fresh()})
-    outcome = check(law, mutant, EXAMPLES, seed, shrink=False)
-    return outcome.examples if outcome.status == "violated" else 0
+def is_about(law: Law, bug: Bug) -> bool:
+    """Whether a law calls the operation in which the bug is."""
+    return bug.operation in (law.operation, *law.needs)
 
 
-def killers(bug: str, seed: int = SEED) -> dict[str, int]:
-    """The laws that kill a bug of the catalogue, or an equivalent mutant, and after how many examples."""
-    mutant = (CATALOGUE | EQUIVALENT)[bug]
-    found = {law.id: examples_to_kill(mutant, law, seed) for law in laws_about(mutant)}
-    return {law: examples for law, examples in found.items() if examples}
+def cases_of(law: Law, seed: int = SEED) -> list[tuple[Any, ...]]:
+    """The cases that a law is tried on, for an implementation that keeps it."""
+    cases: list[tuple[Any, ...]] = []
+    check(replace(law, body=lambda subject, *case: cases.append(case)), Implementation("NumPy", OPERATIONS), EXAMPLES, seed)
+    return cases
 
 
-def matrix(bugs: list[str], jobs: int, seed: int = SEED) -> Iterator[tuple[str, dict[str, int]]]:
-    """(bug, its killers), in the order of the bugs."""
+def examples_to_kill(bug: Bug, law: Law, cases: list[tuple[Any, ...]], answers: dict[Any, tuple[Any, ...]]) -> int:
+    """After how many cases the law is violated; 0 if it is on none. `answers` remembers the oracle's."""
+    subject = _Remembering(Implementation(bug.id, {**OPERATIONS, bug.operation: bug.fresh()}), law.operation, answers)
+    for number, case in enumerate(cases, 1):
+        subject.begin()
+        try:
+            law.body(subject, *case)
+        except BrokenError:
+            return number
+    return 0
+
+
+def kills_of(law_id: str, bugs: Sequence[str] | None = None, seed: int = SEED) -> dict[str, int]:
+    """The bugs, among some or all, that a law kills, and after how many examples."""
+    (law,) = find(law_id)
+    cases, answers = cases_of(law, seed), dict[Any, tuple[Any, ...]]()
+    entries = [bug for bug in (*CATALOGUE.values(), *EQUIVALENT.values()) if is_about(law, bug) and (bugs is None or bug.id in bugs)]
+    found = {bug.id: examples_to_kill(bug, law, cases, answers) for bug in entries}
+    return {bug: examples for bug, examples in found.items() if examples}
+
+
+def matrix(jobs: int) -> Matrix:
+    """Every law against every bug, the equivalent mutants included."""
+    found: Matrix = {bug: {} for bug in (*CATALOGUE, *EQUIVALENT)}
+    laws = [law.id for law in LAWS]
     with ProcessPoolExecutor(jobs, get_context("spawn")) as pool:
-        yield from zip(bugs, pool.map(killers, bugs, [seed] * len(bugs)), strict=True)
+        for place, (law, kills) in enumerate(zip(laws, pool.map(kills_of, laws), strict=True), 1):
+            for bug, examples in kills.items():
+                found[bug][law] = examples
+            print(f"[{place}/{len(laws)}] {law}: kills {len(kills)}", flush=True)
+    return found
 
 
 def survives(bug: str, seed: int, kills: dict[str, int]) -> bool:
     """Whether a bug survives every law with another seed; the laws that killed it before are tried first."""
-    mutant = CATALOGUE[bug]
-    laws = sorted(laws_about(mutant), key=lambda law: kills.get(law.id, EXAMPLES + 1))
-    return not any(examples_to_kill(mutant, law, seed) for law in laws)
+    laws = sorted((law for law in LAWS if is_about(law, CATALOGUE[bug])), key=lambda law: kills.get(law.id, EXAMPLES + 1))
+    return not any(kills_of(law.id, [bug], seed) for law in laws)
 
 
 def sole_victims(found: Matrix) -> dict[str, list[str]]:
@@ -127,19 +166,10 @@ def main(arguments: list[str] | None = None) -> int:
     """Make the matrix; returns 1 if a bug survives every law, or an equivalent mutant does not."""
     parser = argparse.ArgumentParser(prog="python -m properties.mutants", description=__doc__)
     parser.add_argument("--jobs", type=int, default=2)
-    parser.add_argument("--operations", nargs="+", help="bugs of these operations only; the rest of the page stays as it is")
     parser.add_argument("--output", type=Path, default=Path("docs"), help="the folder to write to (docs)")
     options = parser.parse_args(arguments)
-    entries = {bug.id: bug for bug in (*CATALOGUE.values(), *EQUIVALENT.values())}
-    chosen = [bug for bug, entry in entries.items() if not options.operations or entry.operation in options.operations]
-    found: Matrix = {}
-    for bug, kills in matrix(chosen, options.jobs):
-        found[bug] = kills
-        print(f"[{len(found)}/{len(chosen)}] {bug}: killed by {len(kills)} laws", flush=True)
-    wrongly = {bug: kills for bug in EQUIVALENT if (kills := found.pop(bug, {}))}
-    if options.operations:
-        before = json.loads((options.output / "kill-matrix.json").read_text())["kills"]
-        found = {bug: found.get(bug, before.get(bug, {})) for bug in CATALOGUE}
+    found = matrix(options.jobs)
+    wrongly = {bug: kills for bug in EQUIVALENT if (kills := found.pop(bug))}
     public = [(bug.id, seed, found[bug.id]) for bug in CATALOGUE.values() if bug.public for seed in SEEDS]
     with ProcessPoolExecutor(options.jobs, get_context("spawn")) as pool:
         lives = pool.map(survives, *zip(*public, strict=True))

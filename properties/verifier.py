@@ -131,7 +131,7 @@ def check(
     def hold(case: _Case) -> None:
         trial.hold(case.entries)
 
-    hold.__name__ = hold.__qualname__ = f"{law.body.__name__}_{law.operation}"  # Hypothesis keeps failures by the function's name
+    hold.__name__ = hold.__qualname__ = f"{law.name}_{law.operation}".replace(" ", "_")  # Hypothesis keeps failures by the function's name
     options: dict[str, Any] = {
         "max_examples": max(1, ceil(number * law.effort)),
         "suppress_health_check": list(HealthCheck),  # some cases are slow on a busy machine; nothing is filtered
