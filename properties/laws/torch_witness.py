@@ -52,7 +52,7 @@ def _witness(x: Array, wq: Array, wk: Array, wv: Array, wo: Array, num_heads: in
 def multi_head_attention_equals_that_of_torch(subject: Subject, *case: Any) -> None:
     """For every model as wide as its heads together: the output is that of torch.nn.MultiheadAttention in float64.
 
-    Within the budget and that of float64. It exempts environments without PyTorch.
+    Within budget, to which that of float64 is added. It exempts environments without PyTorch.
     """
     exact: Ball = ball(_witness(*case), oracles.multi_head_attention(*case, arithmetic=oracles.FLOAT64).rad)
     subject.close(subject(*case), exact)
