@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["changes", "restore", "states"]
+__all__ = ["changes", "restore", "states", "stir"]
 
 State = tuple[Callable[[], Any], Callable[[Any], Any]]
 
@@ -40,6 +40,14 @@ def _all() -> dict[str, State]:
 def states() -> dict[str, Any]:
     """Everything there is to know, by name: in values that can be compared."""
     return {name: get() for name, (get, _) in _all().items()}
+
+
+def stir() -> None:
+    """Draw from the global random numbers, so that seeding them shows: Hypothesis has just seeded them, with 0."""
+    random.random()
+    np.random.random()
+    if "torch" in sys.modules:
+        sys.modules["torch"].rand(1)
 
 
 def changes(before: dict[str, Any], after: dict[str, Any]) -> list[str]:

@@ -57,10 +57,12 @@ def _cases(make: Callable[..., Any]) -> dict[str, Cases]:
 def the_first_pair_turns_by_its_position(subject: Subject, seq_len: int, dim: int, start_pos: int) -> None:
     """For every width and position p to 2²⁰: the angle of the first pair is p, in radians, from the first lane towards the second.
 
-    For 1 is the base's power 0. Within budget.
+    For 1 is the base's power 0. Positions of rotary embeddings are scaled, where the convention says so. Within budget.
     """
     found = _turns(subject, subject.operation, seq_len, dim, start_pos)
     p = exact(np.arange(start_pos, start_pos + seq_len, dtype=np.float64))
+    if subject.operation != SINUSOID and subject.implementation.reading.rope_scale != 1:
+        p = p * exact(subject.implementation.reading.rope_scale)
     _compare(subject, (found[0][:, 0], found[1][:, 0]), (cos(p), sin(p)))
 
 
@@ -112,7 +114,8 @@ def a_tenth_of_the_frequency_takes_ten_times_the_position(subject: Subject, seq_
 
 
 def _other_angles(i: Implementation) -> str:
-    return _other_exponents(i) or _other_base(i)
+    scaled = "" if i.reading.rope_scale == 1 else f"Its positions are scaled by {i.reading.rope_scale:g}."
+    return _other_exponents(i) or _other_base(i) or scaled
 
 
 def _both(i: Implementation) -> st.SearchStrategy[tuple[Any, ...]]:
@@ -123,6 +126,6 @@ def _both(i: Implementation) -> st.SearchStrategy[tuple[Any, ...]]:
 def rope_turns_by_the_angles_of_the_sinusoidal_encoding(subject: Subject, seq_len: int, dim: int, start_pos: int) -> None:
     """For every width and position: ones in the first lanes are turned to the cosines and the sines of the encoding.
 
-    Within budget. Other bases, and the exponents of tensor2tensor, are exempt.
+    Within budget. Other bases, scaled positions, and the exponents of tensor2tensor, are exempt.
     """
     _compare(subject, _turns(subject, "rope", seq_len, dim, start_pos), _turns(subject, SINUSOID, seq_len, dim, start_pos))

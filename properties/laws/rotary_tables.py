@@ -13,6 +13,7 @@ from properties.laws.pairs import both, distance, joined, lanes, moved, of, turn
 from properties.strategies.arrays import Draw, fixed_points, numbers, rounded
 from properties.strategies.positional import (
     ANY_LENGTH,
+    LONG,
     chunks,
     rotary,
     rotary_tables,
@@ -35,7 +36,7 @@ def apply_rotary_is_within_its_budget(subject: Subject, *arguments: Any) -> None
     subject.within(subject(*arguments))
 
 
-@both(law, "apply_rotary", cases={o: partial(c, lengths=ANY_LENGTH) for o, c in _CASES.items()}, agreement=True)
+@both(law, "apply_rotary", cases={o: partial(c, lengths=LONG, widths=(2, 4, 8, 32)) for o, c in _CASES.items()}, agreement=True)
 def apply_rotary_is_within_its_budget_over_long_sequences(subject: Subject, *arguments: Any) -> None:
     """For every length to 1100: each row is turned by its row of the tables.
 
@@ -76,23 +77,25 @@ def turning_is_linear_in_the_tables(subject: Subject, x: Any, cos: Any, sin: Any
 
 
 @both(law, "apply_rotary", cases=_CASES, purpose="What a cosine does, and a sine, can be told apart.")
-def without_sines_lanes_are_multiplied_by_cosines(subject: Subject, x: Any, cos: Any, *rest: Any) -> None:
+def without_sines_lanes_are_multiplied_by_cosines(subject: Subject, *arguments: Any) -> None:
     """For every x and cosines: with sines of 0 each lane comes out times its own cosine.
 
     Within budget.
     """
+    x, cos = arguments[:2]
     subject.close(turned(subject, x, cos, np.zeros(cos.shape)), exact(x) * exact(cos))
 
 
 @both(law, "apply_rotary", cases=_CASES, kills="apply-rotary-sine-before-rotation")
-def without_cosines_lanes_are_exchanged(subject: Subject, x: Any, cos: Any, sin: Any, *rest: Any) -> None:
+def without_cosines_lanes_are_exchanged(subject: Subject, *arguments: Any) -> None:
     """For every x and sines: with cosines of 0 a pair (a, b) comes out as (−b·sin₁, a·sin₂), and its gradient as (b·sin₂, −a·sin₁).
 
     Within budget.
     """
+    x, _, sin = arguments[:3]
     where = lanes(subject.implementation, x.shape[-1])
     (a, b), (sin_a, sin_b) = of(x, where), of(sin, where)
-    first, second = of(turned(subject, x, np.zeros(cos.shape), sin), where)
+    first, second = of(turned(subject, x, np.zeros(sin.shape), sin), where)
     forward = subject.operation == "apply_rotary"
     subject.close(first, -(b * sin_a) if forward else b * sin_b, "first lanes")
     subject.close(second, a * sin_b if forward else -(a * sin_a), "second lanes")

@@ -1,0 +1,272 @@
+"""Each law of conduct fails on the one quirk it is about, and on that alone; what an implementation may do passes."""
+
+import os
+import random
+import sys
+import warnings
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from oracles import Conventions
+from properties import interpreter, reference
+from properties.implementation import Implementation
+from properties.laws import batches, conduct, find
+from properties.reference import OPERATIONS
+from properties.verifier import check
+
+SDPA, VJP, MHA = "scaled_dot_product_attention", "scaled_dot_product_attention_vjp", "multi_head_attention"
+SOFTMAX, SINUSOID = "hard_masked_softmax", "sinusoidal_positional_encoding"
+LAWS = [law for module in (conduct, batches) for law in module.law.laws]
+
+
+def after(operation, effect):
+    """The operation, and then something besides, with its arguments and its result; what that returns is returned, if anything."""
+
+    def call(*arguments):
+        out = OPERATIONS[operation](*arguments)
+        other = effect(out, *arguments)
+        return out if other is None else other
+
+    return call
+
+
+def before(operation, change):
+    """The operation of changed arguments."""
+    return lambda *arguments: OPERATIONS[operation](*change(*arguments))
+
+
+def in_memory_order(x):
+    return x.ravel(order="K").reshape(x.shape) if isinstance(x, np.ndarray) else x
+
+
+def writes_mask(out, scores, mask):
+    if mask is not None:
+        mask[...] = True
+
+
+def kept(operation):
+    """The operation with a buffer for its results."""
+    memory = {}
+
+    def call(*arguments):
+        out = OPERATIONS[operation](*arguments)
+        buffer = memory.setdefault(out.shape, np.empty(out.shape))
+        buffer[...] = out
+        return buffer
+
+    return call
+
+
+def remembering(operation, key, what):
+    """The operation with some of its arguments from the first call with the same key."""
+    memory = {}
+
+    def call(*arguments):
+        old = memory.setdefault(key(*arguments), arguments)
+        return OPERATIONS[operation](*(old[place] if place in what else x for place, x in enumerate(arguments)))
+
+    return call
+
+
+def counting(operation):
+    calls = []
+
+    def call(*arguments):
+        calls.append(1)
+        return OPERATIONS[operation](*arguments) * (1 + 1e-15 * len(calls))
+
+    return call
+
+
+def unbatched(x, *by):
+    if x.ndim > 2:
+        return np.stack([unbatched(part, *by) for part in x])
+    return reference.rope(x, *by)
+
+
+PROMISED, WRITTEN, VIEW = "what it returns is as promised", "inputs are not written", "the result is no view of an input"
+SECOND, EARLIER = "a second call gives the same", "a call does not depend on earlier calls"
+INTERPRETER, LAYOUT = "it prints nothing and leaves the interpreter alone", "a view equals its copy"
+BATCH, EMPTY = "batches are computed one by one", "an empty batch is empty"
+
+QUIRKS = {
+    "a list": (PROMISED, "rope", lambda: after("rope", lambda out, *_: out.tolist())),
+    "float32": (PROMISED, SINUSOID, lambda: after(SINUSOID, lambda out, *_: out.astype(np.float32))),
+    "an axis more": (PROMISED, SDPA, lambda: after(SDPA, lambda out, *_: out[None])),
+    "two of three": (PROMISED, VJP, lambda: after(VJP, lambda out, *_: out[:2])),
+    "integers for a mask": (PROMISED, "causal_mask", lambda: after("causal_mask", lambda out, *_: out.astype(int))),
+    "a NaN": (PROMISED, SOFTMAX, lambda: after(SOFTMAX, lambda out, *_: out * np.nan)),
+    "writes x": (WRITTEN, "rope", lambda: after("rope", lambda out, x, start: x.fill(0.0))),
+    "writes the mask": (WRITTEN, SOFTMAX, lambda: after(SOFTMAX, writes_mask)),
+    "writes a table": (WRITTEN, "apply_rotary", lambda: after("apply_rotary", lambda out, x, cos, sin: sin.fill(0.0))),
+    "returns its input": (VIEW, "add_positional_encoding", lambda: lambda x, pos: np.add(x, pos) if pos.any() else x),
+    "returns a slice": (VIEW, "learned_positional_encoding", lambda: lambda table, n, start=0: table[start : start + n]),
+    "counts": (SECOND, "rope", lambda: counting("rope")),
+    "one buffer": (EARLIER, "rope", lambda: kept("rope")),
+    "the first mask": (EARLIER, SDPA, lambda: remembering(SDPA, lambda q, k, v, m=None: (q.shape, k.shape, m is None), {3})),
+    "the first position": (EARLIER, SINUSOID, lambda: remembering(SINUSOID, lambda n, d, start=0: (n, d), {2})),
+    "the first tables": (EARLIER, "apply_rotary", lambda: remembering("apply_rotary", lambda x, c, s: c.shape, {1, 2})),
+    "prints": (INTERPRETER, MHA, lambda: after(MHA, lambda *_: print("here"))),
+    "prints an error": (INTERPRETER, "causal_mask", lambda: after("causal_mask", lambda *_: print("here", file=sys.stderr))),
+    "silences warnings": (INTERPRETER, SOFTMAX, lambda: after(SOFTMAX, lambda *_: warnings.simplefilter("ignore", UserWarning))),
+    "silences NumPy": (INTERPRETER, "rope", lambda: after("rope", lambda *_: np.seterr(all="ignore") and None)),
+    "seeds NumPy": (INTERPRETER, SDPA, lambda: after(SDPA, lambda *_: np.random.seed(0))),
+    "seeds Python": (INTERPRETER, "rope", lambda: after("rope", lambda *_: random.seed(0))),
+    "sets a variable": (INTERPRETER, "rope", lambda: after("rope", lambda *_: os.environ.update(OMP_NUM_THREADS="7"))),
+    "shortens prints": (INTERPRETER, "rope", lambda: after("rope", lambda *_: np.set_printoptions(precision=3))),
+    "k in memory order": (LAYOUT, SDPA, lambda: before(SDPA, lambda q, k, v, m=None: (q, in_memory_order(k), v, m))),
+    "the cotangent in memory order": (LAYOUT, VJP, lambda: before(VJP, lambda *a: (*a[:4], in_memory_order(a[4])))),
+    "the mask in memory order": (LAYOUT, SOFTMAX, lambda: before(SOFTMAX, lambda s, m=None: (s, in_memory_order(m)))),
+    "a sine in memory order": (LAYOUT, "apply_rotary", lambda: before("apply_rotary", lambda x, c, s: (x, c, in_memory_order(s)))),
+    "no signs of strides": (LAYOUT, "rope", lambda: before("rope", lambda x, start=0: (x[::-1] if x.strides[0] < 0 else x, start))),
+    "the first of a batch": (BATCH, "rope", lambda: before("rope", lambda x, start=0: (x[:1] + 0 * x if x.ndim > 2 else x, start))),
+    "the first mask for all": (BATCH, SDPA, lambda: before(SDPA, lambda q, k, v, m=None: (q, k, v, m if np.ndim(m) < 3 else m[:1]))),
+    "no empty batch": (EMPTY, "rope", lambda: unbatched),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("quirk", QUIRKS)
+def test_a_quirk_breaks_its_law(quirk):
+    name, operation, make = QUIRKS[quirk]
+    (law,) = find(f"{name}[{operation}]")
+    assert check(law, Implementation(quirk, {operation: make()}), shrink=False).status == "violated"
+
+
+@pytest.mark.parametrize(
+    "quirk",
+    ["writes x", "writes the mask", "returns a slice", "one buffer", "prints", "silences NumPy", "seeds NumPy", "k in memory order"],
+)
+def test_a_quirk_breaks_no_other_law_of_conduct(quirk):
+    name, operation, make = QUIRKS[quirk]
+    others = [law for law in LAWS if law.operation == operation and law.name != name]
+    for law in others:
+        assert check(law, Implementation(quirk, {operation: make()}), 60, shrink=False).status in ("held", "not applicable"), law.id
+
+
+def test_what_a_call_changes_is_put_back():
+    known = interpreter.states()
+    for quirk in ("seeds NumPy", "seeds Python", "sets a variable", "shortens prints"):
+        name, operation, make = QUIRKS[quirk]
+        check(find(f"{name}[{operation}]")[0], Implementation(quirk, {operation: make()}), shrink=False)
+    assert interpreter.changes(known, interpreter.states()) in ([], ["Python's global random numbers"])  # which Hypothesis seeds
+
+
+def summary(law, **implementation):
+    (found,) = find(law)
+    return check(found, Implementation("i", **implementation)).violation.summary
+
+
+def test_a_summary_says_which_argument_and_what_was_done_to_it():
+    assert summary(f"{WRITTEN}[rope]", operations={"rope": QUIRKS["writes x"][2]()}) == "x was written to, but should be left as it is."
+    shared = summary(f"{VIEW}[learned_positional_encoding]", operations={"learned_positional_encoding": QUIRKS["returns a slice"][2]()})
+    assert shared == "encoding shares memory with table, but should be an array of its own."
+    assert (
+        summary(f"{EARLIER}[rope]", operations={"rope": kept("rope")})
+        == "out was changed by a later call, but should be an array of its own."
+    )
+    seeded = summary(f"{INTERPRETER}[{SDPA}]", operations={SDPA: QUIRKS["seeds NumPy"][2]()})
+    assert seeded == "changed NumPy's global random numbers, but should leave it as before."
+    misread = summary(f"{LAYOUT}[{SDPA}]", operations={SDPA: QUIRKS["k in memory order"][2]()})
+    assert misread.startswith("out of a transposed k[")
+
+
+def contiguous_only(x, start_pos=0):
+    if not (x.flags.c_contiguous and x.flags.writeable):
+        raise BufferError("not contiguous")
+    return reference.rope(x, start_pos)
+
+
+def test_a_layout_may_be_refused_unless_it_is_declared():
+    (law,) = find(f"{LAYOUT}[rope]")
+    refusing = Implementation("refusing", {"rope": contiguous_only})
+    assert check(law, refusing).status == "held"
+    assert check(law, replace(refusing, layouts=("offset",))).status == "held"
+    broken = check(law, replace(refusing, layouts=("offset", "transposed")))
+    assert broken.violation.summary == "raised BufferError: not contiguous"
+    assert check(law, replace(refusing, layouts=())).reason == "It declares no layout besides contiguous arrays."
+
+
+def test_the_layouts_that_are_not_declared_are_not_given():
+    (law,) = find(f"{LAYOUT}[rope]")
+    misreading = Implementation(
+        "misreading", {"rope": QUIRKS["no signs of strides"][2]()}, layouts=("transposed", "strided", "offset", "read-only")
+    )
+    assert check(law, misreading).status == "held"
+
+
+def twos(x, start_pos=0):
+    """Rope for whole batches of rows in pairs, which is not deterministic to the last bit."""
+    return reference.rope(x, start_pos) * (1 + 2.0**-52 * np.random.default_rng().integers(0, 2))
+
+
+def test_an_implementation_that_declares_not_to_be_deterministic_repeats_itself_within_its_budget():
+    for name in (SECOND, EARLIER):
+        (law,) = find(f"{name}[rope]")
+        assert check(law, Implementation("noisy", {"rope": twos}, deterministic=False), shrink=False).status == "held"
+        assert check(law, Implementation("noisy", {"rope": twos}), shrink=False).status == "violated"
+
+
+def restricted(kind):
+    def call(x, start_pos=0):
+        if x.shape[-1] % 8:
+            raise kind("The head_dim should be a multiple of 8.")
+        return reference.rope(x, start_pos)
+
+    return call
+
+
+def test_what_is_not_supported_is_refused_by_a_declared_exception():
+    (law,) = find("what is not supported is refused[rope]")
+    even = {"head_dim": lambda d: d % 8 == 0}
+    assert check(law, Implementation("i", {"rope": restricted(ValueError)}, supports=even)).status == "held"
+    assert (
+        check(law, Implementation("i", {"rope": restricted(ArithmeticError)}, supports=even, refuses=(ArithmeticError,))).status == "held"
+    )
+    other = check(law, Implementation("i", {"rope": restricted(ArithmeticError)}, supports=even)).violation.summary
+    assert other == (
+        "raised ArithmeticError: The head_dim should be a multiple of 8. But sizes that are not supported should be refused by "
+        "ValueError or TypeError or NotImplementedError."
+    )
+    silent = check(law, Implementation("i", {"rope": reference.rope}, supports=even)).violation.summary
+    assert silent == (
+        "returned something for sizes that are not supported, but should refuse it by ValueError or TypeError or NotImplementedError."
+    )
+    assert check(law, Implementation("i", {"rope": reference.rope})).status == "not applicable"
+
+
+def test_an_odd_width_has_no_exponents_in_tensor2tensor():
+    (law,) = find(f"what is not supported is refused[{SINUSOID}]")
+    layout = Conventions(sinusoid_layout="tensor2tensor")
+    assert check(law, Implementation("i", {SINUSOID: OPERATIONS[SINUSOID]}, conventions=layout), shrink=False).status == "violated"
+
+
+def test_a_batch_is_compared_with_batches_of_one_where_single_problems_are_not_taken():
+    (law,) = find(f"{BATCH}[rope]")
+
+    def batched(x, start_pos=0):
+        if x.ndim != 3:
+            raise ValueError("three axes")
+        return reference.rope(x, start_pos)
+
+    assert check(law, Implementation("batched", {"rope": batched}, batch_ranks=(1,))).status == "held"
+    neither = Implementation("neither", {"rope": batched}, batch_ranks=(1,), supports={"batch": lambda n: n > 1})
+    assert check(law, neither).reason == "neither takes neither single problems nor batches of one."
+    assert check(law, Implementation("alone", {"rope": reference.rope}, batch_ranks=(0,))).reason == "alone takes no batch."
+
+
+def test_the_gradients_of_weights_are_summed_over_the_batch():
+    (law,) = find(f"{BATCH}[multi_head_attention_vjp]")
+
+    def averaging(*arguments):
+        dx, *dw = reference.multi_head_attention_vjp(*arguments)
+        return dx, *(g / max(int(np.prod(arguments[0].shape[:-2])), 1) for g in dw)
+
+    assert check(law, Implementation("averaging", {law.operation: averaging}), shrink=False).status == "violated"
+
+
+def test_arrays_of_a_kind_of_their_own_cannot_be_asked_whether_they_share_memory():
+    (law,) = find(f"{VIEW}[rope]")
+    own = Implementation("own", {"rope": reference.rope}, arrays=lambda x: x)
+    assert check(law, own).reason == "Its arrays cannot be asked whether they share memory."
