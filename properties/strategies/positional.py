@@ -46,7 +46,7 @@ LONG = (*TILES[9:], 511, 512, 513, 640, 1000, 1023, 1024, 1025, 1100)
 """Lengths past a tile, a table of 256, 512 or 1024 rows, and to 1100, where what drifts from row to row has drifted."""
 
 ANY_LENGTH = (*SEQUENCES, *SEQUENCES, *SEQUENCES, *LONG)
-_MOST = 2**13  # entries of one sequence: long ones are narrow
+_MOST = 9000  # entries of one sequence: long ones are narrow
 _MANY = 2**10  # entries of one sequence beyond which there are few sequences
 
 ACROSS = POSITIONS | st.builds(lambda power, before: 2**power - before, st.integers(7, 20), st.integers(0, 4))
