@@ -53,16 +53,22 @@ def is_about(law: Law, bug: Bug) -> bool:
     return bug.operation in (law.operation, *law.needs)
 
 
-def cases_of(law: Law, seed: int = SEED) -> list[tuple[Any, ...]]:
+def mutant_of(bug: Bug) -> Implementation:
+    """An implementation with the bug; where it has promises of its own, it offers nothing else."""
+    others = {} if bug.promises else OPERATIONS
+    return Implementation(bug.id, {**others, bug.operation: bug.fresh()}, **bug.promises)
+
+
+def cases_of(law: Law, implementation: Implementation, seed: int = SEED) -> list[tuple[Any, ...]]:
     """The cases that a law is tried on, for an implementation that keeps it."""
     cases: list[tuple[Any, ...]] = []
-    check(replace(law, body=lambda subject, *case: cases.append(case)), Implementation("NumPy", OPERATIONS), EXAMPLES, seed)
+    check(replace(law, body=lambda subject, *case: cases.append(case)), implementation, EXAMPLES, seed)
     return cases
 
 
 def examples_to_kill(bug: Bug, law: Law, cases: list[tuple[Any, ...]], answers: dict[Any, tuple[Any, ...]]) -> int:
     """After how many cases the law is violated; 0 if it is on none. `answers` remembers the oracle's."""
-    subject = _Remembering(Implementation(bug.id, {**OPERATIONS, bug.operation: bug.fresh()}), law.operation, answers)
+    subject = _Remembering(mutant_of(bug), law.operation, answers)
     for number, case in enumerate(cases, 1):
         subject.begin()
         try:
@@ -75,9 +81,11 @@ def examples_to_kill(bug: Bug, law: Law, cases: list[tuple[Any, ...]], answers: 
 def kills_of(law_id: str, bugs: Sequence[str] | None = None, seed: int = SEED) -> dict[str, int]:
     """The bugs, among some or all, that a law kills, and after how many examples."""
     (law,) = find(law_id)
-    cases, answers = cases_of(law, seed), dict[Any, tuple[Any, ...]]()
     entries = [bug for bug in (*CATALOGUE.values(), *EQUIVALENT.values()) if is_about(law, bug) and (bugs is None or bug.id in bugs)]
-    found = {bug.id: examples_to_kill(bug, law, cases, answers) for bug in entries}
+    usual, answers, found = cases_of(law, Implementation("NumPy", OPERATIONS), seed), dict[Any, tuple[Any, ...]](), {}
+    for bug in entries:
+        own = (cases_of(law, mutant_of(bug), seed), dict[Any, tuple[Any, ...]]()) if bug.promises else (usual, answers)
+        found[bug.id] = examples_to_kill(bug, law, *own)
     return {bug: examples for bug, examples in found.items() if examples}
 
 

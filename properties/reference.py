@@ -16,6 +16,7 @@ __all__ = [
     "apply_rotary",
     "apply_rotary_vjp",
     "attention_weights",
+    "causal_attention",
     "causal_mask",
     "grouped_query_attention",
     "hard_masked_softmax",
@@ -158,6 +159,11 @@ def causal_mask(n_q: int, n_k: int | None = None) -> Any:
     return np.arange(n_q if n_k is None else n_k) <= np.arange(n_q)[:, None]
 
 
+def causal_attention(q: Array, k: Array, v: Array) -> Array:
+    """Attention under the causal mask."""
+    return scaled_dot_product_attention(q, k, v, causal_mask(q.shape[-2], k.shape[-2]))
+
+
 def angles(start_pos: int, seq_len: int, dim: int) -> Array:
     """position · 10000^(−2i/dim) for each position and pair of lanes; an odd dim's last lane begins a pair too."""
     pairs = np.arange((dim + 1) // 2)
@@ -234,6 +240,7 @@ OPERATIONS = {
         hard_masked_softmax,
         hard_masked_softmax_vjp,
         causal_mask,
+        causal_attention,
         sinusoidal_positional_encoding,
         add_positional_encoding,
         learned_positional_encoding,

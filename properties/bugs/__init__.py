@@ -15,6 +15,7 @@ from properties.bugs import (
     multi_head_derivatives,
     offsets,
     positional,
+    promised,
     rope,
     rotary,
     softmax,
@@ -29,7 +30,7 @@ __all__ = ["CATALOGUE", "Bug"]
 _MODULES = (
     *(attention, masks, tiles, masked_tiles, grouped, softmax, softmax_gradients, multi_head),
     *(multi_head_derivatives, gradients, backward, tangents),
-    *(positional, learned, rope, offsets, rotary, conduct, memory, layout),
+    *(positional, learned, rope, offsets, rotary, conduct, memory, layout, promised),
 )
 
 CATALOGUE: dict[str, Bug] = {bug.id: bug for module in _MODULES for bug in module.bug.bugs}

@@ -100,7 +100,7 @@ def vjp_row_terms_in_single_precision(q: Array, k: Array, v: Array, mask: Mask, 
     effect="With one query, as in decoding, dk is scaled twice.",
     repair="Scale the gradient of the scores once.",
     citation="none: for one query the product is an outer one, written by hand from a scaled query",
-    law=ADJOINT,
+    law="queries give separate gradients",
 )
 def vjp_one_query_scaled_twice(q: Array, k: Array, v: Array, mask: Mask, grad_out: Array) -> Gradients:
     """With one query, dk has the scale of the scores and that of the query."""

@@ -1,7 +1,7 @@
 """What a known bug is: a small executable slip in the reference, with where it was seen, what it does and how it is mended."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 __all__ = ["Bug", "Register", "Requirement"]
@@ -16,7 +16,8 @@ class Bug:
     `fresh` makes a new instance of the mutant, a function of the operation's arguments in NumPy float64, with no memory of earlier calls.
     `mechanism` says what it does, `effect` what a user sees, `repair` what to change; each is a sentence. `citation` names public reports
     (owner/repo#number), or says "none" and why it is here. `law` names the law that is expected to see it; `requires` what a harness must
-    do besides calling it on arrays. `public` bugs are documented in the open; the others were found by thinking.
+    do besides calling it on arrays. `public` bugs are the thirty that the suite was tuned on; of the others some are documented in the open
+    too. `promises` are those of an implementation that has the bug, where they are not the usual ones.
     """
 
     id: str
@@ -29,6 +30,7 @@ class Bug:
     law: str
     requires: tuple[Requirement, ...] = ()
     public: bool = False
+    promises: Mapping[str, Any] = field(default_factory=dict)
 
 
 class Register:

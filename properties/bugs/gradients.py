@@ -138,7 +138,7 @@ def vjp_queries_scaled_in_base_two(q: Array, k: Array, v: Array, mask: Mask, gra
     effect="dk is wrong where there are as many queries as keys; rectangular calls are right.",
     repair="dk = dSᵀ q.",
     citation="none: without the transpose a rectangular call would not even run, so a special case is made for it",
-    law="under a causal mask keys get nothing from earlier queries",
+    law="adding a vector to every key changes no gradient",
 )
 def vjp_transpose_missing_when_square(q: Array, k: Array, v: Array, mask: Mask, grad_out: Array) -> Gradients:
     """With as many queries as keys, dk = dS q."""

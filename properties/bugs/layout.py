@@ -57,7 +57,7 @@ def sdpa_mask_memory_order(q: Array, k: Array, v: Array, mask: Mask = None) -> A
     effect="Padding is right for the first sequence of a batch only.",
     repair="Broadcast the mask over heads, not over the batch.",
     citation="daa233/generative-inpainting-pytorch#31; daa233/generative-inpainting-pytorch#63",
-    law=BATCHES,
+    law="blocked tokens do not matter",
 )
 def mha_first_mask_for_all(x: Array, wq: Array, wk: Array, wv: Array, wo: Array, num_heads: int, mask: Mask = None) -> Array:
     """Of a batch of masks the first is used for every element."""
@@ -69,7 +69,7 @@ def mha_first_mask_for_all(x: Array, wq: Array, wk: Array, wv: Array, wo: Array,
     effect="Sequences get each other's padding masks; one sequence, or one head, does not show it.",
     repair="Repeat each mask for all heads of its sequence: repeat_interleave, not repeat.",
     citation="line/lighthouse#77; lsdefine/attention-is-all-you-need-keras#36",
-    law=BATCHES,
+    law="a mask broadcasts",
 )
 def sdpa_masks_tiled_over_heads(q: Array, k: Array, v: Array, mask: Mask = None) -> Array:
     """Masks (batch, 1, n_q, n_k) are repeated for the heads by tiling the batch."""

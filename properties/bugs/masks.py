@@ -102,7 +102,7 @@ def sdpa_dead_rows_keep_the_row_before(q: Array, k: Array, v: Array, mask: Mask 
     effect="While decoding, padding and evicted keys are attended to.",
     repair="Apply the mask to a single query as well.",
     citation="casper-hansen/AutoAWQ#96; OpenNMT/OpenNMT-py#2532",
-    law=BLOCKED,
+    law="appending queries changes nothing",
 )
 def sdpa_one_query_ignores_the_mask(q: Array, k: Array, v: Array, mask: Mask = None) -> Array:
     """With one query the mask is left out: the newest token may see everything, if the mask is causal."""

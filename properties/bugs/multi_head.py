@@ -166,7 +166,7 @@ def mha_adds_its_input(x: Array, wq: Array, wk: Array, wv: Array, wo: Array, num
     effect="With several heads in a batch, examples are masked as others of the batch.",
     repair="Repeat each mask for its heads: the order is batch, then head.",
     citation="lsdefine/attention-is-all-you-need-keras#36; line/lighthouse#77",
-    law=BATCHES,
+    law="blocked tokens do not matter",
 )
 def mha_masks_in_the_order_of_heads(x: Array, wq: Array, wk: Array, wv: Array, wo: Array, num_heads: int, mask: Mask = None) -> Array:
     """Masks are tiled instead of repeated: head h of example b has the mask of example (b·heads + h) mod batch."""

@@ -107,7 +107,7 @@ def rope_beyond_the_table_left(x: Array, start_pos: int = 0) -> Array:
     effect="Positions from 32768 on are negative.",
     repair="Hold positions in 32 bits or more.",
     citation="none: positions are kept in the smallest type that passes the tests",
-    law="consecutive positions differ by one fixed rotation",
+    law="rotations compose",
     requires=("long positions",),
 )
 def rope_positions_in_sixteen_bits(x: Array, start_pos: int = 0) -> Array:
@@ -159,7 +159,7 @@ def rope_decodes_the_first_of_a_batch(x: Array, start_pos: int = 0) -> Array:
     effect="A model with heads of two widths turns the narrow ones with frequencies of the wide ones.",
     repair="Make the width part of the cache's key.",
     citation="ml-explore/mlx#561",
-    law="a call does not depend on earlier calls",
+    law="every second pair of twice the width is alike",
     requires=("two calls in a row",),
     stateful=True,
 )

@@ -79,7 +79,7 @@ def softmax_first_score_subtracted(scores: Array, mask: Mask = None) -> Array:
     effect="NaN in rows of more than 32 entries whose largest lies far above the first 32.",
     repair="Reduce over the warps too.",
     citation="NVIDIA/DeepLearningExamples#169",
-    law=MOVE,
+    law="adding a constant to a row changes nothing",
 )
 def softmax_maximum_of_the_first_warp(scores: Array, mask: Mask = None) -> Array:
     """The largest score is sought among the first 32 entries of a row."""

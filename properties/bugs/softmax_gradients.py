@@ -67,7 +67,7 @@ def softmax_vjp_ignores_the_mask(scores: Array, mask: Mask, grad_weights: Array)
     effect="A row with no allowed entry has NaN gradients.",
     repair="Set the weights of such a row to 0 before they are used.",
     citation="pytorch/pytorch#41508",
-    law=NO_GRADIENT,
+    law="a row with no allowed entry has no gradient",
 )
 def softmax_vjp_dead_rows_nan(scores: Array, mask: Mask, grad_weights: Array) -> Array:
     """The forward hides the NaN of a row with no allowed entry, the backward multiplies it by 0."""

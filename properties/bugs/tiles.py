@@ -116,7 +116,7 @@ def sdpa_tail_counts_as_zeros(q: Array, k: Array, v: Array, mask: Mask = None) -
     effect="Outputs are a little too small for 128, 256, 384 … keys.",
     repair="Stop before the end: a full last tile needs no further one.",
     citation="none: n // 128 + 1 tiles, and a bound tested with <=",
-    law=CONSTANT,
+    law="appending blocked keys changes nothing",
 )
 def sdpa_reads_one_key_beyond(q: Array, k: Array, v: Array, mask: Mask = None) -> Array:
     """For a multiple of 128 keys one more is read, which is zero."""

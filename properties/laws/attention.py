@@ -82,7 +82,7 @@ def outputs_stay_within_the_allowed_values(subject: Subject, q: Any, k: Any, v: 
     subject.close(out, np.clip(out.value, *hull))
 
 
-@law(SDPA, cases=anywhere, kills="sdpa-tail-counts-as-zeros")
+@law(SDPA, cases=anywhere, kills="sdpa-tail-counts-as-zeros", purpose="It needs no oracle: outputs are averages, whatever the scores.")
 def constant_values_come_out_unchanged(subject: Subject, q: Any, k: Any, v: Any, mask: Any) -> None:
     """For every q, k and mask: where all keys have one value, every output is that value, for the weights of a query sum to 1.
 

@@ -23,7 +23,9 @@ def _ordered(axis: int, of: str) -> Cases:
     return lambda i: also(anywhere(i), lambda q, k, v, mask: orders({"q": q, "k": k}[of].shape[axis]))
 
 
-@law(SDPA, cases=_ordered(-2, "k"), kills="sdpa-tail-keys-dropped")
+@law(
+    SDPA, cases=_ordered(-2, "k"), kills="sdpa-tail-keys-dropped", purpose="Keys have no order: no tile, tail or split of them is special."
+)
 def key_order_does_not_matter(subject: Subject, q: Any, k: Any, v: Any, mask: Any, order: Any) -> None:
     """For every case and order of the keys: with their values and columns of the mask in the same order, the output is the same.
 
@@ -45,7 +47,12 @@ def outputs_move_with_their_queries(subject: Subject, q: Any, k: Any, v: Any, ma
     subject.close(subject(q[..., order, :], k, v, moved), subject(q, k, v, mask).ball[..., order, :])
 
 
-@law(SDPA, cases=lambda i: also(anywhere(i), lambda *_: st.integers(0, 1)), kills="sdpa-maximum-shared-by-queries")
+@law(
+    SDPA,
+    cases=lambda i: also(anywhere(i), lambda *_: st.integers(0, 1)),
+    kills="sdpa-maximum-shared-by-queries",
+    purpose="A row is computed as if it were alone.",
+)
 def queries_do_not_depend_on_each_other(subject: Subject, q: Any, k: Any, v: Any, mask: Any, parity: Any) -> None:
     """For every case: when every second query becomes 512 times as long, the outputs of the others are the same.
 
@@ -101,7 +108,12 @@ def _turned(i: Implementation) -> st.SearchStrategy[tuple[Any, ...]]:
     return also(exact_attention(i), lambda q, k, v, mask: orders(q.shape[-1]))
 
 
-@law(SDPA, cases=_turned, kills="sdpa-products-in-tf32")
+@law(
+    SDPA,
+    cases=_turned,
+    kills="sdpa-products-in-tf32",
+    purpose="No lane is special, and inputs with all their bits are not rounded on the way.",
+)
 def an_orthogonal_change_of_basis_changes_nothing(subject: Subject, q: Any, k: Any, v: Any, mask: Any, order: Any) -> None:
     """For every order of the lanes, then pairs (a, b) turned to (a + b, a − b), queries halved again: the output is the same.
 
@@ -129,7 +141,13 @@ def _four_times_as_wide(i: Implementation) -> str:
     return "" if found else "It supports no head_dim that is four times another."
 
 
-@law(SDPA, cases=_widened, exempts=_four_times_as_wide, kills="sdpa-scale-inverted")
+@law(
+    SDPA,
+    cases=_widened,
+    exempts=_four_times_as_wide,
+    kills="sdpa-scale-inverted",
+    purpose="It pins the scale 1/√d down by itself, for widths that are no squares too.",
+)
 def padding_with_zero_lanes_needs_doubled_queries(subject: Subject, q: Any, k: Any, v: Any, mask: Any) -> None:
     """For every case: with 3·d lanes of zeros added and queries doubled the output is the same, for the scale is 1/√d.
 

@@ -18,7 +18,12 @@ from properties.subject import Subject
 law = Laws()
 
 
-@law(SDPA, cases=lambda i: anywhere(i, masks=lambda *_: st.none()), kills="sdpa-scale-twice-under-a-mask")
+@law(
+    SDPA,
+    cases=lambda i: anywhere(i, masks=lambda *_: st.none()),
+    kills="sdpa-scale-twice-under-a-mask",
+    purpose="With and without a mask there are two paths.",
+)
 def a_mask_that_allows_everything_is_no_mask(subject: Subject, q: Any, k: Any, v: Any, mask: Any) -> None:
     """For every q, k and v: attention under a mask of trues is attention without a mask.
 
@@ -32,7 +37,7 @@ def _one_row(i: Implementation) -> st.SearchStrategy[tuple[Any, ...]]:
     return also(anywhere(i, keys=SEVERAL, masks=live_masks), lambda q, k, v, mask: st.integers(0, q.shape[-2] - 1))
 
 
-@law(SDPA, cases=_one_row, kills="sdpa-rectangular-mask-ignored")
+@law(SDPA, cases=_one_row, kills="sdpa-rectangular-mask-ignored", purpose="The promise of a mask: what nobody may read is not read.")
 def blocked_keys_and_values_do_not_matter(subject: Subject, q: Any, k: Any, v: Any, mask: Any, row: Any) -> None:
     """For every mask and query: whatever finite numbers stand in the keys that it may not read and in their values, its output is the same.
 
@@ -70,7 +75,12 @@ def non_finite_blocked_entries_do_not_matter(subject: Subject, q: Any, k: Any, v
     subject.close(poisoned, subject(q, k, v, mask))
 
 
-@law(SDPA, cases=causally_masked, kills="sdpa-causal-diagonal-tile-full")
+@law(
+    SDPA,
+    cases=causally_masked,
+    kills="sdpa-causal-diagonal-tile-full",
+    purpose="Nobody sees the future: neither what it holds, nor that there is one.",
+)
 def the_past_does_not_depend_on_the_future(subject: Subject, q: Any, k: Any, v: Any, mask: Any, now: Any, known: Any) -> None:
     """For every causal mask, of either alignment, and moment: keys and values of the future change no output, nor does their absence.
 
@@ -110,7 +120,12 @@ def a_mask_broadcasts(subject: Subject, q: Any, k: Any, v: Any, mask: Any) -> No
     subject.close(subject(q, k, v, mask), subject(q, k, v, allowed(mask, q, k).copy()))
 
 
-@law(SDPA, cases=differing_masks, kills="sdpa-mask-of-the-first-in-the-batch")
+@law(
+    SDPA,
+    cases=differing_masks,
+    kills="sdpa-mask-of-the-first-in-the-batch",
+    purpose="A mask is for its own sequence and head, not for all of them.",
+)
 def each_of_a_batch_has_its_own_mask(subject: Subject, q: Any, k: Any, v: Any, mask: Any, problem: Any) -> None:
     """For every batch with two masks by turns: the output of a problem is what it is where all have that problem's mask.
 

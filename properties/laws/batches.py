@@ -56,7 +56,13 @@ def _one_by_one(operation: str, i: Implementation) -> st.SearchStrategy[tuple[An
     return _batched(operation, i)
 
 
-@law(*_BATCHED, cases={o: partial(_one_by_one, o) for o in _BATCHED}, effort=0.15, kills="rope-along-heads")
+@law(
+    *_BATCHED,
+    cases={o: partial(_one_by_one, o) for o in _BATCHED},
+    effort=0.15,
+    kills="rope-along-heads",
+    purpose="A batch is a way to write many problems down, and nothing else.",
+)
 def batches_are_computed_one_by_one(subject: Subject, *arguments: Any) -> None:
     """For every batch: each of its elements gives what it gives alone, or, where no single problems are taken, as a batch of one. What the
     batch shares gets the sum of its gradients.

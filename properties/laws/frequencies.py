@@ -52,8 +52,19 @@ def _cases(make: Callable[..., Any]) -> dict[str, Cases]:
     return {operation: partial(make, operation) for operation in ALL}
 
 
-@law(SINUSOID, cases=_cases(_sized)[SINUSOID], kills="rope-turns-backwards")
-@both(law, "rope", cases=_cases(_sized), kills="rope-turns-backwards")
+@law(
+    SINUSOID,
+    cases=_cases(_sized)[SINUSOID],
+    kills="rope-turns-backwards",
+    purpose="It fixes unit, direction and origin of angles without an oracle.",
+)
+@both(
+    law,
+    "rope",
+    cases=_cases(_sized),
+    kills="rope-turns-backwards",
+    purpose="It fixes unit, direction and origin of angles without an oracle.",
+)
 def the_first_pair_turns_by_its_position(subject: Subject, seq_len: int, dim: int, start_pos: int) -> None:
     """For every width and position p to 2²⁰: the angle of the first pair is p, in radians, from the first lane towards the second.
 
@@ -74,8 +85,20 @@ def _other_exponents(i: Implementation) -> str:
     return "Its exponents are those of tensor2tensor." if i.reading.sinusoid_layout == "tensor2tensor" else ""
 
 
-@law(SINUSOID, cases=_cases(_doubled)[SINUSOID], exempts=_other_exponents, kills="sin-floor-division-comes-last")
-@both(law, "rope", cases=_cases(_doubled), kills="rope-cache-ignores-width")
+@law(
+    SINUSOID,
+    cases=_cases(_doubled)[SINUSOID],
+    exempts=_other_exponents,
+    kills="sin-floor-division-comes-last",
+    purpose="It ties the frequencies of all widths together without an oracle.",
+)
+@both(
+    law,
+    "rope",
+    cases=_cases(_doubled),
+    kills="rope-cache-ignores-width",
+    purpose="It ties the frequencies of all widths together without an oracle.",
+)
 def every_second_pair_of_twice_the_width_is_alike(subject: Subject, seq_len: int, dim: int, start_pos: int) -> None:
     """For every width d and position: the pairs 0, 2, 4, … of width 2·d have the angles of the pairs 0, 1, 2, … of width d.
 
@@ -100,8 +123,15 @@ def _other_base(i: Implementation) -> str:
     return "" if i.reading.rope_base == 10000.0 else f"Its frequencies are powers of {i.reading.rope_base:g}, not of 10000."
 
 
-@law(SINUSOID, cases=_cases(_decades)[SINUSOID], kills="sin-integer-exponent")
-@both(law, "rope", cases=_cases(_decades), exempts=_other_base, kills="rope-exponent-not-doubled")
+@law(SINUSOID, cases=_cases(_decades)[SINUSOID], kills="sin-integer-exponent", purpose="It pins the base down without an oracle.")
+@both(
+    law,
+    "rope",
+    cases=_cases(_decades),
+    exempts=_other_base,
+    kills="rope-exponent-not-doubled",
+    purpose="It pins the base down without an oracle.",
+)
 def a_tenth_of_the_frequency_takes_ten_times_the_position(subject: Subject, seq_len: int, dim: int, start_pos: int) -> None:
     """For every width divisible by 8 and position p: the pairs from number d/8 on have at 10·p the angles that the first ones have at p.
 

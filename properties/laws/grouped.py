@@ -52,7 +52,7 @@ def _all_heads(i: Implementation) -> st.SearchStrategy[tuple[Any, ...]]:
     return _anywhere(i).filter(lambda case: i.allows(kv_heads=case[0].shape[-3]))
 
 
-@law(GQA, cases=_all_heads, kills="gqa-tile-vs-repeat-interleave")
+@law(GQA, cases=_all_heads, kills="gqa-tile-vs-repeat-interleave", purpose="It says which head reads which, by the definition of groups.")
 def grouped_attention_is_attention_with_repeated_heads(subject: Subject, q: Any, k: Any, v: Any, mask: Any) -> None:
     """For every case: the output is that of as many heads of keys as of queries, each repeated for its group by the convention `kv_heads`.
 

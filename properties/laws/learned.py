@@ -40,7 +40,7 @@ def _one_hot(i: Implementation) -> st.SearchStrategy[tuple[Any, ...]]:
     return build()
 
 
-@law(LEARNED, cases=_one_hot, kills="learned-padding-row")
+@law(LEARNED, cases=_one_hot, kills="learned-padding-row", purpose="It shows which row of the table each position reads.")
 def one_hot_tables_read_out_positions(subject: Subject, rows: int, seq_len: int, start_pos: int) -> None:
     """For a table whose row p is 1 in column p and 0 elsewhere: row t of the encoding is 1 in column start + t and 0 elsewhere.
 
@@ -49,7 +49,7 @@ def one_hot_tables_read_out_positions(subject: Subject, rows: int, seq_len: int,
     subject.same(subject(np.eye(rows), seq_len, start_pos), np.eye(rows)[start_pos : start_pos + seq_len])
 
 
-@law(LEARNED, cases=lambda i: learned(i, least=1), kills="learned-last-chunk-early")
+@law(LEARNED, cases=lambda i: learned(i, least=1), kills="learned-last-chunk-early", purpose="A chunk reads the rows where it begins.")
 def start_positions_shift_rows(subject: Subject, table: Any, seq_len: int, start_pos: int) -> None:
     """For every table, start and length: the encoding is that of the table without its first rows, from position 0 on.
 

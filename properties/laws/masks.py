@@ -36,7 +36,12 @@ def a_causal_mask_is_its_definition(subject: Subject, n_q: Any, n_k: Any) -> Non
     subject.same(subject(n_q, n_k), np.arange(columns) <= np.arange(n_q)[:, None] + shift, "mask")
 
 
-@law("causal_mask", cases=lengths, kills="causal-group-of-four")
+@law(
+    "causal_mask",
+    cases=lengths,
+    kills="causal-group-of-four",
+    purpose="It reads a mask as people draw it, row by row, to lengths beyond every tile.",
+)
 def row_i_of_a_causal_mask_allows_the_first_keys(subject: Subject, n_q: Any, n_k: Any) -> None:
     """For all numbers of queries and keys: each row allows the first keys, so many and no others, and one more than the row before it.
 
@@ -53,7 +58,12 @@ def row_i_of_a_causal_mask_allows_the_first_keys(subject: Subject, n_q: Any, n_k
         subject.same(counts[:-1], np.maximum(counts[1:] - 1, 0), "keys of a row")
 
 
-@law("causal_mask", cases=lengths, kills="causal-top-left-vs-bottom-right")
+@law(
+    "causal_mask",
+    cases=lengths,
+    kills="causal-top-left-vs-bottom-right",
+    purpose="Decoding one query at a time and all of them at once see the same keys.",
+)
 def a_causal_mask_of_a_chunk_is_part_of_the_whole(subject: Subject, n_q: Any, n_k: Any) -> None:
     """For all numbers of queries and keys: the mask is a corner of the square one, the first rows and columns, or the last ones.
 

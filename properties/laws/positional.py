@@ -45,7 +45,12 @@ def the_sinusoidal_encoding_is_within_its_budget_over_long_sequences(
     subject.within(subject(seq_len, embed_dim, start_pos))
 
 
-@law(SINUSOID, cases=lambda i: sinusoid(i, lengths=ANY_LENGTH), kills="sin-rows-by-recurrence")
+@law(
+    SINUSOID,
+    cases=lambda i: sinusoid(i, lengths=ANY_LENGTH),
+    kills="sin-rows-by-recurrence",
+    purpose="It needs no oracle, and holds at every position.",
+)
 def pairs_of_sine_and_cosine_have_norm_one(subject: Subject, seq_len: int, embed_dim: int, start_pos: int) -> None:
     """For every row and pair: sin² + cos² = 1.
 
@@ -79,7 +84,13 @@ def _one_row(i: Implementation) -> str:
     return "" if i.allows(seq_len=1) else "It supports no sequence of one row."
 
 
-@law(SINUSOID, cases=_shifted, exempts=_one_row, kills="sin-positions-in-eight-bits")
+@law(
+    SINUSOID,
+    cases=_shifted,
+    exempts=_one_row,
+    kills="sin-positions-in-eight-bits",
+    purpose="Positions are angles: what a step does is the same everywhere.",
+)
 def shifting_is_a_rotation(subject: Subject, seq_len: int, embed_dim: int, start_pos: int, shift: int) -> None:
     """For every shift to 2²⁰: row p + shift is row p turned by row `shift`, in each pair: cos(a + b) = cos a cos b − sin a sin b.
 
@@ -94,7 +105,12 @@ def shifting_is_a_rotation(subject: Subject, seq_len: int, embed_dim: int, start
         subject.close(actual, expected, name)
 
 
-@law(SINUSOID, cases=lambda i: sinusoid(i, lengths=ANY_LENGTH, positions=st.just(0)), kills="sin-concatenated-layout")
+@law(
+    SINUSOID,
+    cases=lambda i: sinusoid(i, lengths=ANY_LENGTH, positions=st.just(0)),
+    kills="sin-concatenated-layout",
+    purpose="It tells the layouts and the first position apart at a glance.",
+)
 def position_zero_is_zero_and_one(subject: Subject, seq_len: int, embed_dim: int, start_pos: int) -> None:
     """For every length and even width: in the row of position 0 sines are 0 and cosines are 1, each in its column.
 
@@ -128,7 +144,7 @@ def adding_an_encoding_is_addition(subject: Subject, x: Any, pos: Any) -> None:
     subject.within(subject(x, pos))
 
 
-@law(ADD, cases=added, kills="add-scales-by-root-of-width")
+@law(ADD, cases=added, kills="add-scales-by-root-of-width", purpose="Nothing is scaled on the way.")
 def adding_zero_changes_nothing(subject: Subject, x: Any, pos: Any) -> None:
     """For every x and encoding: x + 0 is x, and 0 + pos is pos for each element of the batch.
 

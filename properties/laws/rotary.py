@@ -88,7 +88,7 @@ def _pairs_kept(i: Implementation) -> st.SearchStrategy[tuple[Any, ...]]:
     return rotary(i, lengths=ANY_LENGTH).flatmap(lambda case: build(*case))
 
 
-@both(law, "rope", cases=_pairs_kept, kills="rope-half-split-pairs")
+@both(law, "rope", cases=_pairs_kept, kills="rope-half-split-pairs", purpose="It shows which lanes are pairs.")
 def rope_turns_each_pair_by_itself(subject: Subject, x: Any, start_pos: int, kept: Any) -> None:
     """For every x: with some pairs of lanes set to zero these come out as zeros, and the others as before.
 

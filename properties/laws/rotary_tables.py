@@ -66,7 +66,13 @@ def _two_tables(i: Implementation) -> st.SearchStrategy[tuple[Any, ...]]:
     return shapes_of_sequences(i).flatmap(lambda shape: st.tuples(numbers(i, shape), *[small_tables(i, shape[-2:])] * 4))
 
 
-@both(law, "apply_rotary", cases=_two_tables, kills="apply-rotary-keeps-the-first-tables")
+@both(
+    law,
+    "apply_rotary",
+    cases=_two_tables,
+    kills="apply-rotary-keeps-the-first-tables",
+    purpose="Tables are inputs as well, and read anew by each call.",
+)
 def turning_is_linear_in_the_tables(subject: Subject, x: Any, cos: Any, sin: Any, less_cos: Any, less_sin: Any) -> None:
     """For every two pairs of tables whose differences are exact: their difference turns x to the difference of what they turn it to.
 
@@ -86,7 +92,9 @@ def without_sines_lanes_are_multiplied_by_cosines(subject: Subject, *arguments: 
     subject.close(turned(subject, x, cos, np.zeros(cos.shape)), exact(x) * exact(cos))
 
 
-@both(law, "apply_rotary", cases=_CASES, kills="apply-rotary-sine-before-rotation")
+@both(
+    law, "apply_rotary", cases=_CASES, kills="apply-rotary-sine-before-rotation", purpose="It shows each sign and each partner by itself."
+)
 def without_cosines_lanes_are_exchanged(subject: Subject, *arguments: Any) -> None:
     """For every x and sines: with cosines of 0 a pair (a, b) comes out as (−b·sin₁, a·sin₂), and its gradient as (b·sin₂, −a·sin₁).
 
@@ -101,7 +109,13 @@ def without_cosines_lanes_are_exchanged(subject: Subject, *arguments: Any) -> No
     subject.close(second, a * sin_b if forward else -(a * sin_a), "second lanes")
 
 
-@law("apply_rotary_vjp", cases=rotary_tables_vjp, needs=("apply_rotary",), kills="rope-vjp-sin-after-rotate")
+@law(
+    "apply_rotary_vjp",
+    cases=rotary_tables_vjp,
+    needs=("apply_rotary",),
+    kills="rope-vjp-sin-after-rotate",
+    purpose="It needs no oracle, and tables that are no rotations.",
+)
 def apply_rotary_and_its_vjp_are_adjoint(subject: Subject, x: Any, cos: Any, sin: Any, grad_out: Any) -> None:
     """For every x, cotangent and tables, of rotations or not: ⟨g, turned x⟩ = ⟨gradient of g, x⟩, and so pair by pair.
 
@@ -146,7 +160,13 @@ def _cut(i: Implementation) -> st.SearchStrategy[tuple[Any, ...]]:
     return chunks(i, "head_dim").flatmap(lambda case: build(*case))
 
 
-@both(law, "apply_rotary", cases=_cut, kills="apply-rotary-square-tables-transposed")
+@both(
+    law,
+    "apply_rotary",
+    cases=_cut,
+    kills="apply-rotary-square-tables-transposed",
+    purpose="Row p of the tables is for position p, also where tables are square.",
+)
 def rows_are_turned_by_their_own_row_of_the_tables(subject: Subject, x: Any, cos: Any, sin: Any, cut: int) -> None:
     """For every sequence to 1100 rows, cut in two anywhere, and its tables with it: the parts are turned as in the whole.
 

@@ -16,7 +16,13 @@ from properties.subject import Subject
 law = Laws()
 
 
-@both(law, "rope", cases=lambda i: rotary(i, lengths=ANY_LENGTH), kills="rope-tables-tiled")
+@both(
+    law,
+    "rope",
+    cases=lambda i: rotary(i, lengths=ANY_LENGTH),
+    kills="rope-tables-tiled",
+    purpose="Turning is what rotations do, at every position.",
+)
 def pairs_keep_their_norm(subject: Subject, x: Any, start_pos: int) -> None:
     """For every x and start: the sum of a pair's squares is that of the pair before it was turned.
 
@@ -41,7 +47,7 @@ def _in_every_row(subject: Subject, row: Any, seq_len: int) -> Any:
     return np.tile(row, (*[1] * min(subject.implementation.batch_ranks), seq_len, 1))
 
 
-@both(law, "rope", cases=lambda i: _equal_rows(i, 2), kills="rope-positions-in-sixteen-bits")
+@both(law, "rope", cases=lambda i: _equal_rows(i, 2), kills="rope-positions-in-sixteen-bits", purpose="What rotary embeddings are for.")
 def scores_depend_on_relative_positions_only(subject: Subject, rows: Any, seq_len: int, start_pos: int) -> None:
     """For every query and key, the same in every row, and every start to 2²⁰: what a pair of lanes adds to a score depends on m − n only.
 
@@ -59,7 +65,13 @@ def scores_depend_on_relative_positions_only(subject: Subject, rows: Any, seq_le
     subject.close(scores, products(0), "scores")
 
 
-@both(law, "rope", cases=lambda i: _equal_rows(i, 1), kills="rope-table-ends-at-4096")
+@both(
+    law,
+    "rope",
+    cases=lambda i: _equal_rows(i, 1),
+    kills="rope-table-ends-at-4096",
+    purpose="Tables that end, wrap or lose bits show where a step is no step.",
+)
 def consecutive_positions_differ_by_one_fixed_rotation(subject: Subject, rows: Any, seq_len: int, start_pos: int) -> None:
     """For every start to 2²⁰: of equal rows each is the one before, turned by what position 1 is turned by.
 
@@ -105,7 +117,13 @@ def rotations_compose(subject: Subject, x: Any, start_pos: int, further: int) ->
         subject.close(actual, expected, name)
 
 
-@law("rope_vjp", cases=lambda i: rotary(i, lengths=ANY_LENGTH), needs=("rope",), kills="rope-vjp-rows-count-within-blocks")
+@law(
+    "rope_vjp",
+    cases=lambda i: rotary(i, lengths=ANY_LENGTH),
+    needs=("rope",),
+    kills="rope-vjp-rows-count-within-blocks",
+    purpose="The transpose of a rotation is its inverse.",
+)
 def the_rope_vjp_turns_back(subject: Subject, x: Any, start_pos: int) -> None:
     """For every cotangent: reflected before and after, in the second lane of each pair, the gradient is what rope makes of it.
 

@@ -56,7 +56,12 @@ def softmax_is_within_its_budget_at_extreme_scores(subject: Subject, scores: Any
     subject.within(subject(scores, mask))
 
 
-@law(SOFTMAX, cases=lambda i: anywhere(i, masks=live_masks), kills="softmax-blocked-at-minus-epsilon")
+@law(
+    SOFTMAX,
+    cases=lambda i: anywhere(i, masks=live_masks),
+    kills="softmax-blocked-at-minus-epsilon",
+    purpose="A mask is a promise about zeros, not about small numbers.",
+)
 def blocked_entries_weigh_exactly_zero(subject: Subject, scores: Any, mask: Any) -> None:
     """For all scores and every mask: blocked entries weigh 0, and no entry less.
 
@@ -68,7 +73,7 @@ def blocked_entries_weigh_exactly_zero(subject: Subject, scores: Any, mask: Any)
     subject.same(np.where(may, np.abs(weights.value), 0.0), weights)
 
 
-@law(SOFTMAX, cases=anywhere, kills="softmax-mask-after-no-renorm")
+@law(SOFTMAX, cases=anywhere, kills="softmax-mask-after-no-renorm", purpose="It needs no oracle: weights are a distribution.")
 def allowed_weights_sum_to_one(subject: Subject, scores: Any, mask: Any) -> None:
     """For all scores and every mask: the allowed weights of a row sum to 1.
 
@@ -102,7 +107,12 @@ def adding_a_constant_to_a_row_changes_nothing(subject: Subject, scores: Any, ma
     subject.close(subject(scores + constants, mask), subject(scores, mask))
 
 
-@law(SOFTMAX, cases=lambda i: anywhere(i, masks=live_masks), kills="softmax-maximum-of-blocked-scores")
+@law(
+    SOFTMAX,
+    cases=lambda i: anywhere(i, masks=live_masks),
+    kills="softmax-maximum-of-blocked-scores",
+    purpose="What a mask hides may be anything, and larger than everything that is allowed.",
+)
 def blocked_scores_do_not_matter(subject: Subject, scores: Any, mask: Any) -> None:
     """For every mask: whatever finite numbers the blocked scores are, the weights are the same.
 
@@ -116,7 +126,12 @@ def blocked_scores_do_not_matter(subject: Subject, scores: Any, mask: Any) -> No
         subject.close(subject(np.where(may, scores, poison), mask), weights)
 
 
-@law(SOFTMAX, cases=lambda i: also(anywhere(i), lambda scores, mask: orders(scores.shape[-1])), kills="softmax-first-score-subtracted")
+@law(
+    SOFTMAX,
+    cases=lambda i: also(anywhere(i), lambda scores, mask: orders(scores.shape[-1])),
+    kills="softmax-first-score-subtracted",
+    purpose="No place in a row is special: not the first, the last, or the lane of a warp.",
+)
 def weights_move_with_their_scores(subject: Subject, scores: Any, mask: Any, order: Any) -> None:
     """For every order of the entries: scores and mask in this order have the weights in this order.
 
@@ -201,7 +216,12 @@ def quotients_of_weights_are_exponentials_of_differences(subject: Subject, score
     subject.close(weights, ball(np.where(may, expected.mid, 0.0), np.where(may, expected.rad, 0.0)))
 
 
-@law(SOFTMAX, cases=lambda i: also(anywhere(i), lambda *_: st.integers(0, 1)), kills="softmax-maximum-of-all-rows")
+@law(
+    SOFTMAX,
+    cases=lambda i: also(anywhere(i), lambda *_: st.integers(0, 1)),
+    kills="softmax-maximum-of-all-rows",
+    purpose="A maximum or a sum of more than its row leaks from row to row.",
+)
 def rows_of_weights_do_not_depend_on_each_other(subject: Subject, scores: Any, mask: Any, parity: Any) -> None:
     """For every case: whatever the scores of every second row are, ±8192 for instance, the other rows are the same.
 

@@ -26,6 +26,8 @@ def narrow_masks(draw: Draw, n_q: int, n_k: int, lead: tuple[int, ...] = ()) -> 
     """Live masks that broadcast to (…, n_q, n_k): axes have size 1, or are not there. They block a key unless its axis has size 1."""
     axes = [n if draw(st.booleans()) else 1 for n in (*lead, n_q)] + [draw(st.sampled_from([n_k, n_k, n_k, 1]))]
     axes = axes[draw(st.integers(0, len(lead) + 1)) :]
+    if len(lead) > 1 and draw(st.booleans()):  # one for each sequence, shared by its heads
+        axes = [*lead[:-1], 1, n_q, n_k]
     mask = draw(bits(math.prod(axes))).reshape(axes).copy()
     blocked = draw(st.integers(0, axes[-1] - 1))
     mask[..., blocked] = axes[-1] == 1
