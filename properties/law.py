@@ -27,8 +27,8 @@ class Law:
     `body(subject, *case)` asserts the law, the sentence `name`, on a case that `cases(implementation)` draws; its docstring is the
     `statement`. It applies to implementations that offer the operation and those it `needs` besides, unless `exempts` gives a reason, a
     sentence, why not. An `agreement` compares an operation with the oracle and nothing else. At least the share `floor` of its examples
-    must be informative, and it takes the share `effort` of the examples asked for. `kills` names a known bug that no other metamorphic law
-    sees, or else `purpose` says in a sentence what the law is for.
+    must be informative, and it takes the share `effort` of the examples asked for. `kills` names a known bug that it is
+    there for, and `purpose` says in a sentence what it is for, where other metamorphic laws kill all the bugs that it kills.
     """
 
     name: str

@@ -14,6 +14,7 @@ from properties.law import Cases, Laws
 from properties.laws.conduct import results_of
 from properties.laws.lanes import refused
 from properties.operations import OPERATIONS
+from properties.strategies.arrays import live_masks
 from properties.strategies.cases import CASES
 from properties.strategies.unsupported import unsupported
 from properties.subject import Subject
@@ -36,7 +37,21 @@ def _batched(operation: str, i: Implementation) -> st.SearchStrategy[tuple[Any, 
     if not ranks:
         raise ValueError(f"{i.name} takes no batch.")
     several = {"batch": lambda n: n > 1 and i.allows(batch=n)} if i.allows(batch=2) or i.allows(batch=3) else {}
-    return CASES[operation](replace(i, batch_ranks=ranks, supports={**i.supports, **several}))
+    cases = CASES[operation](replace(i, batch_ranks=ranks, supports={**i.supports, **several}))
+    return cases.flatmap(partial(_masked, operation)) if "mask" in OPERATIONS[operation].parameters else cases
+
+
+def _masked(operation: str, case: tuple[Any, ...]) -> st.SearchStrategy[tuple[Any, ...]]:
+    """The case with its own mask, or with one for each problem, or one that an axis shares: all sequences, or the heads of each."""
+    place = OPERATIONS[operation].parameters.index("mask")
+    keys = case[0].shape[-1] if operation.startswith("hard") else case[0 if operation.startswith("multi") else 1].shape[-2]
+    lead = case[0].shape[:-2]
+
+    def chosen(each: Any) -> st.SearchStrategy[Any]:
+        return st.sampled_from([each, *(each.take([0], axis) for axis in range(len(lead))), case[place]])
+
+    masks = live_masks(case[0].shape[-2], keys, lead).flatmap(chosen)
+    return masks.map(lambda mask: (*case[:place], mask, *case[place + 1 :]))
 
 
 def _problems(o: Any, arguments: tuple[Any, ...], index: tuple[slice | int, ...]) -> tuple[Any, ...]:
@@ -44,8 +59,11 @@ def _problems(o: Any, arguments: tuple[Any, ...], index: tuple[slice | int, ...]
     full = next(x.ndim for p, x in zip(o.parameters, arguments, strict=True) if p in o.arrays and p not in _SHARED)
 
     def part(parameter: str, x: Any) -> Any:
-        shared = not isinstance(x, np.ndarray) or parameter in _SHARED or x.ndim < full
-        return x if shared else x[tuple(k if n > 1 or isinstance(k, slice) else 0 for k, n in zip(index, x.shape, strict=False))]
+        if not isinstance(x, np.ndarray) or parameter in _SHARED or x.ndim < full:
+            return x
+        if parameter != "mask":
+            return x[index]
+        return x[tuple(k if n > 1 else slice(None) if isinstance(k, slice) else 0 for k, n in zip(index, x.shape, strict=False))]
 
     return tuple(part(p, x) for p, x in zip(o.parameters, arguments, strict=True))
 
@@ -59,7 +77,7 @@ def _one_by_one(operation: str, i: Implementation) -> st.SearchStrategy[tuple[An
 @law(
     *_BATCHED,
     cases={o: partial(_one_by_one, o) for o in _BATCHED},
-    effort=0.15,
+    effort=0.25,
     kills="rope-along-heads",
     purpose="A batch is a way to write many problems down, and nothing else.",
 )

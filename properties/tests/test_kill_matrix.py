@@ -1,0 +1,59 @@
+"""The published kill matrix is what the laws and the bugs of today give."""
+
+import json
+from pathlib import Path
+from statistics import median
+from zlib import crc32
+
+import pytest
+
+from properties.bugs import CATALOGUE
+from properties.bugs.equivalent import EQUIVALENT
+from properties.laws import LAWS
+from properties.mutants import as_json, is_about, kills_of, markdown, sole_victims
+
+DOCS = Path(__file__).parents[2] / "docs"
+PUBLISHED = json.loads((DOCS / "kill-matrix.json").read_text())
+KILLS = PUBLISHED["kills"]
+BY_ID = {law.id: law for law in LAWS}
+
+
+def test_the_published_matrix_is_about_the_laws_and_the_bugs_that_there_are():
+    assert PUBLISHED["laws"] == list(BY_ID)
+    assert list(KILLS) == list(CATALOGUE)
+    assert (DOCS / "kill-matrix.json").read_text() == as_json(KILLS, PUBLISHED["survivors"])
+    assert (DOCS / "kill-matrix.md").read_text() == markdown(KILLS, PUBLISHED["survivors"])
+
+
+@pytest.mark.parametrize("law", BY_ID)
+def test_a_law_kills_what_is_published_and_nothing_equivalent(law):
+    """Of the bugs that it is published to be blind to one is tried, chosen by the law's name: all would take as long as the matrix."""
+    published = {bug: kills[law] for bug, kills in KILLS.items() if law in kills}
+    blind = [bug.id for bug in CATALOGUE.values() if is_about(BY_ID[law], bug) and bug.id not in published]
+    one = [blind[crc32(law.encode()) % len(blind)]] if blind else []
+    assert kills_of(law, [*published, *one, *EQUIVALENT]) == published
+
+
+def test_every_bug_is_killed_and_by_a_law_other_than_plain_agreement():
+    assert not [bug for bug, kills in KILLS.items() if all(BY_ID[law].agreement for law in kills)]
+
+
+def test_public_bugs_are_killed_with_every_seed_and_soon():
+    assert PUBLISHED["survivors"] == []
+    assert median(min(kills.values()) for kills in KILLS.values()) <= 20
+
+
+def test_every_law_kills_a_bug_that_no_other_law_kills_or_says_what_it_is_for():
+    alone = sole_victims(KILLS)
+    for law in LAWS:
+        assert law.agreement or law.name in alone or law.purpose.endswith("."), law.id
+
+
+def test_every_law_kills_a_bug_and_the_one_that_it_names():
+    killed = {law.name: {bug for bug, kills in KILLS.items() for i in kills if BY_ID[i].name == law.name} for law in LAWS}
+    assert [name for name, bugs in killed.items() if not bugs] == []
+    assert [(law.id, law.kills) for law in LAWS if law.kills and law.kills not in killed[law.name]] == []
+
+
+def test_the_law_that_a_bug_names_kills_it():
+    assert not [(bug.id, bug.law) for bug in CATALOGUE.values() if bug.law not in {BY_ID[law].name for law in KILLS[bug.id]}]
