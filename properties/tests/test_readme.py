@@ -1,16 +1,44 @@
-"""The code in README runs."""
+"""The code in README runs, and prints what README says."""
 
 import re
+import sys
 from pathlib import Path
 
+import pytest
+
+from properties.cli import main
+
 README = Path(__file__).parents[2] / "README.md"
+ADAPTER = re.search(r"```python\n(# my_kernels.py\n.*?)```", README.read_text(), re.DOTALL).group(1)
 
 
-def test_every_python_block_of_the_readme_runs():
+@pytest.fixture
+def adapter(tmp_path, monkeypatch):
+    (tmp_path / "my_kernels.py").write_text(ADAPTER)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    yield
+    sys.modules.pop("my_kernels", None)
+
+
+def test_every_python_block_of_the_readme_runs(adapter):
     blocks = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
-    assert blocks
+    assert len(blocks) > 3
     for block in blocks:
         exec(block, {})
+
+
+def test_the_command_prints_what_the_readme_shows(adapter, monkeypatch, capsys):
+    """Numbers may differ in the last digits from machine to machine, and are left out."""
+    monkeypatch.setenv("COLUMNS", "100")
+    command = re.search(r"\$ attnspec (verify my_kernels:adapter.*?)   #", README.read_text()).group(1)
+    assert main([a or b for a, b in re.findall(r'"(.*?)"|(\S+)', command)]) == 1
+    shown = re.search(r"```text\n(.*?)```", README.read_text(), re.DOTALL).group(1)
+    assert without_numbers(capsys.readouterr().out) == without_numbers(shown)
+
+
+def without_numbers(text):
+    return re.sub(r"-?\d+(\.\d*)?(e[-+]?\d+)?", "#", text).split()
 
 
 def test_every_make_target_that_the_readme_names_exists():
