@@ -11,7 +11,16 @@ from properties.laws.averages import allowed
 from properties.laws.derivatives import DERIVATIVES
 from properties.strategies.arrays import TILES
 from properties.strategies.attention import attention_vjp, softmax_vjp
-from properties.strategies.gradients import anywhere_vjp, beside, directions, extreme_softmax_vjp, extreme_vjp, parts, require_small
+from properties.strategies.gradients import (
+    anywhere_vjp,
+    beside,
+    directions,
+    extreme_softmax_vjp,
+    extreme_vjp,
+    masks_of_several,
+    parts,
+    require_small,
+)
 from properties.strategies.multi_head import multi_head_vjp
 from properties.subject import Subject
 
@@ -96,8 +105,9 @@ def _small(i: Any) -> Any:
 
 
 def _small_softmax(i: Any) -> Any:
-    require_small(i, n_q=(2, 1, 3, 4), n_k=(2, 1, 3, 4))
-    return beside(softmax_vjp(i, lengths=(2, 1, 3, 4)), lambda scores, mask, g: directions(scores.shape))
+    require_small(i, n_q=(2, 1, 3, 4), n_k=(2, 3, 4))
+    cases = softmax_vjp(i, lengths=(2, 1, 3, 4), keys=(2, 3, 4), masks=masks_of_several, logits=(1.0, 0.25))
+    return beside(cases, lambda scores, mask, g: directions(scores.shape))
 
 
 def _small_heads(i: Any) -> Any:

@@ -62,7 +62,7 @@ def multi_head(
     num_heads = draw(sizes(i, "num_heads", heads))
     width = num_heads * draw(sizes(i, "head_dim", widths))
     model = draw(sizes(i, "model_dim", (width,) if square else (1, 2, 3, 5), minus=("heads_width", width)))
-    lead = draw(batches(i, rank, (2, 1, 3) if rank else (1, 2, 3)))
+    lead = draw(batches(i, rank, (2, 3, 2, 3, 1) if rank else (1, 2, 3)))
     x = draw(numbers(i, (*lead, n, model)))
     scales = [_scale(model) * factor for factor in (1.0, 0.25, 4.0)]
     wq, wk, wv = (draw(numbers(i, (model, width), scales)) for _ in range(3))
