@@ -17,6 +17,7 @@ from properties.laws import LAWS, find
 from properties.operations import OPERATIONS, sizes_of
 from properties.report import Outcome, Report, Violation
 from properties.script import script
+from properties.strategies.arrays import UnsupportedError
 from properties.subject import BrokenError, Call, Subject
 
 __all__ = ["Observer", "check", "plan", "replay", "verify"]
@@ -148,6 +149,8 @@ def check(
         settings(profile, **options)(test)()
     except BrokenError:
         pass
+    except UnsupportedError as unsupported:
+        return replace(outcome, status="not applicable", reason=str(unsupported))
     except BaseException as error:  # Hypothesis says so when a case fails once and passes again, in groups of exceptions too
         if isinstance(error, KeyboardInterrupt | MemoryError) or trial.broken is None:
             raise

@@ -94,7 +94,7 @@ def a_call_does_not_depend_on_earlier_calls(subject: Subject, *arguments: Any) -
     arrays negated): called after the case, the twin has these results; meanwhile what the case returned stays as it is; and the case,
     called again, gives the same.
 
-    The twin within budget; the case exact for an implementation that declares to be deterministic, else within budget.
+    Within budget for the twin; exact for the case of an implementation that declares to be deterministic, else within budget.
     """
     o = OPERATIONS[subject.operation]
     others, relations = twin(o.name, subject.implementation, arguments)

@@ -26,6 +26,7 @@ __all__ = [
     "TILES",
     "WIDTHS",
     "Draw",
+    "UnsupportedError",
     "also",
     "batches",
     "bits",
@@ -88,6 +89,10 @@ POSITIONS = st.integers(0, 16) | st.sampled_from(_BOUNDARIES) | st.integers(0, 2
 """Start positions to 2²⁰: small ones, those around which integers, caches and formats of few bits end, and any."""
 
 
+class UnsupportedError(ValueError):
+    """An implementation supports no case of the kind that is to be drawn; the message says why in a sentence."""
+
+
 def rounded(x: Array, target: Format) -> Array:
     """The nearest numbers of a format, ties to even: multiples of 2ᵉ⁻ᵖ for 2ᵉ⁻¹ ≤ |x| < 2ᵉ, p = −log₂ of the unit roundoff."""
     if target == BINARY64:
@@ -109,7 +114,7 @@ def sizes(i: Implementation, name: str, among: Sequence[int], minus: tuple[str, 
 
     found = [n for n in (*among, *([minus[1]] * (1 + len(among) // 3) if minus else [])) if supported(n)]
     if not found:
-        raise ValueError(f"{i.name} supports no {name} among {list(among)}.")
+        raise UnsupportedError(f"{i.name} supports no {name} among {list(among)}.")
     return st.sampled_from(found)
 
 
@@ -138,7 +143,7 @@ def batches(i: Implementation, least: int = 0, among: Sequence[int] = (1, 2, 3))
     """Leading axes, at least so many: of the ranks that the implementation takes, each of size 1 to 3, mostly none."""
     ranks = sorted(r for r in i.batch_ranks if r >= least)
     if not ranks:
-        raise ValueError(f"{i.name} takes {i.batch_ranks} leading axes, but at least {least} are needed.")
+        raise UnsupportedError(f"{i.name} takes {i.batch_ranks} leading axes, but at least {least} are needed.")
     axis = sizes(i, "batch", among)
     return st.sampled_from([ranks[0], *ranks]).flatmap(lambda rank: st.tuples(*[axis] * rank))
 

@@ -17,6 +17,7 @@ from properties.implementation import Implementation, implementation_of
 from properties.law import Laws
 from properties.laws import LAWS, find
 from properties.operations import OPERATIONS
+from properties.reference import OPERATIONS as OPERATIONS_
 from properties.reference import rope
 from properties.verifier import check, plan, replay, verify
 
@@ -144,6 +145,11 @@ def test_an_interrupted_run_returns_what_it_knows():
     assert found.interrupted
     assert not found.ok
     assert {o.status for o in found.outcomes} == {"held", "not run"} or {o.status for o in found.outcomes} == {"not run"}
+
+
+def test_a_law_whose_cases_are_not_supported_does_not_apply():
+    found = outcome_of(OPERATIONS_[SDPA], law=f"attention is within its budget across tiles[{SDPA}]", supports={"n_q": lambda n: n == 1})
+    assert (found.status, found.reason.startswith("planted supports no n_q among [")) == ("not applicable", True)
 
 
 def test_a_violation_replays():
