@@ -7,8 +7,9 @@ from hypothesis import strategies as st
 
 from properties.implementation import Implementation
 from properties.law import Laws
-from properties.strategies.arrays import LENGTHS, also
+from properties.strategies.arrays import LENGTHS, also, masks_or_none
 from properties.strategies.attention import grouped
+from properties.strategies.masks import alternating_masks
 from properties.subject import Subject
 
 law = Laws()
@@ -16,10 +17,16 @@ GQA = "grouped_query_attention"
 SDPA = "scaled_dot_product_attention"
 
 
+def _masks(n_q: int, n_k: int, lead: tuple[int, ...]) -> st.SearchStrategy[Any]:
+    """No mask, one for all, or one for each head, in which neighbours differ."""
+    return masks_or_none(n_q, n_k, lead) | alternating_masks(n_q, n_k, lead)
+
+
 def _anywhere(i: Implementation) -> st.SearchStrategy[tuple[Any, ...]]:
     """Everyday cases, and one or few queries against many keys, as in decoding."""
-    everyday = grouped(i, kv_heads=(2, 1, 3), groups=(2, 1, 3))
-    return everyday | grouped(i, lengths=(1, 2, 3, 17), keys=LENGTHS, widths=(8, 1, 16, 64), kv_heads=(2, 1, 3), groups=(2, 1, 3, 4, 6, 8))
+    several: dict[str, Any] = {"kv_heads": (2, 1, 3), "masks": _masks}
+    decoding = grouped(i, lengths=(1, 2, 3, 17), keys=LENGTHS, widths=(8, 1, 16, 64), groups=(2, 1, 3, 4, 6, 8), **several)
+    return grouped(i, groups=(2, 1, 3), **several) | decoding
 
 
 def _repeated(subject: Subject, x: Any, heads: int) -> Any:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from properties.strategies.arrays import Draw, bits, live_masks
 
-__all__ = ["dead_masks", "narrow_masks", "padded_masks"]
+__all__ = ["alternating_masks", "dead_masks", "narrow_masks", "padded_masks"]
 
 
 @st.composite
@@ -33,6 +33,13 @@ def narrow_masks(draw: Draw, n_q: int, n_k: int, lead: tuple[int, ...] = ()) -> 
     mask[..., blocked] = axes[-1] == 1
     mask[~mask.any(-1), blocked - 1] = True
     return mask
+
+
+@st.composite
+def alternating_masks(draw: Draw, n_q: int, n_k: int, lead: tuple[int, ...] = ()) -> Any:
+    """Masks (…, n_q, n_k) that are two live ones by turns along the leading axes."""
+    even, odd = draw(live_masks(n_q, n_k)), draw(live_masks(n_q, n_k))
+    return np.where(np.indices(lead).sum(0)[..., None, None] % 2, odd, even)
 
 
 @st.composite

@@ -6,8 +6,9 @@ import numpy as np
 from hypothesis import strategies as st
 
 from properties.implementation import Implementation
-from properties.strategies.arrays import SEVERAL, Draw, cuts, fixed_points, live_masks, masks_or_none
+from properties.strategies.arrays import SEVERAL, Draw, cuts, fixed_points, masks_or_none
 from properties.strategies.attention import Masks, anywhere
+from properties.strategies.masks import alternating_masks
 
 __all__ = [
     "causally_masked",
@@ -84,9 +85,6 @@ def causally_masked(draw: Draw, i: Implementation) -> tuple[Any, ...]:
 @st.composite
 def differing_masks(draw: Draw, i: Implementation) -> tuple[Any, ...]:
     """(q, k, v, mask, problem) with leading axes, along which two masks alternate, and the index of one problem."""
-    q, k, v, _ = draw(anywhere(i, keys=SEVERAL, rank=1, batch=(2, 3, 1), masks=lambda *_: st.none()))
-    n_q, n_k, lead = q.shape[-2], k.shape[-2], q.shape[:-2]
-    even, odd = draw(live_masks(n_q, n_k)), draw(live_masks(n_q, n_k))
-    parity = np.indices(lead).sum(0)[..., None, None] % 2
-    problem = tuple(draw(st.integers(0, n - 1)) for n in lead)
-    return q, k, v, np.where(parity, odd, even), problem
+    q, k, v, mask = draw(anywhere(i, keys=SEVERAL, rank=1, batch=(2, 3, 1), masks=alternating_masks))
+    problem = tuple(draw(st.integers(0, n - 1)) for n in q.shape[:-2])
+    return q, k, v, mask, problem
