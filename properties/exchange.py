@@ -18,11 +18,13 @@ class ReturnedError(Exception):
 
 
 def given(x: Array, implementation: Implementation, target: Format | None, layout: str = "contiguous") -> Any:
-    """A fresh array of the implementation's kind with the numbers x, which are of the target format; None as target means booleans.
+    """A fresh array of the implementation's kind with the numbers x, which are of the target format.
+
+    None as target means booleans or integers, whose type stays as it is.
 
     The layout is "contiguous" or one of `LAYOUTS`; arrays with fewer than two axes, and torch's with no such layout, are contiguous.
     """
-    dtype = "bool" if target is None else implementation.dtype_of(target)
+    dtype = str(x.dtype) if target is None else implementation.dtype_of(target)
     if implementation.arrays == "torch":
         import torch
 
@@ -95,18 +97,23 @@ def received(raw: Any, implementation: Implementation, target: Format | None, sh
     return values
 
 
+def _as_numpy(raw: Any) -> Any:
+    return raw if isinstance(raw, np.ndarray) else np.asarray(raw.cpu() if hasattr(raw, "cpu") else raw)
+
+
 def _booleans(raw: Any) -> Any:
-    array = raw if isinstance(raw, np.ndarray) else np.asarray(raw.cpu() if hasattr(raw, "cpu") else raw)
+    array = _as_numpy(raw)
     if array.dtype != np.bool_:
         raise TypeError
     return array.copy()
 
 
 def values(x: Any) -> Any:
-    """A fresh copy of what an array of an implementation holds, as float64 or booleans; anything else as it is."""
+    """A fresh copy of what an array of an implementation holds, as float64, booleans or integers; anything else as it is."""
     if not hasattr(x, "dtype"):
         return x
-    return _booleans(x) if str(x.dtype).removeprefix("torch.") == "bool" else arrays.float_array(x, "it").copy()
+    whole = str(x.dtype).removeprefix("torch.").startswith(("bool", "int"))
+    return _as_numpy(x).copy() if whole else arrays.float_array(x, "it").copy()
 
 
 def overlaps(raw: Any, argument: Any) -> bool:

@@ -18,17 +18,23 @@ __all__ = [
     "attention_weights",
     "causal_attention",
     "causal_mask",
+    "combine_masks",
     "grouped_query_attention",
     "hard_masked_softmax",
     "hard_masked_softmax_vjp",
+    "inv_freq",
     "learned_positional_encoding",
     "merge_heads",
     "multi_head_attention",
     "multi_head_attention_jvp",
     "multi_head_attention_vjp",
+    "padding_mask",
     "rope",
+    "rope_angles",
+    "rope_tables",
     "rope_vjp",
     "rotary_tables",
+    "rotate_half",
     "rotated",
     "scaled_dot_product_attention",
     "scaled_dot_product_attention_jvp",
@@ -37,6 +43,7 @@ __all__ = [
     "sinusoidal_positional_encoding",
     "softmax_backward",
     "split_heads",
+    "table_lookup",
     "transposed",
 ]
 
@@ -159,16 +166,29 @@ def causal_mask(n_q: int, n_k: int | None = None) -> Any:
     return np.arange(n_q if n_k is None else n_k) <= np.arange(n_q)[:, None]
 
 
+def padding_mask(lengths: Any, max_len: int) -> Any:
+    """True where position j is before the end of sequence b."""
+    return np.arange(max_len) < lengths[:, None]
+
+
+def combine_masks(first: Any, second: Any) -> Any:
+    """True where both masks are."""
+    return first & second
+
+
 def causal_attention(q: Array, k: Array, v: Array) -> Array:
     """Attention under the causal mask."""
     return scaled_dot_product_attention(q, k, v, causal_mask(q.shape[-2], k.shape[-2]))
 
 
+def inv_freq(head_dim: int) -> Array:
+    """10000^(−2i/head_dim) for each pair of lanes; an odd width's last lane begins a pair too."""
+    return np.asarray(10000.0 ** (-2.0 * np.arange((head_dim + 1) // 2) / max(head_dim, 1)))
+
+
 def angles(start_pos: int, seq_len: int, dim: int) -> Array:
-    """position · 10000^(−2i/dim) for each position and pair of lanes; an odd dim's last lane begins a pair too."""
-    pairs = np.arange((dim + 1) // 2)
-    positions = np.arange(start_pos, start_pos + seq_len)
-    return positions[:, None] * 10000.0 ** (-2.0 * pairs / max(dim, 1))
+    """The frequency of each pair times each position."""
+    return np.arange(start_pos, start_pos + seq_len)[:, None] * inv_freq(dim)
 
 
 def sinusoidal_positional_encoding(seq_len: int, embed_dim: int, start_pos: int = 0) -> Array:
@@ -190,10 +210,31 @@ def learned_positional_encoding(table: Array, seq_len: int, start_pos: int = 0) 
     return table[start_pos : start_pos + seq_len].copy()
 
 
+def table_lookup(table: Array, indices: Any) -> Array:
+    """The row of the table at each index."""
+    return np.asarray(table[indices])
+
+
+def rope_angles(seq_len: int, head_dim: int, start_pos: int = 0) -> Array:
+    """The angles of a chunk's positions."""
+    return angles(start_pos, seq_len, head_dim)
+
+
 def rotary_tables(start_pos: int, seq_len: int, dim: int) -> tuple[Array, Array]:
     """Cosines and sines for each lane: both lanes of a pair have the same angle."""
     theta = np.repeat(angles(start_pos, seq_len, dim), 2, axis=-1)[:, :dim]
     return np.cos(theta), np.sin(theta)
+
+
+def rope_tables(seq_len: int, head_dim: int, start_pos: int = 0) -> tuple[Array, Array]:
+    """Cosines and sines of a chunk's positions, for each lane."""
+    return rotary_tables(start_pos, seq_len, head_dim)
+
+
+def rotate_half(x: Array) -> Array:
+    """(−second half, first half) of the lanes."""
+    first, second = np.split(x, 2, axis=-1)
+    return np.concatenate([-second, first], axis=-1)
 
 
 def rotated(x: Array) -> Array:
@@ -240,13 +281,20 @@ OPERATIONS = {
         hard_masked_softmax,
         hard_masked_softmax_vjp,
         causal_mask,
+        padding_mask,
+        combine_masks,
         causal_attention,
         sinusoidal_positional_encoding,
         add_positional_encoding,
         learned_positional_encoding,
+        table_lookup,
         rope,
         rope_vjp,
         apply_rotary,
         apply_rotary_vjp,
+        rotate_half,
+        inv_freq,
+        rope_angles,
+        rope_tables,
     )
 }

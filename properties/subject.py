@@ -225,16 +225,19 @@ class Subject:
         layout, _, only = layout.partition(" ")
         if only and only != parameter:
             layout = "contiguous"
-        if parameter == "mask":
+        if o.is_mask(parameter):
             blocks = self.implementation.reading.mask_polarity == "true_blocks"
             return exchange.given(~x if blocks else x, self.implementation, None, layout)
+        if o.is_integer(parameter):
+            return exchange.given(x, self.implementation, None, layout)
         a = self.implementation.rounding
         return exchange.given(x, self.implementation, a.angle.table if o.is_table(parameter) else a.inputs, layout)
 
     def _received(self, o: Operation, name: str, raw: Any, arguments: tuple[Any, ...]) -> Array:
         shape = o.shapes(*arguments)[o.outputs.index(name)]
+        a = self.implementation.rounding
+        target = None if o.returns_booleans else a.angle.table if o.is_table(name) else a.output
         try:
-            target = None if o.returns_booleans else self.implementation.rounding.output
             values: Array = exchange.received(raw, self.implementation, target, shape)
         except exchange.ReturnedError as wrong:
             raise BrokenError(f"{name} {wrong}") from None

@@ -14,7 +14,8 @@ from properties.strategies.twins import twin
 from properties.subject import RaisedError, Subject
 
 law = Laws()
-_OF_ARRAYS = tuple(name for name, o in OPERATIONS.items() if o.arrays)
+_OF_ARRAYS = tuple(name for name, o in OPERATIONS.items() if o.takes_arrays)
+_OF_ROWS = tuple(name for name in _OF_ARRAYS if name != "padding_mask")  # whose lengths have one axis, and one layout
 
 
 def results_of(found: Any) -> tuple[Any, ...]:
@@ -132,7 +133,7 @@ def _no_layouts(i: Implementation) -> str:
     return "" if exchange.layouts(i) else "It declares no layout besides contiguous arrays."
 
 
-@law(*_OF_ARRAYS, cases=CASES, exempts=_no_layouts, effort=0.15, kills="sdpa-noncontiguous-inputs")
+@law(*_OF_ROWS, cases=CASES, exempts=_no_layouts, effort=0.15, kills="sdpa-noncontiguous-inputs")
 def a_view_equals_its_copy(subject: Subject, *arguments: Any) -> None:
     """For every case, each array by itself and each layout in memory: an array with its last two axes exchanged in memory, with gaps
     between its rows, late in its buffer, with its rows in reverse order, or read-only, gives what its contiguous copy gives.

@@ -6,7 +6,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from properties.implementation import Implementation
-from properties.strategies import attention, multi_head, positional
+from properties.strategies import attention, masks, multi_head, positional
 
 __all__ = ["CASES"]
 
@@ -22,11 +22,18 @@ CASES: dict[str, Callable[[Implementation], st.SearchStrategy[tuple[Any, ...]]]]
     "hard_masked_softmax": attention.softmax,
     "hard_masked_softmax_vjp": attention.softmax_vjp,
     "causal_mask": lambda i: st.tuples(st.integers(1, 6), st.integers(1, 6)),
+    "padding_mask": masks.lengths_of_sequences,
+    "combine_masks": masks.two_masks,
     "sinusoidal_positional_encoding": positional.sinusoid,
     "add_positional_encoding": positional.added,
     "learned_positional_encoding": positional.learned,
+    "table_lookup": positional.lookups,
     "rope": positional.rotary,
     "rope_vjp": positional.rotary_vjp,
     "apply_rotary": positional.rotary_tables,
     "apply_rotary_vjp": positional.rotary_tables_vjp,
+    "rotate_half": positional.halves,
+    "inv_freq": positional.frequencies,
+    "rope_angles": positional.turning,
+    "rope_tables": positional.turning,
 }

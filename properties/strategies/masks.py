@@ -1,4 +1,4 @@
-"""Masks with what laws need besides live queries: keys that nobody may read, dead queries, axes of size 1."""
+"""Masks with what laws need besides live queries: keys that nobody may read, dead queries, axes of size 1; and what masks are made of."""
 
 import math
 from typing import Any
@@ -6,9 +6,10 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from properties.strategies.arrays import Draw, bits, live_masks
+from properties.implementation import Implementation
+from properties.strategies.arrays import LENGTHS, SHORT, Draw, bits, live_masks, sizes
 
-__all__ = ["alternating_masks", "dead_masks", "narrow_masks", "padded_masks"]
+__all__ = ["alternating_masks", "dead_masks", "lengths_of_sequences", "narrow_masks", "padded_masks", "two_masks"]
 
 
 @st.composite
@@ -55,3 +56,34 @@ def dead_masks(draw: Draw, n_q: int, n_k: int, lead: tuple[int, ...] = ()) -> An
     else:
         mask[..., {"one": slice(row, row + 1), "all": slice(None), "first": slice(row + 1)}[kind], :] = False
     return mask
+
+
+def lengths_of_sequences(i: Implementation) -> st.SearchStrategy[tuple[Any, ...]]:
+    """(lengths, max_len): of up to eight sequences, empty ones and those without padding among them, padded to 300 at most."""
+    count = sizes(i, "batch", (1, 2, 3, 4, 5, 8))
+
+    @st.composite
+    def build(draw: Draw) -> tuple[Any, ...]:
+        batch, max_len = draw(count), draw(st.sampled_from(LENGTHS))
+        length = st.integers(0, max_len) | st.sampled_from([max_len, max_len - 1, 0])
+        return np.array(draw(st.lists(length, min_size=batch, max_size=batch)), np.int64), max_len
+
+    return build()
+
+
+def two_masks(i: Implementation) -> st.SearchStrategy[tuple[Any, ...]]:
+    """(first, second): masks that broadcast to one shape; axes of either have size 1, or are not there, and any entries may be blocked."""
+    rows, columns, batch = (sizes(i, name, among) for name, among in (("n_q", SHORT), ("n_k", SHORT), ("batch", (1, 2, 3))))
+
+    @st.composite
+    def build(draw: Draw) -> tuple[Any, ...]:
+        full = (*draw(st.lists(batch, max_size=2)), draw(rows), draw(columns))
+
+        def one() -> Any:
+            shape = tuple(n if draw(st.integers(0, 3)) else 1 for n in full)
+            shape = shape[draw(st.integers(0, len(full) - 2)) :]
+            return draw(bits(math.prod(shape))).reshape(shape).copy()
+
+        return one(), one()
+
+    return build()

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from oracles.ball import Array
 from properties.implementation import Implementation
-from properties.strategies.arrays import POSITIONS, TILES, Draw, batches, fixed_points, grids, numbers, rounded
+from properties.strategies.arrays import POSITIONS, SHORT, TILES, Draw, batches, fixed_points, grids, numbers, rounded
 
 __all__ = [
     "ACROSS",
@@ -24,8 +24,11 @@ __all__ = [
     "added",
     "chunks",
     "exact_rows",
+    "frequencies",
+    "halves",
     "has_width",
     "learned",
+    "lookups",
     "rotary",
     "rotary_tables",
     "rotary_tables_vjp",
@@ -35,6 +38,7 @@ __all__ = [
     "sinusoid",
     "small_tables",
     "starts",
+    "turning",
 ]
 
 EVEN = (2, 4, 6, 8, 2, 4, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64, 80, 96, 128)
@@ -83,8 +87,37 @@ def sinusoid(
     positions: st.SearchStrategy[int] = ACROSS,
 ) -> st.SearchStrategy[tuple[Any, ...]]:
     """(seq_len, embed_dim, start_pos) of even widths."""
-    sizes = shapes(i, "embed_dim", lengths, widths)
-    return st.builds(lambda shape, start: (*shape, start), sizes, starts(i, positions))
+    return _chunks_of(i, "embed_dim", widths, lengths, positions)
+
+
+def turning(
+    i: Implementation,
+    *,
+    widths: Sequence[int] = EVEN,
+    lengths: Sequence[int] = SEQUENCES,
+    positions: st.SearchStrategy[int] = ACROSS,
+) -> st.SearchStrategy[tuple[Any, ...]]:
+    """(seq_len, head_dim, start_pos) of even widths: what angles and tables of rotary embeddings are made for."""
+    return _chunks_of(i, "head_dim", widths, lengths, positions)
+
+
+def _chunks_of(
+    i: Implementation, width: str, widths: Sequence[int], lengths: Sequence[int], positions: st.SearchStrategy[int]
+) -> st.SearchStrategy[tuple[Any, ...]]:
+    return st.builds(lambda shape, start: (*shape, start), shapes(i, width, lengths, widths), starts(i, positions))
+
+
+def frequencies(i: Implementation, *, widths: Sequence[int] = EVEN) -> st.SearchStrategy[tuple[Any, ...]]:
+    """(head_dim,) of even widths. Raises ValueError if none is supported."""
+    found = [d for d in widths if i.allows(head_dim=d)]
+    if not found:
+        raise ValueError(f"{i.name} supports no head_dim among {list(widths)}.")
+    return st.tuples(st.sampled_from(found))
+
+
+def halves(i: Implementation, **options: Any) -> st.SearchStrategy[tuple[Any, ...]]:
+    """(x,) of even widths; options as for `shapes_of_sequences`."""
+    return shapes_of_sequences(i, **options).flatmap(lambda shape: st.tuples(numbers(i, shape)))
 
 
 def shapes_of_sequences(
@@ -131,7 +164,8 @@ def _angles(i: Implementation, start: int, n: int, d: int) -> Array:
     """The angle of each lane."""
     lanes = np.arange(d)
     pairs = lanes % max(d // 2, 1) if i.reading.rope_pairing == "half" else lanes // 2
-    return np.asarray((start + np.arange(n))[:, None] * i.reading.rope_base ** (-2.0 * pairs / max(d, 1)))
+    frequencies = i.reading.rope_scale * i.reading.rope_base ** (-2.0 * pairs / max(d, 1))
+    return np.asarray((start + np.arange(n))[:, None] * frequencies)
 
 
 def rotary_tables_vjp(i: Implementation, **options: Any) -> st.SearchStrategy[tuple[Any, ...]]:
@@ -206,6 +240,26 @@ def learned(i: Implementation, *, least: int = 0) -> st.SearchStrategy[tuple[Any
         start = draw(st.sampled_from(found))
         beyond = draw(st.integers(0, 3) | st.sampled_from([16, 100]))
         return draw(numbers(i, (start + seq_len + beyond, embed_dim))), seq_len, start
+
+    return build()
+
+
+def lookups(i: Implementation) -> st.SearchStrategy[tuple[Any, ...]]:
+    """(table, indices): a table of up to 300 rows, and indices of one axis or two, its first row's and its last one's among them.
+
+    Raises ValueError if no width is supported.
+    """
+    widths = [d for d in (1, 2, 3, 4, 5, 8) if i.allows(embed_dim=d)]
+    if not widths:
+        raise ValueError(f"{i.name} supports no embed_dim among 1 to 8.")
+
+    @st.composite
+    def build(draw: Draw) -> tuple[Any, ...]:
+        rows, width = draw(st.sampled_from([*SHORT, *SHORT, 100, 127, 128, 129, 200, 256, 257, 300])), draw(st.sampled_from(widths))
+        shape = tuple(draw(st.lists(st.integers(1, 5), min_size=1, max_size=2)))
+        count = int(np.prod(shape))
+        chosen = draw(st.lists(st.integers(0, rows - 1) | st.sampled_from([rows - 1, rows // 2]), min_size=count, max_size=count))
+        return draw(numbers(i, (rows, width))), np.reshape(np.array(chosen, np.int64), shape)
 
     return build()
 

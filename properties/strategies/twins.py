@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from properties.implementation import Implementation
+from properties.operations import OPERATIONS, sizes_of
 
 __all__ = ["Part", "twin"]
 
@@ -72,13 +73,20 @@ _TWINS: dict[str, tuple[Callable[..., tuple[Any, ...]], tuple[Relation, ...]]] =
     "hard_masked_softmax": (lambda s, mask: (_reversed(s, -1), _reversed(mask, -1)), ((_whole, _columns_reversed),)),
     "hard_masked_softmax_vjp": (lambda *xs: tuple(_reversed(x, -1) for x in xs), ((_whole, _columns_reversed),)),
     "causal_mask": (lambda n_q, n_k: (n_q + 1, n_k + 1), ((_whole, lambda x: x[:-1, :-1]),)),
+    "padding_mask": (lambda lengths, max_len: (lengths[::-1], max_len), (_BACKWARDS,)),
+    "combine_masks": (lambda *masks: tuple(_reversed(x, -1) for x in masks), ((_whole, _columns_reversed),)),
     "sinusoidal_positional_encoding": (lambda n, d, start: (n, d, start + 1), (_MOVED,)),
     "add_positional_encoding": (lambda x, pos: (-x, -pos), (_OPPOSITE,)),
     "learned_positional_encoding": (lambda table, n, start: (table[::-1], n, len(table) - n - start), (_BACKWARDS,)),
+    "table_lookup": (lambda table, indices: (-table, _reversed(indices, -1)), ((_whole, lambda x: -x[..., ::-1, :]),)),
     "rope": (_later, (_MOVED,)),
     "rope_vjp": (_later, (_MOVED,)),
     "apply_rotary": (lambda x, cos, sin: (x, -cos, -sin), (_OPPOSITE,)),
     "apply_rotary_vjp": (lambda x, cos, sin, grad_out: (x, -cos, -sin, grad_out), (_OPPOSITE,)),
+    "rotate_half": (lambda x: (-x,), (_OPPOSITE,)),
+    "inv_freq": (lambda d: (2 * d,), ((_whole, lambda x: x[::2]),)),
+    "rope_angles": (lambda n, d, start: (n, d, start + 1), (_MOVED,)),
+    "rope_tables": (lambda n, d, start: (n, d, start + 1), (_MOVED, _MOVED)),
 }
 
 
@@ -89,6 +97,5 @@ def twin(operation: str, i: Implementation, arguments: tuple[Any, ...]) -> tuple
     """
     make, relations = _TWINS[operation]
     found = make(*arguments)
-    start = found[-1] if operation in ("rope", "rope_vjp", "sinusoidal_positional_encoding", "learned_positional_encoding") else 0
-    sizes = {"n_q": found[0], "n_k": found[1]} if operation == "causal_mask" else {"start_pos": start}
+    sizes = sizes_of(OPERATIONS[operation], found)
     return (found, relations) if i.allows(**sizes) else (arguments, (_SAME,) * len(relations))
