@@ -15,7 +15,7 @@ import numpy as np
 
 from oracles import Conventions
 from oracles.ball import Array
-from properties.bugs import CATALOGUE
+from properties.bugs import CATALOGUE, Bug
 from properties.implementation import Implementation
 from properties.law import Law
 from properties.operations import OPERATIONS, Operation
@@ -25,7 +25,7 @@ from properties.subject import BrokenError, Call, Subject
 
 __all__ = ["Seen", "diagnosed"]
 
-_BASES = (100.0, 1000.0, 500_000.0, 1_000_000.0)
+_NUMBERS = {"rope_base": (100.0, 1000.0, 500_000.0, 1_000_000.0), "rope_scale": (0.125, 0.25, 0.5, 2.0)}
 _SHOWN = 5  # candidates named at most
 
 
@@ -39,66 +39,67 @@ class Seen:
 
 @dataclass(frozen=True)
 class _Candidate:
-    """An explanation to try: its name, what it would mean, and a fresh instance of it."""
+    """An explanation to try: its name, what it would mean, and fresh instances of the operations that it changes."""
 
     id: str
     citation: str
     repair: str
     rank: int  # among equals: documented bugs first, then conventions, then other bugs
-    fresh: Callable[[], Callable[..., Any]]
+    fresh: Callable[[], dict[str, Callable[..., Any]]]
+    remembers: bool = False  # what it returns depends on earlier calls
 
 
 def diagnosed(violation: Violation, law: Law, implementation: Implementation, seen: list[Seen]) -> Violation:
     """The violation with the explanations that reproduce it, best first, and with notes on what is known."""
     if not violation.calls:
         return violation
-    found = [d for c in _candidates(OPERATIONS[law.operation], implementation) if (d := _tried(c, violation, law, implementation))]
+    called = [OPERATIONS[name] for name in dict.fromkeys(call.operation for call in violation.calls)]
+    found = [d for c in _candidates(called, implementation) if (d := _tried(c, violation, law, implementation))]
     found.sort(key=lambda d: (-d[0].explains, d[1], d[0].excess))
     notes = (*_where(violation.calls, implementation), *_from_which_size_on(seen))
     return replace(violation, diagnosis=tuple(d for d, _ in found[:_SHOWN]), notes=notes)
 
 
-def _candidates(operation: Operation, implementation: Implementation) -> Iterator[_Candidate]:
-    """Every other value of every convention that matters to the operation, and every known bug of it."""
-    reading = replace(implementation.reading, mask_polarity="true_allows")
+def _candidates(called: list[Operation], implementation: Implementation) -> Iterator[_Candidate]:
+    """Every other value of every convention that matters to the operations called, and every known bug of one of them."""
     for field in fields(Conventions):
-        if field.name not in operation.conventions:
-            continue
+        concerned = [o for o in called if field.name in o.conventions]
         actual = getattr(implementation.reading, field.name)
-        for value in _BASES if field.name == "rope_base" else get_args(field.type):
+        for value in _NUMBERS.get(field.name, get_args(field.type)) if concerned else ():
             if value == actual:
                 continue
-            if field.name == "mask_polarity":
-                answer = partial(_oracle_of_inverted, operation, implementation, reading)
-            else:
-                answer = partial(_oracle, operation, implementation, replace(reading, **{field.name: value}))
+            answers: dict[str, Callable[..., Any]] = {o.name: partial(_answer, o, implementation, field.name, value) for o in concerned}
             name = f"{field.name}={value:g}" if isinstance(value, float) else f"{field.name}={value}"
             meaning = f"a convention: {field.name} was taken to be {actual!r}"
             repair = f"Declare Conventions({field.name}={value!r}), if that is what is meant."
-            yield _Candidate(name, meaning, repair, 1, partial(lambda f: f, answer))
+            yield _Candidate(name, meaning, repair, 1, answers.copy)
+    names = [o.name for o in called]
     for bug in CATALOGUE.values():
-        if bug.operation == operation.name:
-            yield _Candidate(bug.id, bug.citation, bug.repair, 0 if bug.public else 2, bug.fresh)
+        if bug.operation in names:
+            rank, remembers = 0 if bug.public else 2, "two calls in a row" in bug.requires
+            yield _Candidate(bug.id, bug.citation, bug.repair, rank, partial(_instance, bug), remembers)
 
 
-def _oracle(operation: Operation, implementation: Implementation, reading: Conventions, *arguments: Any) -> Any:
-    """The oracle's own values in some conventions."""
-    found = operation.expected(arguments, implementation.rounding, reading)
-    values = tuple(x.copy() if isinstance(x, np.ndarray) else x.mid.copy() for x in found)
+def _instance(bug: Bug) -> dict[str, Callable[..., Any]]:
+    return {bug.operation: bug.fresh()}
+
+
+def _answer(operation: Operation, implementation: Implementation, field: str, value: Any, *arguments: Any) -> Any:
+    """The oracle's own values where one field of the conventions has another value."""
+    inverted = field == "mask_polarity"
+    changed = {"mask_polarity": "true_allows"} | ({} if inverted else {field: value})
+    given = tuple(~x if inverted and isinstance(x, np.ndarray) and x.dtype == np.bool_ else x for x in arguments)
+    found = operation.expected(given, implementation.rounding, replace(implementation.reading, **changed))
+    values = tuple((~x if inverted else x.copy()) if isinstance(x, np.ndarray) else x.mid.copy() for x in found)
     return values[0] if len(values) == 1 else values
 
 
-def _oracle_of_inverted(operation: Operation, implementation: Implementation, reading: Conventions, *arguments: Any) -> Any:
-    """The oracle's values for the inverted mask."""
-    given = tuple(~x if p == "mask" and x is not None else x for p, x in zip(operation.parameters, arguments, strict=False))
-    found = _oracle(operation, implementation, reading, *given)
-    return ~found if operation.returns_booleans else found
-
-
 def _tried(c: _Candidate, violation: Violation, law: Law, implementation: Implementation) -> tuple[Diagnosis, int] | None:
-    """The candidate as a diagnosis with its rank, if it reproduces the violation."""
-    stand_in = partial(_stand_in, c, law, implementation)
-    subject = stand_in()
+    """The candidate as a diagnosis with its rank, if it reproduces the violation; where it remembers calls, after the others seen."""
+    subject = _stand_in(c, law, implementation)
+    for call in violation.evidence if c.remembers else ():
+        _repeats(call, subject)
+    subject.begin()
     try:
         law.body(subject, *violation.counterexample.values())
         return None
@@ -110,14 +111,15 @@ def _tried(c: _Candidate, violation: Violation, law: Law, implementation: Implem
     excess = max((_difference(a, b, subject) for a, b in calls), default=np.inf)
     if excess > 1:
         return None
-    agree = [_repeats(call, stand_in()) for call in violation.evidence]
+    again = _stand_in(c, law, implementation)
+    agree = [_repeats(call, again) for call in violation.evidence]
     share = (1 + sum(agree)) / (1 + len(agree))
     return Diagnosis(c.id, excess, c.citation, c.repair, share), c.rank
 
 
 def _stand_in(c: _Candidate, law: Law, implementation: Implementation) -> Subject:
     """The candidate in place of the implementation: float64 arrays, the other operations from the reference, the same promises."""
-    operations: dict[str, Callable[..., Any]] = {**REFERENCE, law.operation: c.fresh()}
+    operations: dict[str, Callable[..., Any]] = {**REFERENCE, **c.fresh()}
     promises = replace(
         implementation,
         operations={name: f for name, f in operations.items() if name in (law.operation, *law.needs)},

@@ -178,7 +178,9 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
                     counts[status] = counts.get(status, 0) + 1
                     examples[implementation] = examples.get(implementation, 0) + number
     if found:
+        from properties.report import counted
+
         terminalreporter.section("attnspec")
         for implementation, counts in sorted(found.items()):
             told = ", ".join(f"{counts.get(status, 0)} {status}" for status in ("held", *sorted(set(counts) - {"held"})))
-            terminalreporter.write_line(f"{implementation}: {told}, on {examples[implementation]} examples")
+            terminalreporter.write_line(f"{implementation}: {told}, on {counted(examples[implementation], 'example')}")

@@ -8,7 +8,7 @@ import numpy as np
 
 from properties.subject import Call
 
-__all__ = ["Diagnosis", "Outcome", "Report", "Status", "Violation"]
+__all__ = ["Diagnosis", "Outcome", "Report", "Status", "Violation", "counted"]
 
 Status = Literal["held", "violated", "declared", "vacuous", "not applicable", "not run"]
 PASSING = ("held", "declared", "not applicable")
@@ -126,6 +126,11 @@ class Report:
             "counts": self.counts(),
             "outcomes": [o.to_dict() for o in self.outcomes],
         }
+
+
+def counted(n: int, noun: str) -> str:
+    """So many of something, in words: "1 law", "2 laws"."""
+    return f"{n} {noun}" if n == 1 else f"{n} {noun}s"
 
 
 def _plain(x: Any) -> Any:

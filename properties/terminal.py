@@ -12,7 +12,7 @@ from rich.text import Text
 
 from properties.law import Law
 from properties.laws import LAWS
-from properties.report import PASSING, Outcome, Report, Violation
+from properties.report import PASSING, Outcome, Report, Violation, counted
 
 __all__ = ["SIGNS", "print_report", "print_violation", "statement_of", "violation_text"]
 
@@ -105,19 +105,16 @@ def _print_held(console: Console, name: str, outcomes: Sequence[Outcome]) -> Non
     for operation in dict.fromkeys(o.operation for o in outcomes):
         these = [o for o in outcomes if o.operation == operation]
         held = [o for o in these if o.status == "held"]
-        said = f"{_laws(len(held))} held"
+        said = f"{counted(len(held), 'law')} held"
         if held:
-            said += f" on {sum(o.examples for o in held)} examples, worst error {_budgets(max(o.worst_excess for o in held))} budgets"
+            cases, worst = counted(sum(o.examples for o in held), "example"), max(o.worst_excess for o in held)
+            said += f" on {cases}, worst error {_budgets(worst)} budgets"
         others = ", ".join(f"{n} {status}" for status in SIGNS if status != "held" and (n := sum(o.status == status for o in these)))
         fine = all(o.status in PASSING for o in these)
         sign, style = SIGNS["held" if held and fine else "not applicable" if fine else "violated"]
         lines.add_row(Text(f"  {sign}", style=style), Text(operation), Text(said + (f"; {others}" if others else "")))
     console.print(lines if outcomes else "  none of these laws is about it")
     console.print()
-
-
-def _laws(n: int) -> str:
-    return f"{n} law" if n == 1 else f"{n} laws"
 
 
 def _print_reasons(console: Console, outcomes: Sequence[Outcome]) -> None:

@@ -15,7 +15,7 @@ from properties.implementation import Implementation, implementation_of
 from properties.law import Law
 from properties.laws import LAWS, find
 from properties.operations import OPERATIONS, sizes_of
-from properties.report import Outcome, Report, Violation
+from properties.report import Outcome, Report, Violation, counted
 from properties.script import script
 from properties.strategies.arrays import UnsupportedError
 from properties.subject import BrokenError, Call, Subject
@@ -178,7 +178,8 @@ def _judged(outcome: Outcome, trial: _Trial, law: Law, diagnose: bool) -> Outcom
             return replace(outcome, status="declared" if outcome.reason else "violated", violation=violation)
         return replace(outcome, status="violated", violation=diagnosed(violation, law, trial.subject.implementation, trial.seen))
     if outcome.reason:
-        summary = f"is declared to be broken, but held on {outcome.examples} examples: the declaration should go. It says: {outcome.reason}"
+        examples = counted(outcome.examples, "example")
+        summary = f"is declared to be broken, but held on {examples}: the declaration should go. It says: {outcome.reason}"
         return replace(outcome, status="violated", violation=Violation(law.name, law.operation, outcome.implementation, summary, {}, 0.0))
     least = ceil(law.floor * outcome.examples)
     if outcome.informative < least or not outcome.examples:
