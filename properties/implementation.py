@@ -44,6 +44,7 @@ class Implementation:
     deterministic     whether equal calls give equal results, to the last bit
     layouts           the layouts of `LAYOUTS` that it takes; None promises nothing: it may refuse them, but not misread them
     known_deviations  {"law" or "law[operation]": reason}: laws that it is known to break; each must really be broken
+    unavailable       why it cannot be run here, a sentence: its laws are shown as "not run", and none of its functions is called
 
     Raises TypeError and ValueError, in a sentence, for names that there are not and values of another type.
     """
@@ -61,6 +62,7 @@ class Implementation:
     deterministic: bool = True
     layouts: tuple[str, ...] | None = None
     known_deviations: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    unavailable: str = ""
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str):
@@ -84,6 +86,8 @@ class Implementation:
         for name, reason in self.known_deviations.items():
             if not (isinstance(name, str) and isinstance(reason, str) and reason):
                 raise TypeError(f"known_deviations[{name!r}]={reason!r}, but should be a reason, a str.")
+        if not isinstance(self.unavailable, str):
+            raise TypeError(f"Implementation.unavailable has type {type(self.unavailable).__name__}, but should be a sentence, a str.")
         arithmetic = resolve_arithmetic(self.arithmetic)
         if arithmetic is None:
             raise TypeError("Implementation.arithmetic is None, but should be an oracles.Arithmetic or a preset's name.")

@@ -55,7 +55,7 @@ class Check:
             pytest.fail(violation_text(replace(outcome.violation, script=code)), pytrace=False)
         if outcome.status == "declared":
             pytest.xfail(outcome.reason)
-        if outcome.status == "not applicable":
+        if outcome.status == "not applicable" or outcome.unavailable:
             pytest.skip(outcome.reason)
         if outcome.status != "held":
             pytest.fail(f"{self.law.id}: {outcome.reason}", pytrace=False)

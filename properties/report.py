@@ -71,7 +71,7 @@ class Outcome:
 
     Of `examples` cases, `informative` ones could have shown a mistake, `vacuous` ones had a budget that accepts anything, and `discarded`
     draws were no cases. The largest error was `worst_excess` times its budget. `reason` says why the status is what it is, where it is not
-    simply held or violated.
+    simply held or violated. `unavailable` says that it was not run because the implementation declares that it cannot be run here.
     """
 
     law: str
@@ -86,6 +86,7 @@ class Outcome:
     seconds: float = 0.0
     reason: str = ""
     violation: Violation | None = None
+    unavailable: bool = False
 
     def to_dict(self) -> dict[str, Any]:
         """Numbers, strings, lists and mappings only."""
@@ -103,8 +104,11 @@ class Report:
 
     @property
     def ok(self) -> bool:
-        """Whether every law that applies was run to its end, said something, and held, or was declared not to hold."""
-        applied = [o for o in self.outcomes if o.status != "not applicable"]
+        """Whether every law that applies was run to its end, said something, and held, or was declared not to hold.
+
+        Implementations that declare to be unavailable do not count; where there are no others nothing was shown, and it is false.
+        """
+        applied = [o for o in self.outcomes if o.status != "not applicable" and not o.unavailable]
         return bool(applied) and not self.interrupted and all(o.status in PASSING for o in applied)
 
     @property

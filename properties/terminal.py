@@ -65,7 +65,7 @@ def print_group(console: Console, group: str, names: Sequence[str], outcomes: Se
         console.print(Text(group, style="bold underline"))
         console.print()
     cells = {((o.operation, o.law), o.implementation): o for o in outcomes}
-    rows = list(dict.fromkeys(row for (row, _), o in cells.items() if everything or o.status not in _QUIET))
+    rows = list(dict.fromkeys(row for (row, _), o in cells.items() if everything or not (o.status in _QUIET or o.unavailable)))
     fitting = max(1, (console.width - _LAW_WIDTH) // _CELL_WIDTH)
     for start in range(0, len(names) if rows else 0, fitting):
         shown = names[start : start + fitting]
@@ -101,6 +101,11 @@ def _budgets(excess: float) -> str:
 def _print_held(console: Console, name: str, outcomes: Sequence[Outcome]) -> None:
     """For each operation how many laws held, on how many examples, how closely, and how many did not."""
     console.print(Text(name, style="bold"))
+    if why := next((o.reason for o in outcomes if o.unavailable), ""):
+        sign, style = SIGNS["not run"]
+        console.print(Text.assemble((f"  {sign}", style), f"  not run: {why}"))
+        console.print()
+        return
     lines = Table.grid(padding=(0, 2, 0, 0))
     for operation in dict.fromkeys(o.operation for o in outcomes):
         these = [o for o in outcomes if o.operation == operation]
@@ -120,7 +125,7 @@ def _print_held(console: Console, name: str, outcomes: Sequence[Outcome]) -> Non
 def _print_reasons(console: Console, outcomes: Sequence[Outcome]) -> None:
     """Why laws are declared not to hold, said nothing, or were not run: who, the reason, and the smallest case seen."""
     for status in ("declared", "vacuous", "not run"):
-        these = [o for o in outcomes if o.status == status and o.reason]
+        these = [o for o in outcomes if o.status == status and o.reason and not o.unavailable]
         for law, operation, reason in dict.fromkeys((o.law, o.operation, o.reason) for o in these):
             who = [o for o in these if (o.law, o.operation, o.reason) == (law, operation, reason)]
             sign, style = SIGNS[status]

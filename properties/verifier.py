@@ -120,6 +120,8 @@ def check(
     reason = next(filter(None, declared.values()), "")
     if why := law.not_applicable(implementation):
         return replace(outcome, status="not applicable", reason=why)
+    if implementation.unavailable:
+        return replace(outcome, status="not run", reason=implementation.unavailable, unavailable=True)
     start = time.perf_counter()
     try:
         cases = law.cases(implementation)

@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from hypothesis import strategies as st
+from rich.console import Console
 
 import properties
 from oracles import Conventions
@@ -19,6 +20,7 @@ from properties.laws import LAWS, find
 from properties.operations import OPERATIONS
 from properties.reference import OPERATIONS as OPERATIONS_
 from properties.reference import rope
+from properties.terminal import print_report
 from properties.verifier import check, plan, replay, verify
 
 SDPA = "scaled_dot_product_attention"
@@ -147,6 +149,26 @@ def test_an_interrupted_run_returns_what_it_knows():
     assert {o.status for o in found.outcomes} == {"held", "not run"} or {o.status for o in found.outcomes} == {"not run"}
 
 
+def test_what_is_unavailable_is_not_run_and_never_held(capsys):
+    def untouched(x, start_pos=0):
+        raise AssertionError("It was called.")
+
+    absent = Implementation("absent", {"rope": untouched}, unavailable="There is no CUDA device.")
+    report = verify(absent, laws=[ROPE])
+    (outcome,) = report.outcomes
+    assert (outcome.status, outcome.reason, outcome.examples) == ("not run", "There is no CUDA device.", 0)
+    assert (outcome.unavailable, outcome.to_dict()["unavailable"]) == (True, True)
+    assert not report.ok  # nothing was shown
+    both = replace(report, outcomes=report.outcomes + verify({"rope": rope}, laws=[ROPE], max_examples=5).outcomes)
+    assert both.ok
+    assert not replace(both, outcomes=(*both.outcomes, replace(outcome, unavailable=False))).ok  # as when a run ends before
+    print_report(Console(width=100), both, {"rope": ["absent", "implementation"]})
+    printed = capsys.readouterr().out
+    assert printed.count("absent") == 1
+    assert "not run: There is no CUDA device." in printed
+    assert "1 law held on 5 examples" in printed
+
+
 def test_a_law_whose_cases_are_not_supported_does_not_apply():
     found = outcome_of(OPERATIONS_[SDPA], law=f"attention is within its budget across tiles[{SDPA}]", supports={"n_q": lambda n: n == 1})
     assert (found.status, found.reason.startswith("planted supports no n_q among [")) == ("not applicable", True)
@@ -213,6 +235,7 @@ def test_nonsense_is_refused_in_a_sentence(arguments, error, sentence, unchecked
         ({"batch_ranks": ()}, ValueError),
         ({"arrays": "jax"}, ValueError),
         ({"arithmetic": None}, TypeError),
+        ({"unavailable": True}, TypeError),
     ],
 )
 def test_promises_that_there_are_not_are_refused(promise, error):
