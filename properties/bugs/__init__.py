@@ -8,6 +8,7 @@ from properties.bugs import (
     grouped,
     layout,
     learned,
+    lookups,
     masked_tiles,
     masks,
     memory,
@@ -20,6 +21,7 @@ from properties.bugs import (
     rotary,
     softmax,
     softmax_gradients,
+    tables,
     tangents,
     tiles,
 )
@@ -30,7 +32,7 @@ __all__ = ["CATALOGUE", "Bug"]
 _MODULES = (
     *(attention, masks, tiles, masked_tiles, grouped, softmax, softmax_gradients, multi_head),
     *(multi_head_derivatives, gradients, backward, tangents),
-    *(positional, learned, rope, offsets, rotary, conduct, memory, layout, promised),
+    *(positional, learned, rope, offsets, rotary, tables, lookups, conduct, memory, layout, promised),
 )
 
 CATALOGUE: dict[str, Bug] = {bug.id: bug for module in _MODULES for bug in module.bug.bugs}

@@ -13,16 +13,20 @@ from properties.laws import (
     gradient_symmetries,
     gradients,
     grouped,
+    halves,
     lanes,
     learned,
+    lookups,
     masks,
     multi_head,
     multi_head_gradients,
+    padding,
     positional,
     rotary,
     rotary_tables,
     rotations,
     softmax,
+    tables,
     tangents,
     torch_witness,
 )
@@ -30,10 +34,10 @@ from properties.laws import (
 __all__ = ["LAWS", "find"]
 
 _MODULES = (
-    *(masks, softmax, attention, attention_invariance, attention_masks, grouped),
+    *(masks, padding, softmax, attention, attention_invariance, attention_masks, grouped),
     *(gradients, gradient_sums, gradient_symmetries, gradient_masks, tangents),
     *(multi_head, multi_head_gradients, torch_witness),
-    *(positional, learned, frequencies, rotary, rotations, rotary_tables, lanes),
+    *(positional, learned, lookups, frequencies, tables, rotary, rotations, rotary_tables, halves, lanes),
     *(conduct, batches),
 )
 LAWS: tuple[Law, ...] = tuple(law for module in _MODULES for law in module.law.laws)

@@ -10,7 +10,7 @@ from properties.implementation import Implementation
 from properties.law import Laws
 from properties.subject import Result, Subject
 
-__all__ = ["Pair", "angles", "both", "conjugate", "distance", "dot", "joined", "lanes", "moved", "of", "times", "turned"]
+__all__ = ["Pair", "Places", "angles", "both", "conjugate", "distance", "dot", "joined", "lanes", "moved", "of", "times", "turned"]
 
 Pair = tuple[Ball, Ball]
 Places = tuple[slice, slice]

@@ -72,18 +72,25 @@ def lengths_of_sequences(i: Implementation) -> st.SearchStrategy[tuple[Any, ...]
 
 
 def two_masks(i: Implementation) -> st.SearchStrategy[tuple[Any, ...]]:
-    """(first, second): masks that broadcast to one shape; axes of either have size 1, or are not there, and any entries may be blocked."""
+    """(first, second): masks that broadcast to one shape; axes of either have size 1, or are not there, and any entries may be blocked.
+
+    Every other time they are as masks of queries and of padding are: one for all problems, and a row for all queries of each. Often there
+    are as many problems as queries: axes that are taken for each other broadcast too.
+    """
     rows, columns, batch = (sizes(i, name, among) for name, among in (("n_q", SHORT), ("n_k", SHORT), ("batch", (1, 2, 3))))
 
     @st.composite
     def build(draw: Draw) -> tuple[Any, ...]:
-        full = (*draw(st.lists(batch, max_size=2)), draw(rows), draw(columns))
+        usual, n_q = draw(st.booleans()), draw(rows)
+        alike = batch | st.just(n_q) if n_q < 10 and i.allows(batch=n_q) else batch
+        full = (*draw(st.lists(alike, min_size=usual, max_size=2 - usual)), n_q, draw(columns))
 
-        def one() -> Any:
+        def some() -> tuple[int, ...]:
             shape = tuple(n if draw(st.integers(0, 3)) else 1 for n in full)
-            shape = shape[draw(st.integers(0, len(full) - 2)) :]
-            return draw(bits(math.prod(shape))).reshape(shape).copy()
+            return shape[draw(st.integers(0, len(full) - 2)) :]
 
-        return one(), one()
+        shapes = (full[-2:], (*full[:-2], 1, full[-1])) if usual else (some(), some())
+        first, second = (draw(bits(math.prod(shape))).reshape(shape).copy() for shape in shapes)
+        return first, second
 
     return build()

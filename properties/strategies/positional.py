@@ -256,7 +256,7 @@ def lookups(i: Implementation) -> st.SearchStrategy[tuple[Any, ...]]:
     @st.composite
     def build(draw: Draw) -> tuple[Any, ...]:
         rows, width = draw(st.sampled_from([*SHORT, *SHORT, 100, 127, 128, 129, 200, 256, 257, 300])), draw(st.sampled_from(widths))
-        shape = tuple(draw(st.lists(st.integers(1, 5), min_size=1, max_size=2)))
+        shape = draw(st.tuples(st.integers(1, 8)) | st.sampled_from([(2, 2), (3, 3), (2, 3), (4, 1), (1, 5), (4, 4)]))
         count = int(np.prod(shape))
         chosen = draw(st.lists(st.integers(0, rows - 1) | st.sampled_from([rows - 1, rows // 2]), min_size=count, max_size=count))
         return draw(numbers(i, (rows, width))), np.reshape(np.array(chosen, np.int64), shape)

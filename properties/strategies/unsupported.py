@@ -4,10 +4,11 @@ import itertools
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 from hypothesis import strategies as st
 
 from properties.implementation import Implementation
-from properties.operations import OPERATIONS
+from properties.operations import OPERATIONS, Operation
 from properties.strategies.arrays import numbers
 
 __all__ = ["sizes_named", "unsupported"]
@@ -19,6 +20,7 @@ _SOME: dict[str, tuple[int, ...]] = {
     "seq_len": _LENGTHS,
     **dict.fromkeys(("head_dim", "value_dim", "embed_dim", "model_dim"), _WIDTHS),
     **dict.fromkeys(("num_heads", "kv_heads", "batch"), (1, 2, 3, 4, 5, 8)),
+    "max_len": (8,),
     "start_pos": (0, 1, 5, 128, 1000, 4096, 2**16 + 1, 2**20),
 }
 _TRIED = 5  # values of each size
@@ -37,9 +39,13 @@ _AXES: dict[str, _Axes] = {
     "hard": dict.fromkeys(("scores", "grad_weights"), ("n_q", "n_k")),
     "add": dict.fromkeys(("x", "pos"), ("seq_len", "embed_dim")),
     "learned": {"table": ("rows", "embed_dim")},
-    **dict.fromkeys(("rope", "apply"), dict.fromkeys(("x", "grad_out", "cos", "sin"), ("seq_len", "head_dim"))),
+    "padding": {"lengths": ("batch",)},
+    "combine": dict.fromkeys(("first", "second"), ("n_q", "n_k")),
+    "table": {"table": ("rows", "embed_dim"), "indices": ("indices",)},
+    **dict.fromkeys(("rope", "apply", "rotate"), dict.fromkeys(("x", "grad_out", "cos", "sin"), ("seq_len", "head_dim"))),
 }
-_UNBATCHED = {"wq", "wk", "wv", "wo", "pos", "table", "cos", "sin"}
+_UNBATCHED = {"wq", "wk", "wv", "wo", "pos", "table", "indices", "lengths", "cos", "sin"}
+_UNNAMED = {"width", "rows", "indices"}  # sizes that follow from others, or do not matter
 _DIFFERENCES = {
     "n_k_minus_n_q": ("n_k", "n_q"),
     "value_dim_minus_head_dim": ("value_dim", "head_dim"),
@@ -57,7 +63,7 @@ def _axes(operation: str) -> _Axes:
 def sizes_named(operation: str) -> list[str]:
     """The sizes of an operation that `supports` may restrict, but differences."""
     axes = _axes(operation)
-    names = [name for of_one in axes.values() for name in of_one if name not in ("width", "rows")]
+    names = [name for of_one in axes.values() for name in of_one if name not in _UNNAMED]
     more = ["num_heads", "head_dim"] if "wq" in axes else []
     numbers_given = [p for p in OPERATIONS[operation].parameters if p in _SOME]
     batch = ["batch"] if set(axes) - _UNBATCHED else []
@@ -98,16 +104,24 @@ def _grouped(operation: str) -> bool:
 
 
 def _arguments(operation: str, i: Implementation, sizes: dict[str, int]) -> Iterator[st.SearchStrategy[Any]]:
-    axes = _axes(operation)
-    sizes = sizes | {"rows": sizes.get("seq_len", 0) + sizes.get("start_pos", 0)}
+    o, axes = OPERATIONS[operation], _axes(operation)
+    sizes = sizes | {"indices": 3, "rows": sizes.get("seq_len", 0) + sizes.get("start_pos", 0) + ("indices" in axes)}
     ranks = [r - _grouped(operation) for r in i.batch_ranks if r >= _grouped(operation)]
     alone = i.allows(batch=sizes.get("batch", 1))
     lead = (sizes.get("batch", 1),) * (min(ranks) if alone else min([r for r in ranks if r] or [0]))
-    for p in OPERATIONS[operation].parameters:
+    for p in o.parameters:
         if p in axes:
             shape = tuple(sizes[name] for name in axes[p])
             unbatched = p in _UNBATCHED or p.removeprefix("d") in _UNBATCHED
-            table = i.rounding.angle.table if OPERATIONS[operation].is_table(p) else None
-            yield numbers(i, shape if unbatched else (*lead, *shape), target=table)
+            yield _array(o, p, i, shape if unbatched else (*lead, *shape))
         else:
             yield st.just(sizes.get(p))
+
+
+def _array(o: Operation, parameter: str, i: Implementation, shape: tuple[int, ...]) -> st.SearchStrategy[Any]:
+    """What a parameter may hold: numbers, booleans, or integers, of which 0 is a length and an index."""
+    if o.is_integer(parameter):
+        return st.just(np.zeros(shape, np.int64))
+    if o.is_mask(parameter):
+        return st.just(np.ones(shape, bool))
+    return numbers(i, shape, target=i.rounding.angle.table if o.is_table(parameter) else None)
