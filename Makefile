@@ -19,6 +19,11 @@ help: ## list the targets
 verify: $(READY) ## run the main job: every law on the implementations that come with attnspec [EXAMPLES=100 SEED=0 JOBS=2]
 	$(BIN)/attnspec verify properties.implementations:GROUPS --max-examples $(EXAMPLES) --seed $(SEED) --jobs $(JOBS)
 
+.PHONY: report
+report: EXAMPLES = 30
+report: $(READY) ## write the same verdicts as a page, build/report/index.html, whatever they are [EXAMPLES=30 SEED=0 JOBS=2]
+	$(BIN)/attnspec verify properties.implementations:GROUPS --max-examples $(EXAMPLES) --seed $(SEED) --jobs $(JOBS) --html build/report || [ $$? -eq 1 ]
+
 .PHONY: mutants
 mutants: $(READY) ## put every law to every known bug; writes docs/kill-matrix.md and docs/kill-matrix.json [JOBS=2]
 	$(BIN)/python -m properties.mutants --jobs $(JOBS)
@@ -30,6 +35,11 @@ seeds: $(READY) ## look for false alarms on correct implementations, 50 seeds; w
 .PHONY: test
 test: $(READY) ## run every test
 	$(BIN)/python -m pytest --numprocesses $(JOBS)
+
+.PHONY: browser
+browser: $(READY) ## use the page as people do, in Chromium: mouse, keyboard, phone, light and dark, and what axe finds
+	@command -v chromium chromium-browser google-chrome >/dev/null || { echo "make browser needs Chromium: apt-get install chromium, or your system's package of it."; exit 1; }
+	$(BIN)/python -m pytest properties/tests/test_browser.py
 
 .PHONY: check
 check: $(READY) ## lint, format and types, without writing anything

@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -62,8 +63,16 @@ def _parser() -> argparse.ArgumentParser:
     verify.add_argument("--jobs", type=_natural, default=min(4, os.cpu_count() or 1), metavar="N", help="processes (%(default)s)")
     verify.add_argument("--timeout", type=_positive, default=60.0, metavar="SECONDS", help="for one call (60)")
     verify.add_argument("--json", metavar="FILE", help="write the report as JSON too; - writes it to standard output, and nothing else")
+    verify.add_argument("--html", metavar="DIR", type=Path, help="write the report as a page too: DIR/index.html")
     verify.add_argument("--all", action="store_true", help="a row for every law, and every violation at length")
     verify.set_defaults(run=_verify)
+
+    report = commands.add_parser("report", help="make a page of reports that `attnspec verify --json` wrote")
+    report.add_argument(
+        "reports", nargs="+", metavar="FILE", type=Path, help="what `attnspec verify --json FILE` wrote; of several one page"
+    )
+    report.add_argument("--html", metavar="DIR", type=Path, required=True, help="where: DIR/index.html")
+    report.set_defaults(run=_report)
 
     laws = commands.add_parser("laws", help="list the laws, or show one")
     laws.add_argument("law", nargs="?", metavar="LAW", help="its name, or a part that no other has")
@@ -118,10 +127,32 @@ def _bugs(options: argparse.Namespace) -> int:
     return 0
 
 
+def _report(options: argparse.Namespace) -> int:
+    folder = _page_folder(options.html)
+    from properties.html.page import read, write
+
+    print(write([read(file) for file in options.reports], folder))
+    return 0
+
+
+def _page_folder(folder: Path) -> Path:
+    """The folder for a page, which is found out to be writable, and its makers to be there, before the work is done."""
+    if missing := [name for name in ("jinja2", "matplotlib") if find_spec(name) is None]:
+        raise ValueError(f"A page needs {' and '.join(missing)}, which there is not: pip install 'attnspec[report]'.")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ValueError(f"{folder} cannot be made: {error.strerror}.") from error
+    if not os.access(folder, os.W_OK):
+        raise ValueError(f"{folder} cannot be written to.")
+    return folder
+
+
 def _verify(options: argparse.Namespace) -> int:
     from rich.console import Console
 
     from oracles.formats import resolve
+    from properties.html.environment import environment
     from properties.pages import laws_of
     from properties.report import Report
     from properties.terminal import print_report
@@ -130,6 +161,7 @@ def _verify(options: argparse.Namespace) -> int:
     resolve(options.arithmetic)
     laws = tuple(dict.fromkeys(law.id for text in options.laws for law in laws_of(text))) if options.laws else None
     file = _writable(options.json)
+    folder = _page_folder(options.html) if options.html else None
     order = Order(tuple(options.targets), options.arithmetic, laws, options.max_examples, options.seed, options.timeout)
     entries, found, stopped = _run(order, options.jobs, options.timeout)
     if entries and not any(entry.laws for entry in entries):
@@ -138,6 +170,10 @@ def _verify(options: argparse.Namespace) -> int:
         "max_examples": options.max_examples,
         "seed": options.seed,
         "timeout": options.timeout,
+        "targets": options.targets,
+        "arithmetic": options.arithmetic,
+        "laws": options.laws,
+        "environment": environment(),
         "implementations": [{key: getattr(entry, key) for key in ("name", "group", "target", "arithmetic")} for entry in entries],
     }
     report = Report(tuple(_in_order(entries, found)), settings, stopped is not None)
@@ -146,6 +182,10 @@ def _verify(options: argparse.Namespace) -> int:
             file.write_text(_json(report))
         elif options.json:
             print(_json(report), end="")
+    if entries and folder:
+        from properties.html.page import write
+
+        write([report.to_dict()], folder)
     if entries and options.json != "-":
         groups: dict[str, list[str]] = {}
         for entry in entries:

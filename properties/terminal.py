@@ -14,7 +14,7 @@ from properties.law import Law
 from properties.laws import LAWS
 from properties.report import PASSING, Outcome, Report, Violation, counted
 
-__all__ = ["SIGNS", "print_report", "print_violation", "statement_of", "violation_text"]
+__all__ = ["SIGNS", "print_report", "print_violation", "shown", "statement_of", "violation_text"]
 
 SIGNS = {
     "held": ("✓", "green"),
@@ -154,7 +154,7 @@ def print_violation(console: Console, violation: Violation, at_length: bool = Tr
         _print_heading(console, "The smallest input found")
         table = Table.grid(padding=(0, 2, 0, 0))
         for name, x in violation.counterexample.items():
-            table.add_row(Text(name, style="cyan"), _shown(x, max(20, console.width - 12 - max(map(len, violation.counterexample)))))
+            table.add_row(Text(name, style="cyan"), shown(x, max(20, console.width - 12 - max(map(len, violation.counterexample)))))
         console.print(Padding(table, (0, 0, 0, 4), expand=False))
     if violation.diagnosis:
         _print_heading(console, "What reproduces it")
@@ -200,7 +200,7 @@ def _size(violation: Violation) -> int:
     return sum(x.size for x in violation.counterexample.values() if isinstance(x, np.ndarray))
 
 
-def _shown(x: Any, width: int) -> Text:
+def shown(x: Any, width: int) -> Text:
     """A value: small arrays in full, large ones by their shape and the entries that differ from most."""
     if not isinstance(x, np.ndarray):
         return Text(repr(x))

@@ -1,0 +1,124 @@
+"""How pictures are drawn: one style, and SVG that is part of a page: its text is text, its colours are the page's, its ids its own."""
+
+import io
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import matplotlib as mpl
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+
+__all__ = ["INK", "MARKERS", "PAPER", "QUIET", "RULE", "SERIES", "Picture", "Table", "decades", "drawn", "power", "rounded"]
+
+INK, QUIET, RULE, PAPER = "#010101", "#777771", "#c8c8c1", "#fefefd"
+SERIES = ("#0072b1", "#d55e01", "#009e71", "#aa4491")
+"""Colours of text, of what is said in passing, of lines, of the ground, and of four series, close to Okabe and Ito's, which everyone tells
+apart. The page puts its own in their place, so that a picture is dark where the page is."""
+
+MARKERS = ("o", "s", "^", "D")
+"""Markers of the same series, which don't rest on colour."""
+
+_VARIABLES = {INK: "--ink", QUIET: "--quiet", RULE: "--rule", PAPER: "--paper"} | {c: f"--series-{i}" for i, c in enumerate(SERIES, 1)}
+_STYLE: Any = {
+    "svg.fonttype": "none",
+    "svg.hashsalt": "attnspec",
+    "font.size": 9.0,
+    "text.color": INK,
+    "text.parse_math": False,
+    "axes.edgecolor": RULE,
+    "axes.labelcolor": INK,
+    "axes.titlesize": 9.5,
+    "axes.titlelocation": "left",
+    "axes.titleweight": "bold",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": False,
+    "grid.color": RULE,
+    "grid.linewidth": 0.5,
+    "xtick.color": RULE,
+    "ytick.color": RULE,
+    "xtick.labelcolor": INK,
+    "ytick.labelcolor": INK,
+    "lines.linewidth": 1.4,
+    "lines.markersize": 4.0,
+    "legend.frameon": False,
+    "hatch.linewidth": 0.6,
+}
+
+
+@dataclass(frozen=True)
+class Table:
+    """The numbers of a picture: a heading for each column, and rows."""
+
+    headings: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A picture as a page shows it.
+
+    `name` is its id, `title` says what is drawn, `caption` what is to be seen, `alternative` the same to who does not see it; `svg` is an
+    element, and `table` has the numbers. `source` says where they come from.
+    """
+
+    name: str
+    title: str
+    caption: str
+    alternative: str
+    svg: str
+    table: Table
+    source: str = ""
+
+
+def drawn(name: str, draw: Callable[[Figure], None], width: float = 6.8, height: float = 3.2) -> str:
+    """The SVG element that `draw` draws on an empty figure of so many inches; equal figures give equal text."""
+    with mpl.rc_context(_STYLE):
+        figure = Figure(figsize=(width, height), layout="constrained")
+        draw(figure)
+        written = io.StringIO()
+        figure.savefig(written, format="svg", transparent=True, metadata=dict.fromkeys(("Creator", "Date", "Format", "Type")))
+    return _embedded(written.getvalue(), name)
+
+
+def _embedded(svg: str, name: str) -> str:
+    """The element alone, scalable, hidden from the tree of accessibility, which has the alternative text."""
+    svg = svg[svg.index("<svg") :]
+    svg = re.sub(r"<metadata>.*?</metadata>|<!--.*?-->", "", svg, flags=re.DOTALL)
+    svg = re.sub(r'<svg[^>]*?viewBox="([^"]*)"[^>]*>', r'<svg viewBox="\1" aria-hidden="true" focusable="false">', svg, count=1)
+    svg = re.sub(r'\bid="|url\(#|href="#', lambda m: f"{m[0]}{name}-", svg).replace("xlink:href", "href")
+    svg = re.sub(r"font-family: [^;\"]*;?", "", svg)
+    svg = re.sub(r"\bfont: ((?:[\w.]+ )*[\d.]+px) [^;\"]*", r"font: \1 var(--sans)", svg)
+    for colour, variable in _VARIABLES.items():
+        svg = svg.replace(colour, f"var({variable})")
+    return re.sub(r"\n\s*", "\n", svg).strip()
+
+
+_SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+
+
+def power(base: int, exponent: int) -> str:
+    """base^exponent in print: "2¹⁰"."""
+    return f"{base}{str(exponent).translate(_SUPERSCRIPTS)}"
+
+
+def decades(axes: Axes, axis: str, exponents: Iterable[int], base: int = 10) -> None:
+    """Make an axis logarithmic, with ticks at these powers, and faint lines there on the vertical axis."""
+    at = list(exponents)
+    getattr(axes, f"set_{axis}scale")("log", base=base)
+    line = getattr(axes, f"{axis}axis")
+    line.set_major_locator(FixedLocator([float(base) ** e for e in at]))
+    line.set_minor_locator(NullLocator())
+    names = {float(base) ** e: "1" if e == 0 else power(base, e) for e in at}
+    line.set_major_formatter(FuncFormatter(lambda x, _: names.get(x, "")))
+    if axis == "y":
+        axes.grid(axis="y")
+    axes.set_axisbelow(True)
+
+
+def rounded(values: Sequence[float]) -> tuple[str, ...]:
+    """Numbers in print, to three digits."""
+    return tuple(f"{x:.3g}" for x in values)

@@ -1,0 +1,50 @@
+"""Attention, sines and cosines as a kernel of some number format rounds them, in NumPy."""
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+from numpy.typing import NDArray
+
+from oracles.ball import Array
+
+__all__ = ["FORMATS", "angle_tables", "attention", "rope", "stored"]
+
+FORMATS: dict[str, tuple[Any, Any]] = {
+    "float64": (np.float64, np.float64),
+    "float32": (np.float32, np.float32),
+    "float16": (np.float32, np.float16),
+    "bfloat16": (np.float32, ml_dtypes.bfloat16),
+}
+"""What is computed in, and what is stored in: sums of 16-bit kernels have 32 bits. The names are those of the presets of `oracles`."""
+
+
+def stored(x: Any, name: str) -> Array:
+    """Numbers rounded to what a format stores, in float64."""
+    return np.asarray(np.asarray(x).astype(FORMATS[name][1]), dtype=np.float64)
+
+
+def attention(q: Array, k: Array, v: Array, name: str) -> Array:
+    """Attention with the weights and the output stored in the format."""
+    wide = FORMATS[name][0]
+    q, k, v = (x.astype(wide) for x in (q, k, v))
+    scores = q @ k.T / np.sqrt(wide(q.shape[1]))
+    e = np.exp(scores - scores.max(-1, keepdims=True))
+    weights = stored(e / e.sum(-1, keepdims=True), name).astype(wide)
+    return stored(weights @ v, name)
+
+
+def angle_tables(positions: NDArray[Any], head_dim: int, name: str) -> tuple[Array, Array]:
+    """Cosine and sine of position·10000^(−2i/head_dim), computed wide and stored in the format."""
+    wide = FORMATS[name][0]
+    frequency = np.power(wide(10000.0), -np.arange(0, head_dim, 2).astype(wide) / wide(head_dim))
+    angle = positions.astype(wide)[:, None] * frequency
+    return stored(np.cos(angle), name), stored(np.sin(angle), name)
+
+
+def rope(x: Array, start_pos: int, name: str) -> Array:
+    """Neighbouring lanes turned by tables of the format."""
+    wide = FORMATS[name][0]
+    cos, sin = (t.astype(wide) for t in angle_tables(start_pos + np.arange(len(x)), x.shape[1], name))
+    a, b = x[:, 0::2].astype(wide), x[:, 1::2].astype(wide)
+    return stored(np.stack([a * cos - b * sin, a * sin + b * cos], -1).reshape(x.shape), name)
