@@ -1,0 +1,415 @@
+"""PositionalEmbeddings.jl 0.6.3 in NumPy, as its code computes and not always as its documentation says, and the attention of its example.
+
+Arrays keep Julia's shapes: features first, then positions, then heads and batch in one axis, and reshapes run through the first axis first.
+Our arrays (batch, seq, features) in C's order are Julia's read backwards, so that adapters only transpose.
+
+Source: github.com/mashu/PositionalEmbeddings.jl, src/PositionalEmbeddings.jl, and docs/src/index.md for the attention.
+"""
+
+import math
+import operator
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from oracles import BINARY32, FLOAT32, FLOAT64, Arithmetic, Conventions
+from properties.implementation import Implementation
+from spec.tensor_core import Array
+
+__all__ = [
+    "IMPLEMENTATIONS",
+    "AbsolutePE",
+    "RoPE",
+    "RoPEMultiHeadAttention",
+    "compute_frequencies",
+    "create_causal_mask",
+    "create_padding_mask",
+    "neg_half",
+]
+
+
+def compute_frequencies(dim: int, seq_len: int, base: float = 10000.0) -> Array:
+    """The angles position·base^(−2i/dim), in radians, in double precision.
+
+    Shapes: (⌈dim/2⌉, seq_len), where the docstring promises (dim, seq_len). Positions count from 0.
+    """
+    theta = 1.0 / base ** (np.arange(0, dim, 2) / dim)
+    return np.outer(theta, np.arange(seq_len))
+
+
+@dataclass(frozen=True)
+class AbsolutePE:
+    """A table of positions, (embedding_size, max_length), that is added to sequences (seq, features, batch)."""
+
+    embedding_size: int
+    max_length: int
+    embeddings: Array
+
+    @classmethod
+    def sinusoidal(cls, embedding_size: int, max_length: int, base: float = 10000.0) -> "AbsolutePE":
+        """Sines in the rows 0, 2, … and cosines in the others, of double precision, stored in single.
+
+        Edge cases: an odd size has a row of cosines too many, which NumPy refuses with ValueError, as Julia does; but one row is broadcast
+        into none, so that the size 1 passes.
+        """
+        angles = compute_frequencies(embedding_size, max_length, base)
+        embeddings = np.zeros((embedding_size, max_length), dtype=np.float32)
+        embeddings[0::2] = np.sin(angles)
+        embeddings[1::2] = np.cos(angles)
+        return cls(embedding_size, max_length, embeddings)
+
+    def __call__(self, x: Array) -> Array:
+        """x plus the first positions of the table, in the wider type of the two.
+
+        Shapes: x is (seq, features, batch). Raises ValueError for other features than the table's, and for a longer sequence.
+        """
+        seq_len, features, _ = x.shape
+        if features != self.embedding_size:
+            raise ValueError(f"x has {features} features, but should have {self.embedding_size}.")
+        if seq_len > self.max_length:
+            raise ValueError(f"x has {seq_len} positions, but should have at most {self.max_length}.")
+        return np.asarray(x + self.embeddings[:, :seq_len].T[..., None])
+
+
+def neg_half(x: Array, dim: int = 0) -> Array:
+    """[−second half; first half] along an axis: halves change places, besides the negation that the docstring has.
+
+    Edge cases: of an odd size the second half is the longer one.
+    """
+    first, second = np.split(x, [x.shape[dim] // 2], axis=dim)
+    return np.concatenate([-second, first], axis=dim)
+
+
+@dataclass(frozen=True)
+class RoPE:
+    """Tables of cosines and sines, (head_size, seq_len), by which sequences (head_size, seq, heads·batch) are turned."""
+
+    head_size: int
+    cos_cached: Array
+    sin_cached: Array
+
+    @classmethod
+    def rotations(cls, head_size: int, seq_len: int, *, base: float = 10000.0, scale: float = 1.0, dtype: Any = np.float32) -> "RoPE":
+        """Tables of scale·position·base^(−2i/head_size), rounded to the type before cosine and sine, stacked twice: pairs are halves apart.
+
+        Positions count from 0. The documentation calls the scale the influence of positions; it is that of their angles: with 0 all are
+        turned by nothing. Raises ValueError for an odd head_size.
+        """
+        if head_size % 2:
+            raise ValueError(f"head_size={head_size}, but should be even.")
+        angles = (compute_frequencies(head_size, seq_len, base) * scale).astype(dtype)
+        stacked = np.concatenate([angles, angles])
+        return cls(head_size, np.cos(stacked), np.sin(stacked))
+
+    def __call__(self, x: Array) -> Array:
+        """x·cos + neg_half(x)·sin, each position with its column of the tables.
+
+        Shapes: x is (head_size, seq, heads·batch). Raises ValueError for another head_size, and for more positions than the tables have.
+        """
+        head_size, seq_len, _ = x.shape
+        if head_size != self.head_size:
+            raise ValueError(f"x has head_size {head_size}, but should have {self.head_size}.")
+        if seq_len > self.cos_cached.shape[1]:
+            raise ValueError(f"x has {seq_len} positions, but should have at most {self.cos_cached.shape[1]}.")
+        cos, sin = (table[:, :seq_len, None] for table in (self.cos_cached, self.sin_cached))
+        return np.asarray(x * cos + neg_half(x) * sin)
+
+
+def create_causal_mask(seq_len: int) -> Array:
+    """True on and above the diagonal.
+
+    Shapes: (seq_len, seq_len, 1). Laid out (key, query), where true keeps, it is causal; laid out (query, key), where true blocks, as its
+    docstring says, query i sees the keys before i, and the first query none.
+    """
+    return np.triu(np.ones((seq_len, seq_len), dtype=bool))[..., None]
+
+
+def create_padding_mask(lengths: Array, max_len: int) -> Array:
+    """True at the positions from each length on: padding.
+
+    Shapes: (1, max_len, batch), where the docstring promises (batch, max_len, 1).
+    """
+    return ~(np.asarray(lengths) >= np.arange(1, max_len + 1)[:, None])[None]
+
+
+@dataclass(frozen=True)
+class RoPEMultiHeadAttention:
+    """Self-attention of sequences (d_model, seq, batch) with turned queries and keys; weights are (d_model, d_model), from the left."""
+
+    Wq: Array
+    Wk: Array
+    Wv: Array
+    Wo: Array
+    num_heads: int
+    head_dim: int
+    scale: Any
+    rope: RoPE
+
+    @classmethod
+    def of_weights(
+        cls, Wq: Array, Wk: Array, Wv: Array, Wo: Array, num_heads: int, *, maxlen: int = 1000, **rope: Any
+    ) -> "RoPEMultiHeadAttention":
+        """The weights, with √head_dim and tables of rotations in their type; options as for `RoPE.rotations`.
+
+        Raises ValueError for weights that are not all of one square shape, and for one that heads do not divide.
+        """
+        d_model, dtype = len(Wq), Wq.dtype
+        for weight in (Wq, Wk, Wv, Wo):
+            if weight.shape != (d_model, d_model):
+                raise ValueError(f"A weight has shape {weight.shape}, but should have shape {(d_model, d_model)}.")
+        head_dim = d_model // num_heads
+        if head_dim * num_heads != d_model:
+            raise ValueError(f"d_model={d_model}, but should be divisible by num_heads={num_heads}.")
+        turned = RoPE.rotations(head_dim, maxlen, dtype=dtype, **rope)
+        return cls(Wq, Wk, Wv, Wo, num_heads, head_dim, np.sqrt(head_dim).astype(dtype), turned)
+
+    def __call__(self, x: Array, mask: Array | None = None) -> Array:
+        """Wo times the heads' averages of values, of softmax weights over the kept keys.
+
+        Shapes: x is (d_model, seq, batch); the mask broadcasts to (key, query, num_heads·batch), the head first in memory, and true keeps.
+        Edge cases: a query that keeps no key is NaN.
+        """
+        q, k, v = (self.split_heads(_times(weight, x)) for weight in (self.Wq, self.Wk, self.Wv))
+        q, k = self.rope(q), self.rope(k)
+        scores = _batched(k.swapaxes(0, 1), q / self.scale)
+        if mask is not None:
+            scores = np.where(mask, scores, -np.inf).astype(scores.dtype)
+        return _times(self.Wo, self.join_heads(_batched(v, _softmax(scores)), x.shape[2]))
+
+    def split_heads(self, x: Array) -> Array:
+        """(d_model, seq, batch) as (head_dim, seq, num_heads·batch): heads are blocks of features."""
+        _, seq_len, batch = x.shape
+        heads = x.reshape((self.head_dim, self.num_heads, seq_len, batch), order="F").transpose(0, 2, 1, 3)
+        return heads.reshape((self.head_dim, seq_len, self.num_heads * batch), order="F")
+
+    def join_heads(self, x: Array, batch: int) -> Array:
+        """The inverse of `split_heads`."""
+        seq_len = x.shape[1]
+        heads = x.reshape((self.head_dim, seq_len, self.num_heads, batch), order="F").transpose(0, 2, 1, 3)
+        return heads.reshape((self.head_dim * self.num_heads, seq_len, batch), order="F")
+
+
+def _times(weight: Array, x: Array) -> Array:
+    """A weight from the left of each position's features."""
+    return np.tensordot(weight, x, axes=1)
+
+
+def _batched(a: Array, b: Array) -> Array:
+    """The matrix products of the slices along the last axis."""
+    return np.moveaxis(np.moveaxis(a, -1, 0) @ np.moveaxis(b, -1, 0), 0, -1)
+
+
+def _softmax(scores: Array) -> Array:
+    """The softmax along the first axis; NaN where all scores are −∞."""
+    with np.errstate(invalid="ignore"):
+        weights = np.exp(scores - scores.max(axis=0))
+    return np.asarray(weights / weights.sum(axis=0))
+
+
+# The operations.
+
+_POSITIONS = 4096  # for which the layers are built: half of them to start at, and half for the sequence
+_SUPPORTED = dict.fromkeys(("seq_len", "start_pos"), lambda n: 2 * n <= _POSITIONS)
+
+
+def _julian(x: Array) -> Array:
+    """(…, seq, features) as (features, seq, batch)."""
+    return x.reshape(math.prod(x.shape[:-2]), *x.shape[-2:]).T
+
+
+def _sinusoid(dtype: Any, seq_len: int, embed_dim: int, start_pos: int = 0) -> Array:
+    """What is added to the last rows of a longer sequence of zeros."""
+    zeros = np.broadcast_to(np.zeros(1, dtype), (start_pos + seq_len, embed_dim, 1))
+    return AbsolutePE.sinusoidal(embed_dim, _POSITIONS)(zeros)[start_pos:, :, 0]
+
+
+def _add(x: Array, pos: Array) -> Array:
+    """Each sequence by a layer whose table is its encoding."""
+    seq_len, features = x.shape[-2:]
+    out = np.empty_like(x)
+    for batch in np.ndindex(x.shape[:-2]):
+        layer = AbsolutePE(features, seq_len, np.broadcast_to(pos, x.shape)[batch].T)
+        out[batch] = layer(x[batch][..., None])[..., 0]
+    return out
+
+
+def _rope(options: dict[str, Any], x: Array, start_pos: int = 0) -> Array:
+    """A chunk is turned by the later columns of the tables."""
+    whole = RoPE.rotations(x.shape[-1], _POSITIONS, **options)
+    chunk = RoPE(whole.head_size, whole.cos_cached[:, start_pos:], whole.sin_cached[:, start_pos:])
+    return chunk(_julian(x)).T.reshape(x.shape)
+
+
+def _apply_rotary(x: Array, cos: Array, sin: Array) -> Array:
+    return RoPE(x.shape[-1], cos.T, sin.T)(_julian(x)).T.reshape(x.shape)
+
+
+def _attend(x: Array, wq: Array, wk: Array, wv: Array, wo: Array, num_heads: int, mask: Array | None = None) -> Array:
+    """The example's attention, turned by nothing: the scale of its angles is 0."""
+    layer = RoPEMultiHeadAttention.of_weights(wq.T, wk.T, wv.T, wo.T, num_heads, scale=0.0)
+    if mask is not None:
+        each = np.broadcast_to(mask, (*x.shape[:-1], x.shape[-2])).reshape(-1, x.shape[-2], x.shape[-2])
+        mask = np.repeat(each, num_heads, axis=0).T
+    return layer(_julian(x), mask).T.reshape(x.shape)
+
+
+def _causal(n_q: int, n_k: int | None = None) -> Array:
+    """Rows for queries, columns for keys: a corner of the square mask."""
+    columns = n_q if n_k is None else n_k
+    return create_causal_mask(max(n_q, columns))[:n_q, :columns, 0]
+
+
+def _causal_keys_first(n_q: int, n_k: int | None = None) -> Array:
+    """Rows for keys, columns for queries, exchanged."""
+    columns = n_q if n_k is None else n_k
+    return create_causal_mask(max(n_q, columns))[:columns, :n_q, 0].T
+
+
+def _padding(lengths: Array, max_len: int) -> Array:
+    return create_padding_mask(lengths, max_len).squeeze(0).T
+
+
+def _inv_freq(head_dim: int) -> Array:
+    """The angles of position 1."""
+    return compute_frequencies(head_dim, 2)[:, 1]
+
+
+def _last_position(seq_len: int, start_pos: int) -> int:
+    if start_pos + seq_len > _POSITIONS:
+        raise ValueError(f"start_pos + seq_len = {start_pos} + {seq_len}, but should be at most {_POSITIONS}.")
+    return start_pos + seq_len
+
+
+def _angles(seq_len: int, head_dim: int, start_pos: int = 0) -> Array:
+    """The last columns of a longer sequence's."""
+    return compute_frequencies(head_dim, _last_position(seq_len, start_pos))[:, start_pos:].T
+
+
+def _tables(options: dict[str, Any], seq_len: int, head_dim: int, start_pos: int = 0) -> tuple[Array, Array]:
+    """The last columns of a longer sequence's."""
+    layer = RoPE.rotations(head_dim, _last_position(seq_len, start_pos), **options)
+    return layer.cos_cached[:, start_pos:].T, layer.sin_cached[:, start_pos:].T
+
+
+# Tables are computed in double precision; RoPE's angles are rounded to the type of its tables, AbsolutePE's sines and cosines to single.
+_STORED = replace(FLOAT64.angle, table=BINARY32)
+_ROUNDED = replace(FLOAT32.angle, frequency=FLOAT64.angle.frequency)
+_SINGLE = replace(FLOAT32, angle=_ROUNDED)
+_MIXED = replace(FLOAT64, angle=_ROUNDED, trig_absolute=FLOAT32.trig_absolute)
+
+_ODD = (
+    "An odd head_size is refused where tables are computed, not where they are given. There neg_half negates the longer half, so that "
+    "lanes past the middle meet the partner of the lane before them. See RoPE and neg_half in github.com/mashu/PositionalEmbeddings.jl."
+)
+_CAUSAL = (
+    "The docstring reads true as masked and rows as queries: then query i attends to the keys before i alone, and the first one to none. "
+    "See create_causal_mask in github.com/mashu/PositionalEmbeddings.jl."
+)
+_PADDING = (
+    "True is padding, and the attention keeps what is true: it reads padding alone. "
+    "See create_padding_mask in github.com/mashu/PositionalEmbeddings.jl, and the attention in its docs/src/index.md."
+)
+_COMBINED = (
+    "The documentation combines masks by .|, and the attention keeps what is true: what either mask keeps is kept. "
+    "See create_padding_mask in github.com/mashu/PositionalEmbeddings.jl."
+)
+
+
+def _sinusoidal(arithmetic: Arithmetic) -> Implementation:
+    """AbsolutePE with its own table, on sequences of a type."""
+    return Implementation(
+        name=f"PositionalEmbeddings.jl AbsolutePE {arithmetic.name}",
+        operations={"sinusoidal_positional_encoding": partial(_sinusoid, np.dtype(arithmetic.name))},
+        arithmetic=replace(arithmetic, angle=_STORED, trig_absolute=FLOAT64.trig_absolute),
+        supports=_SUPPORTED | {"embed_dim": lambda d: d % 2 == 0 or d == 1},
+    )
+
+
+def _added(arithmetic: str) -> Implementation:
+    """AbsolutePE with a given table."""
+    return Implementation(
+        name=f"PositionalEmbeddings.jl AbsolutePE {arithmetic}, table given",
+        operations={"add_positional_encoding": _add},
+        arithmetic=arithmetic,
+    )
+
+
+def _turning(name: str, tables: Any, arithmetic: Arithmetic, base: float = 10000.0, scale: float = 1.0) -> Implementation:
+    """RoPE with tables of a type, on sequences of the arithmetic's."""
+    options = {"base": base, "scale": scale, "dtype": tables}
+    return Implementation(
+        name=f"PositionalEmbeddings.jl RoPE {name}",
+        operations={
+            "rope": partial(_rope, options),
+            "apply_rotary": _apply_rotary,
+            "rotate_half": partial(neg_half, dim=-1),
+            "rope_tables": partial(_tables, options),
+        },
+        arithmetic=arithmetic,
+        conventions=Conventions(rope_pairing="half", rope_base=base, rope_scale=scale),
+        supports=_SUPPORTED,
+        known_deviations={"the odd lane follows its convention[apply_rotary]": _ODD},
+    )
+
+
+def _attention(arithmetic: str) -> Implementation:
+    """The example's attention, without its rotation, in a type for sequences and weights alike."""
+    return Implementation(
+        name=f"PositionalEmbeddings.jl attention {arithmetic}",
+        operations={"multi_head_attention": _attend},
+        arithmetic=arithmetic,
+        conventions=Conventions(dead_rows="nan"),
+        supports={
+            "seq_len": lambda n: n <= 1000,
+            "head_dim": lambda d: d % 2 == 0,
+            "model_dim_minus_heads_width": lambda difference: difference == 0,
+        },
+    )
+
+
+IMPLEMENTATIONS = [
+    _sinusoidal(FLOAT32),
+    _sinusoidal(FLOAT64),
+    _added("float32"),
+    _added("float64"),
+    _turning("float32", np.float32, _SINGLE),
+    _turning("float64", np.float64, FLOAT64),
+    _turning("float64, tables of float32", np.float32, _MIXED),
+    _turning("float32, base 500000", np.float32, _SINGLE, base=500000.0),
+    _turning("float32, scale 1/4", np.float32, _SINGLE, scale=0.25),
+    _turning("float64, base 100, scale 1.5", np.float64, FLOAT64, base=100.0, scale=1.5),
+    Implementation(
+        name="PositionalEmbeddings.jl compute_frequencies",
+        operations={"inv_freq": _inv_freq, "rope_angles": _angles},
+        supports=_SUPPORTED,
+    ),
+    _attention("float32"),
+    _attention("float64"),
+    Implementation(
+        name="PositionalEmbeddings.jl masks as its attention reads them: true keeps, keys first",
+        operations={"causal_mask": _causal_keys_first, "padding_mask": _padding, "combine_masks": operator.or_},
+        known_deviations={
+            "a padding mask is its definition": _PADDING,
+            "a padding mask allows as many as the length": _PADDING,
+            "after padding comes only padding": _PADDING,
+            "empty sequences are all padding and full ones have none": _PADDING,
+            "more padding is only blocked positions": _PADDING,
+            "a combined mask is its definition": _COMBINED,
+            "a mask that allows all changes nothing": _COMBINED,
+            "a mask that blocks all blocks all": _COMBINED,
+            "causal and padding masks allow the first keys": _COMBINED,
+        },
+    ),
+    Implementation(
+        name="PositionalEmbeddings.jl masks as its docstrings read them: true blocks, queries first",
+        operations={"causal_mask": _causal, "padding_mask": _padding, "combine_masks": operator.or_},
+        conventions=Conventions(mask_polarity="true_blocks"),
+        known_deviations={
+            "a causal mask is its definition": _CAUSAL,
+            "row i of a causal mask allows the first keys": _CAUSAL,
+            "causal and padding masks allow the first keys": _CAUSAL,
+        },
+    ),
+]
