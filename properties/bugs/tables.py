@@ -178,7 +178,7 @@ def rope_tables_begin_at_zero(seq_len: int, head_dim: int, start_pos: int = 0) -
     citation="raiyanyahya/how-to-train-your-gpt#6; huggingface/transformers#47403",
     law="both lanes of a pair share their angle",
 )
-def rope_tables_tiled(seq_len: int, head_dim: int, start_pos: int = 0) -> tuple[Array, Array]:
+def rope_tables_of_halves(seq_len: int, head_dim: int, start_pos: int = 0) -> tuple[Array, Array]:
     """The tables of the pairs are concatenated with themselves, though pairs are adjacent lanes."""
     theta = np.tile(reference.rope_angles(seq_len, head_dim, start_pos), 2)[:, :head_dim]
     return np.cos(theta), np.sin(theta)

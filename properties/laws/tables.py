@@ -235,7 +235,9 @@ def tables_of_position_zero_are_one_and_zero(subject: Subject, seq_len: int, hea
     _compare(subject, (c, s), (np.ones(head_dim), np.zeros(head_dim)))
 
 
-@law(TABLES, cases=turning, kills="rope-tables-tiled", purpose="Lanes that are turned together have one angle: it tells pairings apart.")
+@law(
+    TABLES, cases=turning, kills="rope-tables-of-halves", purpose="Lanes that are turned together have one angle: it tells pairings apart."
+)
 def both_lanes_of_a_pair_share_their_angle(subject: Subject, seq_len: int, head_dim: int, start_pos: int) -> None:
     """For every width and position: the two lanes of a pair, by the convention `rope_pairing`, have one cosine and one sine.
 

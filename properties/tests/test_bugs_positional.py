@@ -6,10 +6,11 @@ import warnings
 import numpy as np
 import pytest
 
-from properties.bugs import CATALOGUE, conduct, layout, learned, memory, offsets, positional, rope, rotary
+from properties.bugs import CATALOGUE, conduct, layout, learned, lookups, memory, offsets, positional, rope, rotary
+from properties.bugs import tables as rotary_inputs
 from properties.reference import OPERATIONS, apply_rotary, rotary_tables
 
-MODULES = (positional, learned, rope, offsets, rotary, conduct, memory, layout)
+MODULES = (positional, learned, rope, offsets, rotary, rotary_inputs, lookups, conduct, memory, layout)
 BUGS = {bug.id: bug for module in MODULES for bug in module.bug.bugs}
 PUBLIC = {
     *("rope-vjp-sin-after-rotate", "rope-half-split-pairs", "rope-positions-bf16", "rope-inv-freq-bf16", "rope-cache-ignores-offset"),
@@ -40,7 +41,7 @@ def distance(a, b):
         return max(map(distance, a, b))
     if isinstance(a, Exception) or a.shape != b.shape or a.dtype != b.dtype:
         return np.inf
-    return np.abs(a - b).max(initial=0.0)
+    return np.abs(a.astype(float) - b).max(initial=0.0)
 
 
 X, Q = numbers(4, 6), numbers(2, 3, 4)
@@ -49,6 +50,9 @@ QKV = (numbers(2, 2, 3, 4), numbers(2, 2, 3, 4, seed=1), numbers(2, 2, 3, 2, see
 MASKS = np.tri(3, dtype=bool) & np.array([1, 0], bool)[:, None, None] | np.eye(3, dtype=bool)
 WEIGHTS = tuple(numbers(4, 4, seed=i) for i in range(4))
 TRANSPOSED = numbers(6, 4).T
+LENGTHS, SQUARE = np.array([1, 3]), np.array([[0, 1], [2, 3]])
+ROW, ROWS = np.array([[True, False, True]]), np.array([[[True, True, False]], [[False, True, True]]])
+CAUSAL = np.tri(2, 3, dtype=bool)
 TRIGGERS = {
     # the bug: (arguments that show it, arguments that don't)
     "sin-concatenated-layout": ((2, 4), (2, 2)),
@@ -118,6 +122,48 @@ TRIGGERS = {
     "apply-rotary-square-tables-transposed": ((X[:, :4], *tables(4, 4)), (X, *tables(4, 6))),
     "apply-rotary-vjp-inverts": ((X, *tables(4, 6), X), (X, *rotary_tables(3, 4, 6), X)),
     "causal-mask-of-numbers": ((2, 3), None),
+    "inv-freq-counts-from-one": ((2,), None),
+    "inv-freq-exponent-not-doubled": ((4,), (2,)),
+    "inv-freq-exponent-reaches-one": ((4,), (2,)),
+    "inv-freq-in-bfloat16": ((6,), (2,)),
+    "inv-freq-odd-width-short": ((5,), (6,)),
+    "inv-freq-no-lanes-raises": ((0,), (5,)),
+    "rope-angles-from-one": ((1, 4), None),
+    "rope-angles-in-turns": ((2, 4), (1, 4)),
+    "rope-angles-of-sixteen-bit-positions": ((1, 4, 32768), (2, 4, 32766)),
+    "rope-angles-in-float16": ((1, 2, 2049), (1, 2, 2048)),
+    "rope-angles-ignore-the-start": ((1, 4, 1), (5, 4)),
+    "rope-tables-begin-at-zero": ((1, 4, 1), (5, 4)),
+    "rope-tables-of-halves": ((2, 4), (2, 2)),
+    "rope-tables-turn-backwards": ((2, 4), (1, 4)),
+    "rope-tables-sine-first": ((1, 4), None),
+    "rope-tables-sines-of-the-next-pair": ((2, 4), (2, 2)),
+    "rope-tables-end-at-2048": ((1, 4, 2048), (1, 4, 2047)),
+    "rotate-half-without-minus": ((X,), (X[:0],)),
+    "rotate-half-turns-backwards": ((X,), (0 * X,)),
+    "rotate-half-of-adjacent-lanes": ((X,), (X[:, :2],)),
+    "rotate-half-copies-the-second": ((X,), (np.tile(X, 2),)),
+    "rotate-half-no-lanes-raises": ((X[:, :0],), (X,)),
+    "padding-one-too-many": ((LENGTHS, 3), (LENGTHS[1:], 3)),
+    "padding-at-the-beginning": ((LENGTHS, 3), (LENGTHS[1:], 3)),
+    "padding-empty-sequence-is-full": ((LENGTHS - 1, 3), (LENGTHS, 3)),
+    "padding-relative-to-the-end": ((LENGTHS, 4), (LENGTHS, 3)),
+    "padding-sorted-by-length": ((LENGTHS, 3), (LENGTHS[::-1], 3)),
+    "padding-of-nothing-raises": ((LENGTHS[:0], 3), (LENGTHS, 3)),
+    "combined-by-or": ((ROW, ROWS), (ROW, ROW)),
+    "combined-second-inverted": ((ROW, ROWS), (ROW & False, ROWS)),
+    "combined-where-equal": ((ROW & False, ROW & False), (ROW | True, ROW)),
+    "combined-keeps-a-dead-row": ((ROW, ROW & False), (ROW, ROWS)),
+    "combined-square-batch-along-queries": ((CAUSAL, ROWS), (CAUSAL[:1], ROWS)),
+    "combined-without-entries-raises": ((ROW[:, :0], ROW[:, :0]), (ROW, ROWS)),
+    "lookup-padding-row": ((TABLE, SQUARE), (TABLE, SQUARE + 1)),
+    "lookup-counts-from-one": ((TABLE, SQUARE), (TABLE[:1], SQUARE[:1, :1])),
+    "lookup-in-eight-bits": ((TABLE, SQUARE + 128), (TABLE, SQUARE + 124)),
+    "lookup-sorted": ((TABLE, SQUARE[::-1]), (TABLE, SQUARE)),
+    "lookup-each-row-once": ((TABLE, SQUARE // 2), (TABLE, SQUARE)),
+    "lookup-indices-transposed": ((TABLE, SQUARE), (TABLE, SQUARE[:1])),
+    "lookup-subtracts-the-mean": ((TABLE, SQUARE), (TABLE - TABLE.mean(0), SQUARE)),
+    "lookup-no-indices-raises": ((TABLE, SQUARE[:0]), (TABLE, SQUARE)),
     "sdpa-squeezes": (tuple(x[:1] for x in QKV), QKV),
     "sdpa-mask-memory-order": ((X, X, X, np.tri(4, dtype=bool).T), (X, X, X, np.tri(4, dtype=bool))),
     "sdpa-masks-tiled-over-heads": ((*QKV, MASKS[:, None]), (*(x[:1] for x in QKV), MASKS[:1, None])),

@@ -5,13 +5,28 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from oracles import Conventions
+from oracles import BINARY32, Conventions, formats
 from properties import reference
 from properties.bugs.positional import angles_at, rows, sinusoid
 from properties.bugs.turning import exponents, turned
 from properties.implementation import Implementation
-from properties.laws import find
-from properties.reference import apply_rotary, apply_rotary_vjp, rope, rope_vjp, rotary_tables, rotated
+from properties.laws import LAWS, find, frequencies, halves, lanes, lookups, padding, positional, tables
+from properties.operations import OPERATIONS as ALL
+from properties.reference import (
+    apply_rotary,
+    apply_rotary_vjp,
+    combine_masks,
+    inv_freq,
+    padding_mask,
+    rope,
+    rope_angles,
+    rope_tables,
+    rope_vjp,
+    rotary_tables,
+    rotate_half,
+    rotated,
+    table_lookup,
+)
 from properties.verifier import check
 
 SINUSOID, ADD, LEARNED = "sinusoidal_positional_encoding", "add_positional_encoding", "learned_positional_encoding"
@@ -68,6 +83,29 @@ def by_pair(x, cos, sin):
     return apply_rotary(x, cos, np.repeat(sin[:, ::2], 2, axis=-1)[:, : x.shape[-1]])
 
 
+def bent(n, d, s, most):
+    """Angles that are too small by little beyond a position, or a width."""
+    return np.minimum(rows(s, n), most)[:, None] * inv_freq(d)
+
+
+def of_angles(theta, d):
+    lanes = np.repeat(theta, 2, axis=-1)[:, :d]
+    return np.cos(lanes), np.sin(lanes)
+
+
+def first_kept(indices):
+    """Each index but the first one of its kind is read as 0."""
+    flat = indices.ravel()
+    again = [k for k, index in enumerate(flat) if index in flat[:k]]
+    return np.where(np.isin(np.arange(flat.size), again), 0, flat).reshape(indices.shape)
+
+
+def for_all(first, second):
+    """A batch of masks is taken for its first."""
+    return combine_masks(first, second[:1] + np.zeros_like(second) if second.ndim > 2 and second.shape[-2] == 1 else second)
+
+
+ODD, NOTHING = "the odd lane follows its convention", "without rows or lanes there is nothing to turn by"
 SLIPS = {
     (SINUSOID, "the sinusoidal encoding is within its budget"): lambda n, d, s=0: encode(n, d, s) * (1 + 1e-12),
     (SINUSOID, "the sinusoidal encoding is within its budget at long positions"): lambda n, d, s=0: clipped(n, d, s, 2**19),
@@ -125,6 +163,67 @@ SLIPS = {
     ("apply_rotary_vjp", "apply rotary and its vjp are adjoint"): lambda x, c, s, g: backwards(g, c, s),
     ("apply_rotary_vjp", "without cosines lanes are exchanged"): lambda x, c, s, g: backwards(g, c, s),
     ("apply_rotary_vjp", "the odd lane follows its convention"): lambda x, c, s, g: backwards(g, c, s),
+    ("inv_freq", "frequencies are within their budget"): lambda d: inv_freq(d) * (1 + 1e-12),
+    ("inv_freq", "the first frequency is the scale"): lambda d: inv_freq(d) * (1 + 1e-12),
+    ("inv_freq", "neighbouring frequencies have one quotient"): lambda d: inv_freq(d) + 1e-9,
+    ("inv_freq", "half of the pairs divide by the root of the base"): lambda d: 10001.0 ** -exponents(d),
+    ("inv_freq", "every second pair of twice the width is alike"): lambda d: 10000.0 ** -(exponents(d) * d / (d + 2)),
+    ("inv_freq", ODD): lambda d: inv_freq(d + d % 2),
+    ("inv_freq", NOTHING): lambda d: inv_freq(max(d, 1)),
+    ("rope_angles", "angles and their tables are within budget"): lambda n, d, s=0: rope_angles(n, d, s) * (1 + 1e-12),
+    ("rope_angles", "angles and their tables are within budget over long sequences"): lambda n, d, s=0: bent(n, d, s, s + 1023),
+    ("rope_angles", "a chunk is the slice of the whole"): lambda n, d, s=0: bent(n, d, s, s + 511),
+    ("rope_angles", "angles of position zero are zero"): lambda n, d, s=0: rope_angles(n, d, s) + 1e-300,
+    ("rope_angles", "the first angle is the position"): lambda n, d, s=0: rope_angles(n, d, s) % (2 * np.pi),
+    ("rope_angles", "angles are positions times frequencies"): lambda n, d, s=0: rope_angles(n, d + 2, s)[:, : (d + 1) // 2],
+    ("rope_angles", "angles add as positions do"): lambda n, d, s=0: bent(n, d, s, 2**19),
+    ("rope_angles", ODD): lambda n, d, s=0: rope_angles(n, d + d % 2, s),
+    ("rope_angles", NOTHING): lambda n, d, s=0: rope_angles(max(n, 1), d, s),
+    ("rope_tables", "angles and their tables are within budget"): lambda n, d, s=0: of_angles(rope_angles(n, d, s) * (1 + 1e-9), d),
+    ("rope_tables", "angles and their tables are within budget over long sequences"): lambda n, d, s=0: of_angles(
+        bent(n, d, s, s + 1023), d
+    ),
+    ("rope_tables", "a chunk is the slice of the whole"): lambda n, d, s=0: of_angles(bent(n, d, s, s + 511), d),
+    ("rope_tables", "tables of a shift turn tables"): lambda n, d, s=0: of_angles(bent(n, d, s, 2**19), d),
+    ("rope_tables", "cosines and sines lie on the circle"): lambda n, d, s=0: tuple(x * (1 + 1e-12) for x in rope_tables(n, d, s)),
+    ("rope_tables", "tables of position zero are one and zero"): lambda n, d, s=0: rope_tables(n, d, s + 1),
+    ("rope_tables", "both lanes of a pair share their angle"): lambda n, d, s=0: tuple(
+        np.roll(x, 1, axis=-1) for x in rope_tables(n, d, s)
+    ),
+    ("rope_tables", "the first pair turns by its position"): lambda n, d, s=0: rope_tables(n, d, 2 * s),
+    ("rope_tables", "tables are cosines and sines of the angles"): lambda n, d, s=0: of_angles(1.0001 * rope_angles(n, d, s), d),
+    ("rope_tables", "turning by the tables is rope"): lambda n, d, s=0: of_angles(-rope_angles(n, d, s), d),
+    ("rope_tables", ODD): lambda n, d, s=0: tuple(x * (whole(x) | (x == 1)) for x in rope_tables(n, d, s)),
+    ("rope_tables", NOTHING): lambda n, d, s=0: rope_tables(n, max(d, 1), s),
+    ("rotate_half", "rotate half is the negated second half and the first"): lambda x: rotate_half(x) * (1 + 1e-15),
+    ("rotate_half", "two quarter turns negate"): lambda x: np.abs(rotate_half(x)),
+    ("rotate_half", "one hot rows read out the quarter turn"): lambda x: -rotate_half(x),
+    ("rotate_half", "pairs keep their norm"): lambda x: rotate_half(x) * (1 + 1e-12),
+    ("rotate_half", "pairs are turned by themselves"): lambda x: rotate_half(x) + 1e-9 * x.sum(axis=-1, keepdims=True),
+    ("rotate_half", "apply rotary is written with rotate half"): lambda x: -rotate_half(x),
+    ("rotate_half", "without rows or lanes nothing is turned"): lambda x: rotate_half(x) if x.size else np.zeros(0),
+    ("table_lookup", "a lookup is rows of its table"): lambda t, i: table_lookup(t, i) * (1 + 1e-15),
+    ("table_lookup", "one hot tables read out indices"): lambda t, i: t[i - 1],
+    ("table_lookup", "rows move with their indices"): lambda t, i: t[i] * (np.arange(i.size).reshape(i.shape) > 0)[..., None],
+    ("table_lookup", "repeated indices read the same rows"): lambda t, i: t[first_kept(i)],
+    ("table_lookup", "each index is looked up by itself"): lambda t, i: t[np.maximum.accumulate(i, axis=-1)],
+    ("table_lookup", "other rows of the table do not matter"): lambda t, i: t[i] + 1e-9 * t[-1],
+    ("table_lookup", "a lookup without indices or columns is empty"): lambda t, i: t[i] if i.size else t[:1],
+    ("padding_mask", "a padding mask is its definition"): lambda k, n: padding_mask(np.minimum(k, 31), n),
+    ("padding_mask", "a padding mask allows as many as the length"): lambda k, n: padding_mask(k + 1, n),
+    ("padding_mask", "after padding comes only padding"): lambda k, n: padding_mask(k, n)[:, ::-1],
+    ("padding_mask", "empty sequences are all padding and full ones have none"): lambda k, n: padding_mask(np.maximum(k, 1), n),
+    ("padding_mask", "more padding is only blocked positions"): lambda k, n: padding_mask(k, n) | (np.arange(n) == n - 1),
+    ("padding_mask", "rows of a padding mask move with their sequences"): lambda k, n: padding_mask(np.maximum.accumulate(k), n),
+    ("padding_mask", "a padding mask of nothing is empty"): lambda k, n: padding_mask(k, max(n, 1)),
+    ("combine_masks", "a combined mask is its definition"): lambda a, b: a | b,
+    ("combine_masks", "a mask that allows all changes nothing"): lambda a, b: a & b & ~(a & b).all(),
+    ("combine_masks", "a mask that blocks all blocks all"): lambda a, b: a & b | ~(a & b).any(),
+    ("combine_masks", "the order of masks does not matter"): lambda a, b: a & (b | ~b),
+    ("combine_masks", "a mask combined with itself is itself"): lambda a, b: a ^ b,
+    ("combine_masks", "masks are combined as if they were written out"): for_all,
+    ("combine_masks", "causal and padding masks allow the first keys"): lambda a, b: a | b,
+    ("combine_masks", "masks without entries combine to none"): lambda a, b: a & b if (a & b).size else np.zeros(0, bool),
 }  # fmt: skip
 
 
@@ -157,6 +256,62 @@ def test_pairs_in_halves_are_adjacent_pairs_of_shuffled_lanes(operation):
     assert check(law, halves, 40).status == "held"
     assert check(law, replace(halves, operations=reference.OPERATIONS), 40, shrink=False).status == "violated"
     assert check(law, replace(halves, conventions=None)).reason == "Its pairs are adjacent lanes."
+
+
+NEW = ("rotate_half", "inv_freq", "rope_angles", "rope_tables", "table_lookup", "padding_mask", "combine_masks")
+
+
+@pytest.mark.parametrize(
+    "conventions",
+    [
+        Conventions(rope_base=100.0, rope_scale=0.25),
+        Conventions(rope_pairing="half", rope_base=1.0, rope_scale=2.0),
+        Conventions(odd_lane="passthrough", mask_polarity="true_blocks"),
+        Conventions(odd_lane="reject", rope_scale=0.3),
+    ],
+)
+def test_frequencies_tables_and_masks_follow_the_conventions(conventions):
+    """The oracle's values in float64 are a correct implementation; in other conventions they are not."""
+
+    def values(o):
+        def call(*arguments):
+            found = o.oracle(*arguments, conventions=conventions)
+            values = [x.mid.copy() for x in (found if isinstance(found, tuple) else (found,))] if not o.returns_booleans else [found]
+            return values[0] if len(values) == 1 else tuple(values)
+
+        return call
+
+    names = (*NEW, "causal_mask", "rope", "apply_rotary")
+    declared = Implementation("declared", {name: values(ALL[name]) for name in names}, conventions=conventions)
+    laws = [law for name in (*NEW, "rope") for law in find_all(name) if not law.not_applicable(declared)]
+    assert {check(law, declared, 5, shrink=False).status for law in laws} <= {"held", "not applicable"}
+    other = replace(declared, conventions=None)
+    assert "violated" in {check(law, other, 5, shrink=False).status for law in laws}
+
+
+@pytest.mark.parametrize("arithmetic", ["float32", "float16", "bfloat16"])
+def test_indices_are_integers_and_tables_have_their_own_format_in_every_arithmetic(arithmetic):
+    torch = pytest.importorskip("torch")
+    seen = set()
+
+    def look(table, indices):
+        seen.add((table.dtype, indices.dtype))
+        return table[indices]
+
+    def pad(lengths, n):
+        seen.add((lengths.dtype,))
+        return torch.arange(n) < lengths[:, None]
+
+    model = replace(formats.resolve(arithmetic), angle=replace(formats.resolve(arithmetic).angle, table=BINARY32))
+
+    def tables(n, d, start):
+        return tuple(torch.from_numpy(x).to(torch.float32) for x in rope_tables(n, d, start))
+
+    i = Implementation("i", {"table_lookup": look, "padding_mask": pad, "rope_tables": tables}, model, arrays="torch")
+    for name in i.operations:
+        laws = [law for law in LAWS if law.operation == name and not law.not_applicable(i)]
+        assert {check(law, i, 6, shrink=False).status for law in laws} <= {"held", "not applicable"}
+    assert seen == {(getattr(torch, arithmetic), torch.int64), (torch.int64,)}
 
 
 def refusing(x, start_pos=0):
@@ -201,9 +356,8 @@ def test_an_encoding_in_another_layout_is_told_from_the_interleaved_one(layout):
 
 
 def find_all(operation):
-    from properties.laws import frequencies, lanes, positional
-
-    return [law for module in (positional, frequencies, lanes) for law in module.law.laws if law.operation == operation]
+    modules = (positional, lookups, frequencies, tables, halves, lanes, padding)
+    return [law for module in modules for law in module.law.laws if law.operation == operation]
 
 
 @pytest.mark.parametrize(

@@ -118,6 +118,8 @@ SPARSE[7, 3], SPARSE[299, 0] = -0.0, np.inf
         np.zeros((2, 0), bool),
         np.array([[True, False]]),
         np.arange(6, dtype=np.int32).reshape(1, 2, 3),
+        np.arange(300)[:, None] % 17,
+        np.zeros((0, 2), np.int64),
         np.float32([0.1, 2.0]),
         RNG.standard_normal((4, 8)),
         RNG.integers(-8, 8, (30, 7)) / 16,

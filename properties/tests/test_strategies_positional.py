@@ -8,19 +8,24 @@ from oracles import Conventions
 from properties.implementation import Implementation
 from properties.operations import OPERATIONS as ALL
 from properties.reference import OPERATIONS
+from properties.strategies.masks import lengths_of_sequences, two_masks
 from properties.strategies.positional import (
     ANY_LENGTH,
     ODD,
     added,
     chunks,
     exact_rows,
+    frequencies,
+    halves,
     learned,
+    lookups,
     rotary,
     rotary_tables,
     rotary_tables_vjp,
     rotary_vjp,
     sinusoid,
     small_tables,
+    turning,
 )
 from properties.strategies.twins import twin
 from properties.strategies.unsupported import sizes_named, unsupported
@@ -75,6 +80,20 @@ EDGES = {
     "an encoding for each element": (added(ANY), lambda x, pos: pos.ndim > 2 and (pos[0] != pos[-1]).any()),
     "one encoding for a batch": (added(ANY), lambda x, pos: pos.ndim == 2 and x.ndim == 4),
     "the end of a large table": (learned(ANY), lambda table, n, p: len(table) == n + p > 256 and p > 100),
+    "angles across 2²⁰": (turning(ANY), lambda n, d, p: across(p, n, 20)),
+    "frequencies of an odd width": (frequencies(ANY, widths=ODD), lambda d: d > 60),
+    "halves of a long sequence's lanes": (halves(ANY, lengths=ANY_LENGTH), lambda x: x.shape[-2] > 1000 and x.any()),
+    "indices beyond a byte": (lookups(ANY), lambda table, indices: indices.max() > 255),
+    "a first and a last index": (lookups(ANY), lambda table, indices: {0, len(table) - 1} <= set(indices.ravel().tolist())),
+    "as many sequences as positions": (lookups(ANY), lambda table, i: i.ndim == 2 and i.shape[0] == i.shape[1] and (i != i.T).any()),
+    "an index twice": (lookups(ANY), lambda table, indices: 1 < len(set(indices.ravel().tolist())) < indices.size),
+    "an empty sequence and a full one": (lengths_of_sequences(ANY), lambda k, n: n > 255 and {0, n} <= set(k.tolist())),
+    "padding for as many problems as queries": (
+        two_masks(ANY),
+        lambda a, b: b.ndim == 3 and b.shape[1] == 1 < len(a) == len(b) and not b.all(),
+    ),
+    "masks of which each has an axis of its own": (two_masks(ANY), lambda a, b: a.shape[-2:] == (1, 4) and b.shape[-2:] == (4, 1)),
+    "masks without an entry in common": (two_masks(ANY), lambda a, b: a.any() and b.any() and not (a & b).any()),
     "the middle of a table": (learned(ANY), lambda table, n, p: 0 < p < len(table) - n),
 }
 
@@ -148,6 +167,12 @@ RESTRICTED = {
     "learned_positional_encoding": {"embed_dim": lambda d: d < 256},
     "rope": {"head_dim": lambda d: d % 2 == 0, "seq_len": lambda n: n <= 1024},
     "apply_rotary_vjp": {"head_dim": lambda d: d <= 128},
+    "rotate_half": {"head_dim": lambda d: d % 2 == 0, "batch": lambda n: n < 3},
+    "inv_freq": {"head_dim": lambda d: d % 2 == 0},
+    "rope_tables": {"seq_len": lambda n: n > 0, "head_dim": lambda d: d <= 128, "start_pos": lambda p: p < 4096},
+    "table_lookup": {"embed_dim": lambda d: d % 8 == 0},
+    "padding_mask": {"batch": lambda n: n < 3},
+    "combine_masks": {"n_q": lambda n: n > 1, "n_k_minus_n_q": lambda n: n >= 0},
 }
 
 
@@ -171,6 +196,10 @@ def test_each_size_that_is_not_supported_is_drawn_by_itself(operation):
             found |= {"n_q": q["scores"].shape[-2], "n_k": q["scores"].shape[-1]}
         if "table" in q:
             found["embed_dim"] = q["table"].shape[1]
+        if "second" in q:
+            found |= dict(zip(("n_q", "n_k"), q["second"].shape[-2:], strict=True))
+        if "lengths" in q:
+            found["batch"] = len(q["lengths"])
         first = arguments[0]
         if isinstance(first, np.ndarray) and "table" not in q and first.ndim > 2 + operation.startswith("grouped"):
             found["batch"] = len(first)
