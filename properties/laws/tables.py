@@ -106,7 +106,13 @@ def angles_and_their_tables_are_within_budget_over_long_sequences(
         subject.within(result)
 
 
-@law(ANGLES, TABLES, cases=lambda i: chunks(i, "head_dim"), kills="rope-tables-begin-at-zero")
+@law(
+    ANGLES,
+    TABLES,
+    cases=lambda i: chunks(i, "head_dim"),
+    kills="rope-tables-begin-at-zero",
+    purpose="Decoding row by row, and all at once, turn by the same angles.",
+)
 def a_chunk_is_the_slice_of_the_whole(subject: Subject, seq_len: int, head_dim: int, start_pos: int, cut: int) -> None:
     """For every sequence to 1100 rows, cut in two anywhere: the two chunks' rows are the parts of the whole.
 
@@ -121,7 +127,12 @@ def a_chunk_is_the_slice_of_the_whole(subject: Subject, seq_len: int, head_dim: 
         subject.close(b, both.ball[cut:])
 
 
-@law(ANGLES, cases=partial(turning, positions=st.just(0), lengths=ANY_LENGTH), kills="rope-angles-from-one")
+@law(
+    ANGLES,
+    cases=partial(turning, positions=st.just(0), lengths=ANY_LENGTH),
+    kills="rope-angles-from-one",
+    purpose="It tells where positions count from, in every pair, to the last bit.",
+)
 def angles_of_position_zero_are_zero(subject: Subject, seq_len: int, head_dim: int, start_pos: int) -> None:
     """For every length and even width: all angles of position 0 are 0.
 
