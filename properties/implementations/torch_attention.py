@@ -1,4 +1,10 @@
-"""`torch.nn.functional.scaled_dot_product_attention` on the CPU, each backend by itself, with its derivatives."""
+"""`torch.nn.functional.scaled_dot_product_attention`, each backend by itself, with its derivatives.
+
+On the CPU there are two backends, math and flash; four are on CUDA. A flag `is_causal` is aligned top left in both CPU backends when
+lengths differ (pytorch/pytorch#108108), and a row with no allowed key is 0. The flash kernel has no forward-mode derivative
+(pytorch/pytorch#128971), so that operation is not offered there. Reverse mode is put under the laws twice: by `torch.autograd.grad`, and
+in the entries named "func" by `torch.func.vjp`.
+"""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -10,7 +16,10 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from properties.implementation import Implementation
 
-__all__ = ["IMPLEMENTATIONS"]
+__all__ = ["IMPLEMENTATIONS", "NO_CUDA"]
+
+NO_CUDA = "" if torch.cuda.is_available() else "There is no CUDA device."
+"""Why nothing runs on CUDA here; "" where it does."""
 
 
 def _attend(backend: SDPBackend, q: Any, k: Any, v: Any, mask: Any = None, /, **options: Any) -> torch.Tensor:
@@ -31,6 +40,14 @@ def _vjp(backend: SDPBackend, q: Any, k: Any, v: Any, mask: Any, grad_out: Any) 
     return torch.autograd.grad(_attend(backend, q, k, v, mask), inputs, grad_out)
 
 
+def _functional_vjp(backend: SDPBackend, q: Any, k: Any, v: Any, mask: Any, grad_out: Any) -> Sequence[torch.Tensor]:
+    def attend(q: Any, k: Any, v: Any) -> torch.Tensor:
+        return _attend(backend, q, k, v, mask)
+
+    gradients: Sequence[torch.Tensor] = torch.func.vjp(attend, q, k, v)[1](grad_out)
+    return gradients
+
+
 def _jvp(backend: SDPBackend, q: Any, k: Any, v: Any, mask: Any, dq: Any, dk: Any, dv: Any) -> torch.Tensor:
     def attend(q: Any, k: Any, v: Any) -> torch.Tensor:
         return _attend(backend, q, k, v, mask)
@@ -39,38 +56,106 @@ def _jvp(backend: SDPBackend, q: Any, k: Any, v: Any, mask: Any, dq: Any, dk: An
     return out
 
 
-# What each backend is held to, by the type of its numbers. In 16 bits the flash backward adds dk and dv up in the narrow type.
-_ARITHMETIC = {
-    "math": {"float64": "float64", "float32": "float32", "float16": "float16", "bfloat16": "bfloat16"},
-    "flash": {
-        "float64": "float64",
-        "float32": "float32",
-        "float16": "float16-stored-gradients",
-        "bfloat16": "bfloat16-stored-gradients",
-    },
+_SDPA = "scaled_dot_product_attention"
+_FUNCTIONS: dict[str, Callable[..., Any]] = {
+    _SDPA: _attend,
+    "causal_attention": _causal,
+    "grouped_query_attention": _grouped,
+    f"{_SDPA}_vjp": _vjp,
+    f"{_SDPA}_jvp": _jvp,
 }
+_FORWARD, _REVERSE = (_SDPA,), (_SDPA, f"{_SDPA}_vjp")
+_ALL = tuple(_FUNCTIONS)
+_PLAIN = (_SDPA, "causal_attention", "grouped_query_attention", f"{_SDPA}_vjp")
+_FEW = _PLAIN[1:]
 
 
-def _implementation(name: str, dtype: str) -> Implementation:
+def _operations(backend: SDPBackend, names: Sequence[str]) -> dict[str, Callable[..., Any]]:
+    return {name: partial(_FUNCTIONS[name], backend) for name in names}
+
+
+def _equal(difference: int) -> bool:
+    return difference == 0
+
+
+def _math(dtype: str, names: Sequence[str]) -> Implementation:
+    """The composite of matrix products and a softmax, which takes any shape."""
+    operations = _operations(SDPBackend.MATH, names)
+    return Implementation(f"torch math {dtype}", operations, arithmetic=dtype, arrays="torch", refuses=(RuntimeError,))
+
+
+# The flash kernel's masks have two or four axes; the documentation has any that broadcast to the weights. Without a choice of a backend
+# three axes lead to the math backend, and one axis to the same IndexError.
+_BROADCAST = {
+    "a mask broadcasts": "The kernel takes masks of two or four axes only: three are refused, and one raises IndexError, also where no "
+    "backend is chosen. See check_attn_mask_shape in pytorch/pytorch#115913."
+}
+# In 16 bits the flash backward adds dk and dv up in the narrow type.
+_FLASH = {"float16": "float16-stored-gradients", "bfloat16": "bfloat16-stored-gradients"}
+
+
+def _flash(dtype: str, names: Sequence[str]) -> Implementation:
     """The flash kernel takes 4-D inputs only, of one width, with unit last strides, and has no forward-mode derivative."""
-    backend = {"math": SDPBackend.MATH, "flash": SDPBackend.FLASH_ATTENTION}[name]
-    functions: dict[str, Callable[..., Any]] = {
-        "scaled_dot_product_attention": _attend,
-        "causal_attention": _causal,
-        "grouped_query_attention": _grouped,
-        "scaled_dot_product_attention_vjp": _vjp,
-    }
-    if name == "math":
-        functions["scaled_dot_product_attention_jvp"] = _jvp
     return Implementation(
-        name=f"torch {name} {dtype}",
-        operations={operation: partial(function, backend) for operation, function in functions.items()},
-        arithmetic=_ARITHMETIC[name][dtype],
+        name=f"torch flash {dtype}",
+        operations=_operations(SDPBackend.FLASH_ATTENTION, names),
+        arithmetic=_FLASH.get(dtype, dtype),
         arrays="torch",
-        batch_ranks=(2,) if name == "flash" else (0, 1, 2),
-        supports={"value_dim_minus_head_dim": lambda difference: difference == 0} if name == "flash" else {},
+        batch_ranks=(2,),
+        supports={"value_dim_minus_head_dim": _equal},
+        refuses=(RuntimeError,),
+        known_deviations=_BROADCAST if _SDPA in names else {},
+    )
+
+
+def _functional(name: str, backend: SDPBackend, like: Implementation) -> Implementation:
+    """Reverse mode by `torch.func.vjp`, with the promises of another implementation."""
+    return Implementation(
+        name=name,
+        operations={f"{_SDPA}_vjp": partial(_functional_vjp, backend)},
+        arithmetic=like.arithmetic,
+        arrays="torch",
+        batch_ranks=like.batch_ranks,
+        supports=like.supports,
         refuses=(RuntimeError,),
     )
 
 
-IMPLEMENTATIONS = [_implementation(name, dtype) for name, dtypes in _ARITHMETIC.items() for dtype in dtypes]
+def _cuda(name: str, backend: SDPBackend, dtype: str, names: Sequence[str], width: int = 1, square: bool = False) -> Implementation:
+    """A backend on CUDA, for widths that are multiples of `width`; their sums are not of one order.
+
+    Flash and cuDNN take no mask of booleans, and flash, where causal, square problems only: so they are given causal attention.
+    """
+    widths: dict[str, Callable[[int], bool]] = {
+        "head_dim": lambda d: 0 < d <= 128 and d % width == 0,
+        "value_dim": lambda d: 0 < d <= 128 and d % width == 0,
+        "value_dim_minus_head_dim": _equal,
+    }
+    return Implementation(
+        name=f"torch CUDA {name} {dtype}",
+        operations=_operations(backend, names),
+        arithmetic=_FLASH.get(dtype, dtype),
+        arrays="torch",
+        device="cuda",
+        batch_ranks=(2,),
+        supports=widths | ({"n_k_minus_n_q": _equal} if square else {}),
+        refuses=(RuntimeError,),
+        deterministic=False,
+        unavailable=NO_CUDA,
+    )
+
+
+# One kernel serves all types, and one composite: each operation is put under the laws in a wide type and in a narrow one.
+_MATH = [_math("float64", _ALL), _math("float32", _FORWARD), _math("float16", _FEW), _math("bfloat16", _FORWARD)]
+_FLASHES = [_flash("float64", _FORWARD), _flash("float32", _PLAIN), _flash("float16", _FEW), _flash("bfloat16", _PLAIN)]
+
+IMPLEMENTATIONS = [
+    *_MATH,
+    *_FLASHES,
+    _functional("torch math float32 func", SDPBackend.MATH, _MATH[1]),
+    _functional("torch flash float64 func", SDPBackend.FLASH_ATTENTION, _FLASHES[0]),
+    _cuda("math", SDPBackend.MATH, "float32", _ALL),
+    _cuda("memory-efficient", SDPBackend.EFFICIENT_ATTENTION, "float32", _REVERSE, width=4),
+    _cuda("flash", SDPBackend.FLASH_ATTENTION, "bfloat16", ("causal_attention",), width=8, square=True),
+    _cuda("cuDNN", SDPBackend.CUDNN_ATTENTION, "bfloat16", ("causal_attention",), width=8, square=True),
+]
