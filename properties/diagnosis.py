@@ -88,7 +88,9 @@ def _answer(operation: Operation, implementation: Implementation, field: str, va
     """The oracle's own values where one field of the conventions has another value."""
     inverted = field == "mask_polarity"
     changed = {"mask_polarity": "true_allows"} | ({} if inverted else {field: value})
-    given = tuple(~x if inverted and isinstance(x, np.ndarray) and x.dtype == np.bool_ else x for x in arguments)
+    given = tuple(
+        ~x if inverted and x is not None and operation.is_mask(p) else x for p, x in zip(operation.parameters, arguments, strict=False)
+    )
     found = operation.expected(given, implementation.rounding, replace(implementation.reading, **changed))
     values = tuple((~x if inverted else x.copy()) if isinstance(x, np.ndarray) else x.mid.copy() for x in found)
     return values[0] if len(values) == 1 else values

@@ -25,6 +25,7 @@ __all__ = ["Observer", "check", "plan", "replay", "verify"]
 Observer = Callable[[str, tuple[Any, ...], str], None]
 
 _SHRINKS = 10  # cases tried after the first violation for each example asked for; the smallest is shown
+_FRESH = 10  # cases that Hypothesis draws afresh; those after them are mostly earlier ones, with parts of them copied elsewhere
 _EVIDENCE = 24  # calls kept of other cases, for the diagnosis
 
 
@@ -37,6 +38,7 @@ class _Trial:
         self.worst = 0.0
         self.evidence: list[Call] = []
         self.broken: BrokenError | None = None
+        self.first: tuple[Any, ...] | None = None
         self.case: tuple[Any, ...] = ()
         self.calls: tuple[Call, ...] = ()
         self.shrinks, self.tried = shrinks, 0
@@ -48,6 +50,9 @@ class _Trial:
 
     def hold(self, case: tuple[Any, ...]) -> None:
         """The law on one case. After a violation only some more cases are tried: those left pass, but the smallest violation seen."""
+        if self.broken is None and self.first is not None and _same_case(case, self.first):  # the simplest, with which each draw begins
+            self.started -= 1
+            return
         if self.broken is not None:
             self.tried += 1
             if self.tried > self.shrinks:
@@ -69,6 +74,7 @@ class _Trial:
         self._see(True)
         self._keep()
         if self.broken is None:
+            self.first = self.first or case
             self.examples += 1
             self.informative += subject.informative
             self.vacuous += bool(subject.vacuous)
@@ -136,19 +142,21 @@ def check(
 
     hold.__name__ = hold.__qualname__ = f"{law.name}_{law.operation}".replace(" ", "_")  # Hypothesis keeps failures by the function's name
     options: dict[str, Any] = {
-        "max_examples": max(1, ceil(number * law.effort)),
         "suppress_health_check": list(HealthCheck),  # some cases are slow on a busy machine; nothing is filtered
         "report_multiple_bugs": False,
         "print_blob": False,
         "deadline": None,
     }
-    test = given(cases.map(trial.begin))(hold)
+    drawn, wanted = cases.map(trial.begin), max(1, ceil(number * law.effort))
+    runs: list[tuple[int, str]] = [(wanted, "")]
     if random_seed is not None:
         phases = (Phase.generate, Phase.shrink) if shrink else (Phase.generate,)
         options |= {"phases": phases, "database": None, "derandomize": False}
-        test = seed(random_seed)(test)
+        runs = [(min(_FRESH, wanted - n) + bool(n), f"{random_seed} {n}") for n in range(0, wanted, _FRESH)]
     try:
-        settings(profile, **options)(test)()
+        for examples, of in runs:
+            test = settings(profile, max_examples=examples, **options)(given(drawn)(hold))
+            (seed(of)(test) if of else test)()
     except BrokenError:
         pass
     except UnsupportedError as unsupported:

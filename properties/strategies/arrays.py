@@ -1,8 +1,8 @@
 """Arrays, masks, sizes and positions: what every strategy is made of.
 
-Small arrays are bytes read as multiples of 1/16 up to 8, which is fast to draw and shrinks to zeros, or normally distributed numbers
-with all the bits that the format has. Large ones come from a seed, of which 0 means zeros, with a few entries drawn by themselves; so a
-case that needs a large array shrinks to zeros and the entries that matter. All are numbers of the implementation's format, in float64.
+An array holds multiples of 1/16 up to 8: its first entries are bytes, those after them come from a seed, of which 0 means zeros, and some
+entries are drawn by themselves. It is fast to draw, and shrinks to zeros and the entries that matter, whatever its size. Or it holds
+normally distributed numbers with all the bits that the format has. All are numbers of the implementation's format, in float64.
 """
 
 import math
@@ -43,7 +43,8 @@ __all__ = [
 
 Draw = st.DrawFn
 
-_SMALL = 64  # entries of an array that are drawn one by one
+_FIRST = 64  # entries of an array that are drawn one by one
+_DRAWN = st.binary(min_size=2 + _FIRST + 9, max_size=2 + _FIRST + 9)  # a seed, the first entries, and three more with their places
 SHORT = (1, 2, 3, 4, 5, 6, 8, 9, 16, 17, 33)
 """Lengths of everyday cases."""
 
@@ -149,19 +150,19 @@ def batches(i: Implementation, least: int = 0, among: Sequence[int] = (1, 2, 3))
 
 
 def grids(shape: tuple[int, ...], step: float = 1 / 16) -> st.SearchStrategy[Array]:
-    """Multiples of a power of two, from −128 to 127 times it; a large array only zeros, ones of a seed, and three entries drawn."""
+    """Multiples of a power of two, from −128 to 127 times it; the same is drawn for every shape, so that sizes shrink too."""
     size = math.prod(shape)
-    if size <= _SMALL:
-        return st.binary(min_size=size, max_size=size).map(lambda b: np.frombuffer(b, np.int8).astype(np.float64).reshape(shape) * step)
-    entry = st.tuples(st.integers(0, size - 1), st.integers(-8, 8))
 
-    def build(seed: int, *entries: tuple[int, int]) -> Array:
-        x = np.random.default_rng(seed).integers(-128, 128, size).astype(np.float64) * step if seed else np.zeros(size)
-        for place, value in entries:
-            x[place] = 16 * step * value or x[place]
-        return x.reshape(shape)
+    def build(drawn: bytes) -> Array:
+        seed = int.from_bytes(drawn[:2], "big")
+        x = np.random.default_rng(seed).integers(-128, 128, size, np.int8) if seed and size > _FIRST else np.zeros(size, np.int8)
+        x[:_FIRST] = np.frombuffer(drawn, np.int8, min(size, _FIRST), offset=2)
+        for high, low, whole in zip(*[iter(drawn[2 + _FIRST :])] * 3, strict=True) if size else ():
+            place = (256 * high + low) % size
+            x[place] = (16 if whole % 2 else -16) * (whole // 32) or x[place]
+        return np.asarray(x.reshape(shape) * step, np.float64)
 
-    return st.builds(build, st.integers(0, 2**16), entry, entry, entry)
+    return _DRAWN.map(build)
 
 
 def fixed_points(i: Implementation, shape: tuple[int, ...]) -> st.SearchStrategy[Array]:
@@ -189,7 +190,7 @@ def numbers(draw: Draw, i: Implementation, shape: tuple[int, ...], scales: Seque
 
 def bits(size: int) -> st.SearchStrategy[Any]:
     """Booleans, simplest all true; many of them from a seed and a density."""
-    if size <= 4 * _SMALL:
+    if size <= 4 * _FIRST:
         return st.binary(min_size=size, max_size=size).map(lambda b: np.frombuffer(b, np.uint8) % 2 == 0)
     densities = st.sampled_from([1.0, 0.9, 0.5, 0.1])
     return st.builds(lambda p, seed: np.random.default_rng(seed).random(size) < p, densities, st.integers(0, 2**16))
