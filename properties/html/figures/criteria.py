@@ -5,7 +5,7 @@ import re
 import numpy as np
 from matplotlib.figure import Figure
 
-from properties.html.figures.drawing import INK, MARKERS, PAPER, QUIET, SERIES, Picture, Table, decades, drawn
+from properties.html.figures.drawing import INK, MARKERS, PAPER, SERIES, Picture, Table, decades, drawn
 from properties.html.figures.measured import Judged, criteria
 
 __all__ = ["what_criteria_see"]
@@ -39,8 +39,6 @@ def what_criteria_see() -> Picture | None:
             axes.tick_params(axis="y", length=0)
             axes.spines["left"].set_visible(False)
         panels[-1].set_xlabel("error ÷ what the criterion allows")
-        panels[0].annotate("missed ", (1, 1.0), xycoords=("data", "axes fraction"), ha="right", color=QUIET)
-        panels[0].annotate(" seen", (1, 1.0), xycoords=("data", "axes fraction"), ha="left", color=QUIET)
         handles, labels = panels[0].get_legend_handles_labels()
         figure.legend(handles, labels, loc="outside upper left", ncols=4, handletextpad=0.1, columnspacing=1.2)
 
@@ -51,7 +49,7 @@ def what_criteria_see() -> Picture | None:
         "criteria",
         "What each criterion sees of small mistakes",
         "A hollow mark is a criterion that rejects correct code of that number format too, and so sees nothing. "
-        "Left of the line a mistake is missed. " + _never(names, accuses),
+        "Left of the line a mistake is missed, right of it seen. " + _never(names, accuses),
         "Three panels, for float32, bfloat16 and float16, with a row for each planted mistake and a mark for each of four criteria. "
         f"Missed are, of {len(rows)} mistakes: " + ", ".join(f"{n} by {name}" for name, n in missed.items()) + ".",
         drawn("criteria", draw, width=7.2, height=7.0),
@@ -63,7 +61,7 @@ def what_criteria_see() -> Picture | None:
 def _never(names: list[str], accuses: dict[str, set[str]]) -> str:
     """Who rejects no correct code in any format, as a sentence."""
     fair = [name for name in names if not any(name in accused for accused in accuses.values())]
-    return f"No correct code is rejected by: {', '.join(fair) or 'none of them'}."
+    return f"In no format does correct code fail by: {', '.join(fair)}." if fair else "Correct code fails by each of them."
 
 
 def _number(cell: str) -> float:

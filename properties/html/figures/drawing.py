@@ -11,17 +11,19 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
-__all__ = ["INK", "MARKERS", "PAPER", "QUIET", "RULE", "SERIES", "Picture", "Table", "decades", "drawn", "power", "rounded"]
+__all__ = ["INK", "MARKERS", "PAPER", "QUIET", "RULE", "SERIES", "STEPS", "Picture", "Table", "decades", "drawn", "power", "rounded"]
 
 INK, QUIET, RULE, PAPER = "#010101", "#777771", "#c8c8c1", "#fefefd"
 SERIES = ("#0072b1", "#d55e01", "#009e71", "#aa4491")
-"""Colours of text, of what is said in passing, of lines, of the ground, and of four series, close to Okabe and Ito's, which everyone tells
-apart. The page puts its own in their place, so that a picture is dark where the page is."""
+STEPS = ("#08306c", "#2171b6", "#6baed7", "#bdd7e8")
+"""Colours of text, of what is said in passing, of lines, of the ground, of four series, close to Okabe and Ito's, which everyone
+tells apart, and of four steps from strong to weak. The page puts its own in their place, so that a picture is dark where the page is."""
 
 MARKERS = ("o", "s", "^", "D")
 """Markers of the same series, which don't rest on colour."""
 
 _VARIABLES = {INK: "--ink", QUIET: "--quiet", RULE: "--rule", PAPER: "--paper"} | {c: f"--series-{i}" for i, c in enumerate(SERIES, 1)}
+_VARIABLES |= {c: f"--step-{i}" for i, c in enumerate(STEPS, 1)}
 _STYLE: Any = {
     "svg.fonttype": "none",
     "svg.hashsalt": "attnspec",
@@ -87,11 +89,14 @@ def drawn(name: str, draw: Callable[[Figure], None], width: float = 6.8, height:
 def _embedded(svg: str, name: str) -> str:
     """The element alone, scalable, hidden from the tree of accessibility, which has the alternative text."""
     svg = svg[svg.index("<svg") :]
-    svg = re.sub(r"<metadata>.*?</metadata>|<!--.*?-->", "", svg, flags=re.DOTALL)
+    svg = re.sub(r"<metadata>.*?</metadata>|<!--.*?-->|<defs>\s*<style.*?</style>\s*</defs>", "", svg, flags=re.DOTALL)
     svg = re.sub(r'<svg[^>]*?viewBox="([^"]*)"[^>]*>', r'<svg viewBox="\1" aria-hidden="true" focusable="false">', svg, count=1)
+    for number, hashed in enumerate(dict.fromkeys(re.findall(r'\bid="(\w+[0-9a-f]{10})"', svg))):  # of numbers that differ in their last bits
+        svg = svg.replace(hashed, f"shared-{number}")
     svg = re.sub(r'\bid="|url\(#|href="#', lambda m: f"{m[0]}{name}-", svg).replace("xlink:href", "href")
     svg = re.sub(r"font-family: [^;\"]*;?", "", svg)
     svg = re.sub(r"\bfont: ((?:[\w.]+ )*[\d.]+px) [^;\"]*", r"font: \1 var(--sans)", svg)
+    svg = re.sub(r"(?<=[ \"\n(]|[ML])(-?\d+\.\d\d)\d+", r"\1", svg)  # hundredths of a point
     for colour, variable in _VARIABLES.items():
         svg = svg.replace(colour, f"var({variable})")
     return re.sub(r"\n\s*", "\n", svg).strip()

@@ -36,11 +36,11 @@ def rotation() -> Picture:
         axes.axhline(0, color=RULE, linewidth=0.8)
         axes.plot(positions, literal[:, -1], marker=MARKERS[2], color=SERIES[2])
         axes.plot(positions, passed, marker=MARKERS[3], color=SERIES[3])
-        axes.annotate("× (cos θ + sin θ)", (8, literal[-1, -1]), (-2, 9), textcoords="offset points", ha="right", color=SERIES[2])
+        axes.annotate("× (cos θ + sin θ)", (8, literal[:, -1].max()), (0, 6), textcoords="offset points", ha="right", color=SERIES[2])
         axes.annotate("passed through", (8, 1), (-2, -13), textcoords="offset points", ha="right", color=SERIES[3])
         axes.set_title("lane 4, without a partner")
         axes.set_xlabel("position", color=INK)
-        axes.set(ylim=(0.0, 1.6), xticks=positions[::2])
+        axes.set(ylim=(0.0, 1.75), yticks=(0, 0.5, 1, 1.5), xticks=positions[::2])
         axes.tick_params(color=QUIET)
 
     rows = tuple((str(p), *(f"{value:.4f}" for value in (*literal[p], passed[p]))) for p in positions)

@@ -36,11 +36,12 @@
     const words = form.text.value.toLowerCase().split(/\s+/).filter(Boolean);
     const which = form.implementation.value, operation = form.operation.value;
     const wanted = implementations.filter(i => !which || which === `g ${i.group}` || which === `i ${i.place}`);
+    const sought = cell => cell && (!chosen.size || chosen.has(status(cell)));
     const rows = laws.filter(law =>
       (!operation || law.operation === operation)
       && words.every(word => law.sought.includes(word))
-      && wanted.some(i => law.cells[i.place] && (!chosen.size || chosen.has(status(law.cells[i.place])))));
-    const columns = wanted.filter(i => rows.some(law => law.cells[i.place]));
+      && wanted.some(i => sought(law.cells[i.place])));
+    const columns = wanted.filter(i => rows.some(law => sought(law.cells[i.place])));
     return { rows, columns, narrowed: words.length > 0 || chosen.size > 0 || operation !== "" };
   }
 
