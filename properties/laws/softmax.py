@@ -157,7 +157,7 @@ def one_allowed_entry_has_weight_one(subject: Subject, scores: Any, mask: Any, s
     subject.close(subject(scores, only), only.astype(float))
 
 
-@law(SOFTMAX, cases=lambda i: anywhere(i, masks=dead_masks), kills="softmax-fully-masked-nan")
+@law(SOFTMAX, cases=lambda i: anywhere(i, masks=dead_masks), kills="softmax-dead-rows-uniform")
 def a_row_with_no_allowed_entry_follows_its_convention(subject: Subject, scores: Any, mask: Any) -> None:
     """For every mask that leaves a row no entry: its weights are 0, NaN, or all equal, by the convention for dead rows.
 

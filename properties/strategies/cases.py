@@ -7,8 +7,11 @@ from hypothesis import strategies as st
 
 from properties.implementation import Implementation
 from properties.strategies import attention, masks, multi_head, positional
+from properties.strategies.arrays import also, sizes
 
 __all__ = ["CASES"]
+
+_FEW = (1, 2, 3, 4, 5, 6)
 
 CASES: dict[str, Callable[[Implementation], st.SearchStrategy[tuple[Any, ...]]]] = {
     "scaled_dot_product_attention": attention.attention,
@@ -21,7 +24,7 @@ CASES: dict[str, Callable[[Implementation], st.SearchStrategy[tuple[Any, ...]]]]
     "multi_head_attention_jvp": multi_head.multi_head_jvp,
     "hard_masked_softmax": attention.softmax,
     "hard_masked_softmax_vjp": attention.softmax_vjp,
-    "causal_mask": lambda i: st.tuples(st.integers(1, 6), st.integers(1, 6)),
+    "causal_mask": lambda i: also(st.tuples(sizes(i, "n_q", _FEW)), lambda n: sizes(i, "n_k", _FEW, minus=("n_q", n))),
     "padding_mask": masks.lengths_of_sequences,
     "combine_masks": masks.two_masks,
     "sinusoidal_positional_encoding": positional.sinusoid,
