@@ -140,7 +140,8 @@ class ReferenceRotaryEncoder(PositionEncoder):
 
 
 def rotate_half(x: Tensor) -> Tensor:
-    """(−second half, first half) along the last axis."""
+    """(−second half, first half) along the last axis, whose size is the encoder's even width."""
+    _require_even(x.shape[-1])
     first, second = x.tensor_split(2, dim=-1)
     return torch.cat([-second, first], dim=-1)
 
