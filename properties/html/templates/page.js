@@ -95,7 +95,7 @@
   const hidden = text => element("span", { style: "position:absolute;width:1px;height:1px;overflow:hidden;clip-path:inset(50%);white-space:nowrap" }, text);
 
   function lawRow(law, columns) {
-    const row = element("tr", {}, element("th", { scope: "row", class: "law" }, element("span", {}, law.name)));
+    const row = element("tr", {}, element("th", { scope: "row", class: "law" }, button(`l${law.place}`, {}, law.name)));
     columns.forEach((i, place) => {
       const cell = law.cells[i.place], box = element("td", { class: starts(columns, place).trim() });
       if (cell) {
@@ -164,40 +164,47 @@
     if (key === "law") sorting = sorting === "name" ? "order" : "name";
     else if (key[0] === "i") sorting = sorting === Number(key.slice(1)) ? "order" : Number(key.slice(1));
     else if (key[0] === "o") folded.set(key.slice(1), pressed.getAttribute("aria-expanded") !== "true");
-    else return open(...key.slice(1).split(",").map(Number));
+    else if (key[0] === "l") return openLaw(laws[key.slice(1)]);
+    else return openCell(...key.slice(1).split(",").map(Number));
     render();
   });
 
-  // -- A cell -----------------------------------------------------------------------------------------------------------------
+  // -- A law, and a cell ------------------------------------------------------------------------------------------------------
 
-  function open(lawPlace, column) {
-    const law = laws[lawPlace], cell = law.cells[column], i = implementations[column];
-    const facts = [
-      ["examples", cell[EXAMPLES]],
-      ["informative", cell[EXAMPLES] ? cell[INFORMATIVE] : 0],
-      ["with a vacuous budget", cell[VACUOUS]],
-      ["discarded draws", cell[DISCARDED]],
-      ["worst error ÷ budget", cell[EXAMPLES] ? budgets(worst(cell)) : 0],
-      ["seconds", cell[SECONDS]],
-      ["is there for", law.purpose],
-      ["Lean", law.lean],
-    ].filter(([name, value]) => value || (cell[EXAMPLES] && (name === "informative" || name.startsWith("worst"))));
-    const mark = element("span", { class: `mark ${classOf(status(cell))}`, "aria-hidden": "true" }, sign(cell));
-    const found = document.getElementById(`finding-${column}-${lawPlace}`);
+  function show(law, about, mark, more, facts) {
     const paragraphs = law.statement.split(/\n\s*\n/).map(p => element("p", { class: "statement" }, p.replace(/\s+/g, " ")));
-    const body = document.getElementById("dialog-body");
-    body.replaceChildren(
-      element("h3", { id: "dialog-title" }, mark, ` ${law.name}`),
-      element("p", { class: "quiet" }, `${law.operation} · ${i.name} (${i.arithmetic}) · ${status(cell)}`),
-      ...paragraphs,
-    );
-    if (found) body.append(...found.querySelector(".body").cloneNode(true).childNodes);
-    else if (data.reasons[cell[REASON]]) body.append(element("p", {}, data.reasons[cell[REASON]]));
     const list = element("dl", { class: "facts" });
-    facts.forEach(([name, value]) => list.append(element("div", {}, element("dt", {}, name), element("dd", {}, String(value)))));
-    body.append(list);
+    [...facts, ["is there for", law.purpose], ["Lean", law.lean]].filter(([, value]) => value !== "").forEach(([name, value]) =>
+      list.append(element("div", {}, element("dt", {}, name), element("dd", {}, String(value)))));
+    document.getElementById("dialog-body").replaceChildren(
+      element("h3", { id: "dialog-title" }, ...mark, law.name),
+      element("p", { class: "quiet" }, [law.operation, ...about].join(" · ")),
+      ...paragraphs, ...more, list,
+    );
     dialog.showModal();
     dialog.scrollTop = 0;
+  }
+
+  function openLaw(law) {
+    const facts = data.statuses.map(([name], place) => [name, law.cells.filter(cell => cell[STATUS] === place)]);
+    show(law, [], [], [], facts.filter(([, cells]) => cells.length).map(([name, cells]) =>
+      [`${name} (${cells.length})`, cells.map(cell => implementations[cell[COLUMN]].name).join(", ")]));
+  }
+
+  function openCell(lawPlace, column) {
+    const law = laws[lawPlace], cell = law.cells[column], i = implementations[column], tried = cell[EXAMPLES] > 0;
+    const facts = [
+      ["examples", cell[EXAMPLES]],
+      ["informative", tried ? cell[INFORMATIVE] : ""],
+      ["with a vacuous budget", cell[VACUOUS] || ""],
+      ["discarded draws", cell[DISCARDED] || ""],
+      ["worst error ÷ budget", tried ? budgets(worst(cell)) : ""],
+      ["seconds", cell[SECONDS]],
+    ];
+    const found = document.getElementById(`finding-${column}-${lawPlace}`), reason = data.reasons[cell[REASON]];
+    const more = found ? [...found.querySelector(".body").cloneNode(true).childNodes] : reason ? [element("p", {}, reason)] : [];
+    const mark = element("span", { class: `mark ${classOf(status(cell))}`, "aria-hidden": "true" }, sign(cell));
+    show(law, [`${i.name} (${i.arithmetic})`, status(cell)], [mark, " "], more, facts);
   }
 
   dialog.addEventListener("click", event => { if (event.target === dialog) dialog.close(); });
