@@ -91,7 +91,9 @@ def _embedded(svg: str, name: str) -> str:
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r"<metadata>.*?</metadata>|<!--.*?-->|<defs>\s*<style.*?</style>\s*</defs>", "", svg, flags=re.DOTALL)
     svg = re.sub(r'<svg[^>]*?viewBox="([^"]*)"[^>]*>', r'<svg viewBox="\1" aria-hidden="true" focusable="false">', svg, count=1)
-    for number, hashed in enumerate(dict.fromkeys(re.findall(r'\bid="(\w+[0-9a-f]{10})"', svg))):  # of numbers that differ in their last bits
+    for number, hashed in enumerate(
+        dict.fromkeys(re.findall(r'\bid="(\w+[0-9a-f]{10})"', svg))
+    ):  # of numbers that differ in their last bits
         svg = svg.replace(hashed, f"shared-{number}")
     svg = re.sub(r'\bid="|url\(#|href="#', lambda m: f"{m[0]}{name}-", svg).replace("xlink:href", "href")
     svg = re.sub(r"font-family: [^;\"]*;?", "", svg)

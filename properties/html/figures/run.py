@@ -9,6 +9,7 @@ from properties.html.matrix import Matrix
 __all__ = ["budgets_used"]
 
 _FLOOR = 1e-4
+_LONGEST = 40  # characters of a name: the table has all of it
 
 
 def budgets_used(matrix: Matrix) -> Picture | None:
@@ -30,7 +31,7 @@ def budgets_used(matrix: Matrix) -> Picture | None:
             values = np.maximum(list(used[name].values()), _FLOOR)
             axes.plot(values, np.full(len(values), place), "o", color=SERIES[0], alpha=0.55, markersize=4.5, markeredgewidth=0)
             axes.plot(values.max(), place, "|", color=SERIES[0], markersize=10, markeredgewidth=2)
-        axes.set_yticks(range(len(names)), names)
+        axes.set_yticks(range(len(names)), [name if len(name) <= _LONGEST else f"{name[: _LONGEST - 1]}…" for name in names])
         decades(axes, "x", range(-4, 1))
         axes.set(xlim=(_FLOOR / 1.5, 1.5), ylim=(len(names) - 0.4, -0.6), xlabel="largest error ÷ budget, where laws held")
         axes.grid(axis="y")

@@ -66,7 +66,7 @@
       button("law", { title: "Sort by name, or in the laws' order" }, "Law")));
     columns.forEach((i, place) => row.append(element("th", {
       scope: "col", class: `name${starts(columns, place)}`, "aria-sort": sorting === i.place ? "other" : undefined,
-    }, button(`i${i.place}`, { title: `Sort by ${i.name} (${i.arithmetic})` }, i.name))));
+    }, button(`i${i.place}`, { title: `Sort by ${i.name} (${i.arithmetic})` }, element("span", {}, i.name)))));
     return row;
   }
 
