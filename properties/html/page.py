@@ -40,6 +40,7 @@ def html(reports: Sequence[dict[str, Any]]) -> str:
         verdict=_verdict(found, reports),
         ok=all(report["ok"] for report in reports),
         matrix=found,
+        unavailable=sum(bool(i.unavailable) for i in found.implementations),
         groups=_groups(found),
         findings=findings,
         figures=figures,

@@ -258,6 +258,7 @@ def test_who_could_not_be_run_is_named_with_the_reason_and_neither_passes_nor_fa
     text = html([hostile])
     assert "No such device." in text
     assert "breaks 1 law." in text  # of the one that was run
+    assert "1 implementation could not be run here." in text
 
 
 def test_implementations_of_one_name_in_two_reports_are_told_apart(real):

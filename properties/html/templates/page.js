@@ -61,12 +61,22 @@
     return element("button", { type: "button", "data-key": key, tabindex: -1, ...attributes }, ...children);
   }
 
-  function headRow(columns) {
+  function headRows(columns) {
+    if (columns.every(i => i.group === i.name)) return [headRow(columns, i => i.name)];
+    const row = element("tr", { class: "groups" }, element("td"));
+    columns.forEach((i, place) => {
+      if (place && columns[place - 1].group === i.group) row.lastChild.colSpan += 1;
+      else row.append(element("th", { scope: "colgroup", class: starts(columns, place).trim(), title: i.group }, element("span", {}, i.group)));
+    });
+    return [row, headRow(columns, i => i.name.startsWith(`${i.group} `) ? i.name.slice(i.group.length + 1) : i.name)];
+  }
+
+  function headRow(columns, nameOf) {
     const row = element("tr", {}, element("th", { scope: "col", class: "law", "aria-sort": sorting === "name" ? "ascending" : undefined },
       button("law", { title: "Sort by name, or in the laws' order" }, "Law")));
     columns.forEach((i, place) => row.append(element("th", {
       scope: "col", class: `name${starts(columns, place)}`, "aria-sort": sorting === i.place ? "other" : undefined,
-    }, button(`i${i.place}`, { title: `Sort by ${i.name} (${i.arithmetic})` }, element("span", {}, i.name)))));
+    }, button(`i${i.place}`, { title: `Sort by ${i.name} (${i.arithmetic})` }, element("span", {}, nameOf(i))))));
     return row;
   }
 
@@ -119,7 +129,7 @@
     });
     const nothing = element("tbody", {}, element("tr", {}, element("td", { class: "none" }, "No law is like that.")));
     grid.replaceChildren(element("table", { "aria-label": "Verdicts of every law on every implementation" },
-      element("thead", {}, headRow(columns)), ...(body.length ? body : [nothing])));
+      element("thead", {}, ...headRows(columns)), ...(body.length ? body : [nothing])));
     document.getElementById("shown").textContent = rows.length === laws.length && columns.length === implementations.length
       ? `${laws.length} laws` : `${rows.length} of ${laws.length} laws, ${columns.length} of ${implementations.length} implementations`;
     const allOpen = operations.every(operation => isOpen(operation, shown));
