@@ -16,8 +16,9 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: verify
-verify: $(READY) ## run the main job: every law on the implementations that come with attnspec [EXAMPLES=100 SEED=0 JOBS=2]
-	$(BIN)/attnspec verify properties.implementations:GROUPS --max-examples $(EXAMPLES) --seed $(SEED) --jobs $(JOBS)
+verify: EXAMPLES = 25
+verify: $(READY) ## run the main job: every law on the implementations that come with attnspec [ONLY=fairseq2 EXAMPLES=25 SEED=0 JOBS=2]
+	$(BIN)/attnspec verify properties.implementations:GROUPS $(if $(ONLY),--only "$(ONLY)") --max-examples $(EXAMPLES) --seed $(SEED) --jobs $(JOBS)
 
 .PHONY: report
 report: EXAMPLES = 30

@@ -60,6 +60,9 @@ def _parser() -> argparse.ArgumentParser:
     verify.add_argument("--max-examples", type=_natural, default=100, metavar="N", help="cases for each law (100)")
     verify.add_argument("--seed", type=int, default=0, metavar="N", help="what the cases are drawn from (0): the same seed, the same cases")
     verify.add_argument("--laws", nargs="+", action="extend", metavar="LAW", help="some laws only, by name or name[operation]")
+    verify.add_argument(
+        "--only", nargs="+", action="extend", default=[], metavar="TEXT", help="some implementations only, or groups of them"
+    )
     verify.add_argument("--jobs", type=_natural, default=min(4, os.cpu_count() or 1), metavar="N", help="processes (%(default)s)")
     verify.add_argument("--timeout", type=_positive, default=60.0, metavar="SECONDS", help="for one call (60)")
     verify.add_argument("--json", metavar="FILE", help="write the report as JSON too; - writes it to standard output, and nothing else")
@@ -162,7 +165,9 @@ def _verify(options: argparse.Namespace) -> int:
     laws = tuple(dict.fromkeys(law.id for text in options.laws for law in laws_of(text))) if options.laws else None
     file = _writable(options.json)
     folder = _page_folder(options.html) if options.html else None
-    order = Order(tuple(options.targets), options.arithmetic, laws, options.max_examples, options.seed, options.timeout)
+    order = Order(
+        tuple(options.targets), options.arithmetic, laws, options.max_examples, options.seed, options.timeout, tuple(options.only)
+    )
     entries, found, stopped = _run(order, options.jobs, options.timeout)
     if entries and not any(entry.laws for entry in entries):
         raise ValueError(f"None of these laws is about what {' and '.join(options.targets)} offers.")

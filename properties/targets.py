@@ -27,17 +27,22 @@ class Found:
     pick: str = ""
 
 
-def load(targets: tuple[str, ...] | list[str], arithmetic: str | None = None) -> list[Found]:
+def load(targets: tuple[str, ...] | list[str], arithmetic: str | None = None, only: tuple[str, ...] = ()) -> list[Found]:
     """The implementations at "module:attribute", or that a module is: one, a list of them, or a mapping from groups to lists.
 
     The working directory is put first on the path. An arithmetic replaces what they declare. Equal names are told apart by
-    numbers. Raises TargetError.
+    numbers. With `only`, those are left whose name or group contains one of its texts, in any case. Raises TargetError.
     """
     if (directory := os.getcwd()) not in sys.path:
         sys.path.insert(0, directory)
     found = [one for target in targets for one in _load(target, arithmetic)]
     named = distinct([one.implementation for one in found])
-    return [replace(one, implementation=implementation) for one, implementation in zip(found, named, strict=True)]
+    found = [replace(one, implementation=implementation) for one, implementation in zip(found, named, strict=True)]
+    chosen = [f for f in found if not only or any(o.lower() in f"{f.group}\n{f.implementation.name}".lower() for o in only)]
+    if not chosen:
+        groups = ", ".join(dict.fromkeys(one.group for one in found))
+        raise TargetError(f"No implementation is called {' or '.join(map(repr, only))}, nor a group of them: there are {groups}.")
+    return chosen
 
 
 def distinct(implementations: list[Implementation]) -> list[Implementation]:

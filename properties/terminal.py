@@ -83,8 +83,11 @@ def print_group(console: Console, group: str, names: Sequence[str], outcomes: Se
         signs = "  ".join(f"{sign} {status}" for status, (sign, _) in SIGNS.items())
         console.print(f"{signs}; worst error in units of its budget, in so many examples", style="dim", highlight=False)
         console.print()
-    for name in names:
-        _print_held(console, name, [o for o in outcomes if o.implementation == name])
+    if len(names) == 1:
+        _print_operations(console, names[0], outcomes)
+    else:
+        _print_implementations(console, names, outcomes)
+    console.print()
 
 
 def _cell(o: Outcome | None) -> Text:
@@ -98,42 +101,53 @@ def _budgets(excess: float) -> str:
     return "∞" if np.isinf(excess) else f"{excess:.2g}"
 
 
-def _print_held(console: Console, name: str, outcomes: Sequence[Outcome]) -> None:
-    """For each operation how many laws held, on how many examples, how closely, and how many did not."""
+def _print_operations(console: Console, name: str, outcomes: Sequence[Outcome]) -> None:
+    """For each operation of an implementation how many laws held, on how many examples, how closely, and how many did not."""
     console.print(Text(name, style="bold"))
-    if why := next((o.reason for o in outcomes if o.unavailable), ""):
-        sign, style = SIGNS["not run"]
-        console.print(Text.assemble((f"  {sign}", style), f"  not run: {why}"))
-        console.print()
-        return
     lines = Table.grid(padding=(0, 2, 0, 0))
     for operation in dict.fromkeys(o.operation for o in outcomes):
-        these = [o for o in outcomes if o.operation == operation]
-        held = [o for o in these if o.status == "held"]
-        said = f"{counted(len(held), 'law')} held"
-        if held:
-            cases, worst = counted(sum(o.examples for o in held), "example"), max(o.worst_excess for o in held)
-            said += f" on {cases}, worst error {_budgets(worst)} budgets"
-        others = ", ".join(f"{n} {status}" for status in SIGNS if status != "held" and (n := sum(o.status == status for o in these)))
-        fine = all(o.status in PASSING for o in these)
-        sign, style = SIGNS["held" if held and fine else "not applicable" if fine else "violated"]
-        lines.add_row(Text(f"  {sign}", style=style), Text(operation), Text(said + (f"; {others}" if others else "")))
+        sign, said = _said([o for o in outcomes if o.operation == operation])
+        lines.add_row(Text.assemble("  ", sign), Text(operation), said)
     console.print(lines if outcomes else "  none of these laws is about it")
-    console.print()
+
+
+def _print_implementations(console: Console, names: Sequence[str], outcomes: Sequence[Outcome]) -> None:
+    """The same for each implementation, all of its operations together."""
+    lines = Table.grid(padding=(0, 2, 0, 0))
+    for name in names:
+        sign, said = _said([o for o in outcomes if o.implementation == name])
+        lines.add_row(sign, Text(name, style="bold"), said)
+    console.print(lines)
+
+
+def _said(outcomes: Sequence[Outcome]) -> tuple[Text, Text]:
+    """The sign of some outcomes of one implementation, and what they come to in words."""
+    if why := next((o.reason for o in outcomes if o.unavailable), ""):
+        return Text(*SIGNS["not run"]), Text(f"not run: {why}")
+    held = [o for o in outcomes if o.status == "held"]
+    said = f"{counted(len(held), 'law')} held" if outcomes else "none of these laws is about it"
+    if held:
+        cases, worst = counted(sum(o.examples for o in held), "example"), max(o.worst_excess for o in held)
+        said += f" on {cases}, worst error {_budgets(worst)} budgets"
+    others = ", ".join(f"{n} {status}" for status in SIGNS if status != "held" and (n := sum(o.status == status for o in outcomes)))
+    fine = all(o.status in PASSING for o in outcomes)
+    return Text(*SIGNS["held" if held and fine else "not applicable" if fine else "violated"]), Text(
+        said + (f"; {others}" if others else "")
+    )
 
 
 def _print_reasons(console: Console, outcomes: Sequence[Outcome]) -> None:
-    """Why laws are declared not to hold, said nothing, or were not run: who, the reason, and the smallest case seen."""
+    """Why laws are declared not to hold, said nothing, or were not run: each reason, what it concerns, and what was seen."""
     for status in ("declared", "vacuous", "not run"):
         these = [o for o in outcomes if o.status == status and o.reason and not o.unavailable]
-        for law, operation, reason in dict.fromkeys((o.law, o.operation, o.reason) for o in these):
-            who = [o for o in these if (o.law, o.operation, o.reason) == (law, operation, reason)]
-            sign, style = SIGNS[status]
-            names = ", ".join(o.implementation for o in who)
-            console.print(Text.assemble((f"{sign} {status}  ", style), f"{law} [{operation}]: ", (names, "bold")))
+        for reason in dict.fromkeys(o.reason for o in these):
+            concerned = [o for o in these if o.reason == reason]
+            names = ", ".join(dict.fromkeys(o.implementation for o in concerned))
+            console.print(Text.assemble((f"{SIGNS[status][0]} {status}  ", SIGNS[status][1]), (names, "bold")))
             _print_indented(console, reason)
-            if seen := next((o.violation.summary for o in who if o.violation), ""):
-                _print_indented(console, f"Smallest case seen: {seen}", "dim")
+            for law, operation in dict.fromkeys((o.law, o.operation) for o in concerned):
+                seen = next((o.violation.summary for o in concerned if o.law == law and o.operation == operation and o.violation), "")
+                _print_indented(console, f"{law} [{operation}]" + (f": {seen}" if seen else ""), "dim")
 
 
 def print_violation(console: Console, violation: Violation, at_length: bool = True) -> None:

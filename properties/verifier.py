@@ -38,7 +38,7 @@ class _Trial:
         self.worst = 0.0
         self.evidence: list[Call] = []
         self.broken: BrokenError | None = None
-        self.first: tuple[Any, ...] | None = None
+        self.again = False  # the next case has been tried
         self.case: tuple[Any, ...] = ()
         self.calls: tuple[Call, ...] = ()
         self.shrinks, self.tried = shrinks, 0
@@ -50,8 +50,8 @@ class _Trial:
 
     def hold(self, case: tuple[Any, ...]) -> None:
         """The law on one case. After a violation only some more cases are tried: those left pass, but the smallest violation seen."""
-        if self.broken is None and self.first is not None and _same_case(case, self.first):  # the simplest, with which each draw begins
-            self.started -= 1
+        if self.again:  # the simplest, with which each run of Hypothesis begins
+            self.again, self.started = False, self.started - 1
             return
         if self.broken is not None:
             self.tried += 1
@@ -74,7 +74,6 @@ class _Trial:
         self._see(True)
         self._keep()
         if self.broken is None:
-            self.first = self.first or case
             self.examples += 1
             self.informative += subject.informative
             self.vacuous += bool(subject.vacuous)
@@ -113,13 +112,14 @@ def check(
     max_examples: int | None = 100,
     random_seed: int | None = 0,
     observe: Observer | None = None,
-    shrink: bool = True,
+    shrink: bool | None = None,
     seconds_per_call: float = 60.0,
 ) -> Outcome:
     """What becomes of a law on an implementation, on so many cases times the law's effort, none of whose calls may take longer.
 
     The same seed draws the same cases; None, as seed or number, takes what the caller's Hypothesis profile says. `observe` is told of every
-    call before it is made. Without `shrink` the first violation is reported as it was found, and not diagnosed.
+    call before it is made. Without `shrink` the first violation is reported as it was found, and not diagnosed; None leaves only those so
+    that were declared.
     """
     outcome = Outcome(law.name, law.operation, implementation.name, "held")
     declared = {name: implementation.known_deviations.get(name, "") for name in (law.name, law.id)}
@@ -133,6 +133,7 @@ def check(
         cases = law.cases(implementation)
     except ValueError as unsupported:
         return replace(outcome, status="not applicable", reason=str(unsupported))
+    shrinks = not reason if shrink is None else shrink
     profile = settings.default or settings()
     number = max_examples or profile.max_examples
     trial = _Trial(law, implementation, observe, seconds_per_call, shrinks=_SHRINKS * number)
@@ -150,11 +151,12 @@ def check(
     drawn, wanted = cases.map(trial.begin), max(1, ceil(number * law.effort))
     runs: list[tuple[int, str]] = [(wanted, "")]
     if random_seed is not None:
-        phases = (Phase.generate, Phase.shrink) if shrink else (Phase.generate,)
+        phases = (Phase.generate, Phase.shrink) if shrinks else (Phase.generate,)
         options |= {"phases": phases, "database": None, "derandomize": False}
         runs = [(min(_FRESH, wanted - n) + bool(n), f"{random_seed} {n}") for n in range(0, wanted, _FRESH)]
     try:
         for examples, of in runs:
+            trial.again = trial.started > 0
             test = settings(profile, max_examples=examples, **options)(given(drawn)(hold))
             (seed(of)(test) if of else test)()
     except BrokenError:
@@ -175,7 +177,7 @@ def check(
         seconds=time.perf_counter() - start,
         reason=reason,
     )
-    return _judged(found, trial, law, shrink)
+    return _judged(found, trial, law, shrinks)
 
 
 def _judged(outcome: Outcome, trial: _Trial, law: Law, diagnose: bool) -> Outcome:

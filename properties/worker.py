@@ -39,6 +39,7 @@ class Order:
     max_examples: int = 100
     seed: int = 0
     timeout: float = 60.0
+    only: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -77,7 +78,7 @@ def main() -> None:
     threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
 
     try:
-        found = load(order.targets, order.arithmetic)
+        found = load(order.targets, order.arithmetic, order.only)
         plans = [plan(one.implementation, order.laws) for one in found]
     except (TargetError, ValueError) as error:
         answer(str(error))

@@ -1,14 +1,31 @@
 """The implementations that come with attnspec, in groups that share a table."""
 
 from properties.implementation import Implementation
-from properties.implementations import mpmath_witness, torch_attention, torch_multi_head, torch_positional
+from properties.implementations import (
+    fairseq2,
+    leximind,
+    mpmath_witness,
+    positional_embeddings_jl,
+    torch_attention,
+    torch_compiled,
+    torch_encoder_layer,
+    torch_flex,
+    torch_multi_head,
+    torch_positional,
+    torchlean,
+)
 from properties.reference import OPERATIONS
 
 __all__ = ["GROUPS"]
 
 GROUPS: dict[str, list[Implementation]] = {
-    "every operation": [Implementation("NumPy float64", OPERATIONS)],
-    "attention": [*torch_attention.IMPLEMENTATIONS, mpmath_witness.ATTENTION],
-    "multi-head attention": torch_multi_head.IMPLEMENTATIONS,
-    "positional encodings": [*torch_positional.IMPLEMENTATIONS, mpmath_witness.POSITIONAL],
+    "NumPy": [Implementation("NumPy float64", OPERATIONS)],
+    "mpmath": [mpmath_witness.ATTENTION, mpmath_witness.POSITIONAL],
+    "PyTorch: attention": [*torch_attention.IMPLEMENTATIONS, *torch_flex.IMPLEMENTATIONS, *torch_compiled.IMPLEMENTATIONS],
+    "PyTorch: multi-head attention": [*torch_multi_head.IMPLEMENTATIONS, *torch_encoder_layer.IMPLEMENTATIONS],
+    "PyTorch: positional encodings": torch_positional.IMPLEMENTATIONS,
+    "PositionalEmbeddings.jl": positional_embeddings_jl.IMPLEMENTATIONS,
+    "LexiMind": leximind.IMPLEMENTATIONS,
+    "fairseq2": fairseq2.IMPLEMENTATIONS,
+    "TorchLean": torchlean.IMPLEMENTATIONS,
 }

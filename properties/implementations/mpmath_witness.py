@@ -69,13 +69,13 @@ def _rope(x: Array, start_pos: int = 0) -> Array:
 
 
 ATTENTION = Implementation(
-    name=f"mpmath {_DIGITS} digits",
+    name=f"mpmath attention, {_DIGITS} digits",
     operations={"scaled_dot_product_attention": _attention},
     batch_ranks=(0,),
     supports=dict.fromkeys(("n_q", "n_k", "head_dim", "value_dim"), _few),
 )
 POSITIONAL = Implementation(
-    name=f"mpmath {_DIGITS} digits",
+    name=f"mpmath encodings, {_DIGITS} digits",
     operations={"sinusoidal_positional_encoding": _sinusoid, "rope": _rope},
     batch_ranks=(0,),
     supports=dict.fromkeys(("seq_len", "head_dim", "embed_dim"), _few),

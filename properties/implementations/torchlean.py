@@ -17,7 +17,7 @@ import numpy as np
 
 from oracles import Conventions
 from properties.implementation import Implementation
-from spec import FLOAT64, MPF, REAL64, Context, attention, corrected
+from spec import FLOAT64, MPF, Context, attention, corrected
 from spec.activation import softmax_spec
 from spec.positional_encoding import (
     PositionalEncodingSpec,
@@ -297,6 +297,8 @@ def _heads(name: str, text: _Text, **promises: Any) -> Implementation:
         "multi_head_attention_vjp": text.mha_vjp,
         "multi_head_attention_jvp": text.mha_jvp,
     }
+    if text.scalar == MPF:
+        operations = {name: _rounded(operation) for name, operation in operations.items()}
     supports = {
         "num_heads": lambda n: n in text.heads,
         "head_dim": lambda d: d <= _WIDTH,
@@ -319,8 +321,8 @@ IMPLEMENTATIONS = [
         known_deviations=_OVERFLOWING,
     ),
     _attention("revised", _CORRECTED, _everything(_CORRECTED)),
-    _heads("seed, one head", _Text(*_SEED, REAL64, heads=(1,))),
-    _heads("seed, several heads", _Text(*_SEED, REAL64, heads=(2, 3), tokens=2), known_deviations=_OF_SEVERAL_HEADS),
+    _heads("seed, ℝ, one head", _Text(*_SEED, MPF, heads=(1,))),
+    _heads("seed, ℝ, several heads", _Text(*_SEED, MPF, heads=(2, 3), tokens=2), known_deviations=_OF_SEVERAL_HEADS),
     _heads("revised", _CORRECTED),
     _implementation("masks", {"causal_mask": _causal_mask}, "n_q n_k"),
     _implementation(

@@ -13,7 +13,7 @@ from spec import attention, positional_encoding
 
 BY_NAME = {i.name.removeprefix("TorchLean "): i for i in IMPLEMENTATIONS}
 SDPA, HEADS = "scaled_dot_product_attention", "multi_head_attention"
-SEVERAL = "multi-head attention, seed, several heads"
+SEVERAL = "multi-head attention, seed, ℝ, several heads"
 EYE = np.eye(2)
 
 
@@ -73,7 +73,7 @@ def test_a_rectangular_causal_mask_is_a_corner_of_the_square_one():
         ("masks", "causal_mask", (10, 2), r"^The sizes are \(10, 2\), but should be at most 9\.$"),
         ("encodings", "sinusoidal_positional_encoding", (3, 11), r"^The sizes are \(3, 11\), but should be at most 9\.$"),
         (
-            "multi-head attention, seed, several heads",
+            "multi-head attention, seed, ℝ, several heads",
             HEADS,
             (EYE, EYE, EYE, EYE, EYE, 1),
             r"^num_heads=1, but should be one of \(2, 3\)\.$",
@@ -95,7 +95,7 @@ def test_what_would_take_too_long_is_refused(name, of, arguments, sentence):
         ("attention, seed, ℝ", "attention is within its budget at extreme logits"),
         ("attention, revised", "attention is within its budget at extreme logits"),
         ("multi-head attention, revised", "the past does not depend on the future[multi_head_attention]"),
-        ("multi-head attention, seed, one head", "multi head attention is within its budget"),
+        ("multi-head attention, seed, ℝ, one head", "multi head attention is within its budget"),
     ],
 )
 def test_what_is_right_declares_nothing_and_holds(name, law):
