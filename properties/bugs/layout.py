@@ -57,7 +57,7 @@ def sdpa_mask_memory_order(q: Array, k: Array, v: Array, mask: Mask = None) -> A
     effect="Padding is right for the first sequence of a batch only.",
     repair="Broadcast the mask over heads, not over the batch.",
     citation="daa233/generative-inpainting-pytorch#31; daa233/generative-inpainting-pytorch#63",
-    law="blocked tokens do not matter",
+    law="batches are computed one by one",
 )
 def mha_first_mask_for_all(x: Array, wq: Array, wk: Array, wv: Array, wo: Array, num_heads: int, mask: Mask = None) -> Array:
     """Of a batch of masks the first is used for every element."""
