@@ -178,6 +178,7 @@ def _verify(options: argparse.Namespace) -> int:
         "targets": options.targets,
         "arithmetic": options.arithmetic,
         "laws": options.laws,
+        "only": options.only,
         "environment": environment(),
         "implementations": [{key: getattr(entry, key) for key in ("name", "group", "target", "arithmetic")} for entry in entries],
     }
@@ -240,7 +241,7 @@ def _run(order: Any, jobs: int, timeout: float) -> tuple[list["Entry"], list[tup
     )
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        with Progress(*columns, console=log, transient=True, disable=not log.is_terminal) as progress:
+        with Progress(*columns, console=log, transient=True, disable=not log.is_interactive) as progress:
             task = progress.add_task(f"importing {escape(' '.join(order.targets))}", total=None)
             with Runner(order, jobs, timeout) as runner:
                 entries = runner.entries
@@ -250,7 +251,7 @@ def _run(order: Any, jobs: int, timeout: float) -> tuple[list["Entry"], list[tup
                     found.append((place, outcome))
                     left[place] -= 1
                     progress.update(task, advance=1, description=escape(f"{outcome.implementation}: {outcome.law}"))
-                    if not left[place] and not log.is_terminal:
+                    if not left[place] and not log.is_interactive:
                         _print_line(log, [o for p, o in found if p == place])
     except (KeyboardInterrupt, TargetError) as stopped:
         return entries, found, stopped

@@ -63,7 +63,7 @@ def print_laws(console: Console) -> None:
         console.print(Text(family, style="bold underline"))
         for name, operations in laws.items():
             about = ", ".join(operations) if len(operations) <= 3 else f"{len(operations)} operations"
-            console.print(Padding(Text.assemble(name, "  ", (about, "dim")), (0, 0, 0, 2), expand=False))
+            _print_entry(console, name, about)
         console.print()
     names = len({law.name for law in LAWS})
     console.print(f"{names} laws, {len(LAWS)} with each operation by itself; `attnspec explain LAW` shows one.", highlight=False)
@@ -111,7 +111,7 @@ def print_bugs(console: Console) -> None:
     for operation in dict.fromkeys(bug.operation for bug in CATALOGUE.values()):
         console.print(Text(operation, style="bold underline"))
         for bug in (bug for bug in CATALOGUE.values() if bug.operation == operation):
-            console.print(Padding(Text.assemble(bug.id, "  ", (bug.citation, "dim")), (0, 0, 0, 2), expand=False))
+            _print_entry(console, bug.id, bug.citation)
         console.print()
     console.print(f"{len(CATALOGUE)} bugs; `attnspec bugs BUG` shows one.", highlight=False)
 
@@ -130,6 +130,14 @@ def print_bug(console: Console, bug: Bug) -> None:
         "seen in": bug.citation,
     }
     _print_fields(console, fields)
+
+
+def _print_entry(console: Console, name: str, about: str) -> None:
+    """An entry of a list: on one line for grep, or with later lines set in where the terminal is narrow."""
+    text = Text.assemble("  ", name, "  ", (about, "dim"))
+    if console.is_terminal:
+        text = Text("\n      ").join(text.wrap(console, console.width - 6))
+    console.print(text, soft_wrap=not console.is_terminal)
 
 
 def _print_fields(console: Console, fields: dict[str, str]) -> None:

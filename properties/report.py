@@ -31,11 +31,12 @@ class Diagnosis:
 
 @dataclass(frozen=True)
 class Violation:
-    """A law that an implementation breaks, by the smallest case that was found.
+    """A law that an implementation breaks, and a case that shows it.
 
     `summary` says in a sentence what is wrong there; `counterexample` maps the names of the case to its arrays and numbers; `excess` is
     the error in units of its budget, ∞ where something else than a number is wrong; `diagnosis` ranks what reproduces it; `notes` say
-    what else is known; `script` is Python that shows it again.
+    what else is known; `script` is Python that shows it again. `shrunk` says that smaller cases were tried,
+    which they are not where the process ended, or where the violation is declared.
     """
 
     law: str
@@ -49,6 +50,7 @@ class Violation:
     diagnosis: tuple[Diagnosis, ...] = ()
     notes: tuple[str, ...] = ()
     script: str = ""
+    shrunk: bool = True
 
     def to_dict(self) -> dict[str, Any]:
         """Numbers, strings, lists and mappings only."""
@@ -62,6 +64,7 @@ class Violation:
             "diagnosis": [{key: _plain(value) for key, value in vars(d).items()} for d in self.diagnosis],
             "notes": list(self.notes),
             "script": self.script,
+            "shrunk": self.shrunk,
         }
 
 

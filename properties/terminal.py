@@ -151,7 +151,7 @@ def _print_reasons(console: Console, outcomes: Sequence[Outcome]) -> None:
 
 
 def print_violation(console: Console, violation: Violation, at_length: bool = True) -> None:
-    """What the law says, what the implementation did, the smallest input, what explains it, and how to see it again."""
+    """What the law says, what the implementation did, on which input, what explains it, and how to see it again."""
     sign, style = SIGNS["violated"]
     console.print(Text.assemble((f"{sign} {violation.law}", style), f" [{violation.operation}]: ", (violation.implementation, "bold")))
     first = violation.diagnosis[:1]
@@ -165,7 +165,7 @@ def print_violation(console: Console, violation: Violation, at_length: bool = Tr
     console.print()
     _print_indented(console, violation.summary, "bold")
     if violation.counterexample:
-        _print_heading(console, "The smallest input found")
+        _print_heading(console, "The smallest input found" if violation.shrunk else "The input")
         table = Table.grid(padding=(0, 2, 0, 0))
         for name, x in violation.counterexample.items():
             table.add_row(Text(name, style="cyan"), shown(x, max(20, console.width - 12 - max(map(len, violation.counterexample)))))

@@ -185,7 +185,8 @@ def _judged(outcome: Outcome, trial: _Trial, law: Law, diagnose: bool) -> Outcom
     if trial.broken is not None:
         case = dict(zip(law.parameters, trial.case, strict=True))
         law_id, who, broken = (law.name, law.operation), outcome.implementation, trial.broken
-        violation = Violation(*law_id, who, str(broken), case, broken.excess, trial.calls, tuple(trial.evidence))
+        seen = trial.calls, tuple(trial.evidence)
+        violation = Violation(*law_id, who, str(broken), case, broken.excess, *seen, shrunk=diagnose)
         if outcome.reason or not diagnose:
             return replace(outcome, status="declared" if outcome.reason else "violated", violation=violation)
         return replace(outcome, status="violated", violation=diagnosed(violation, law, trial.subject.implementation, trial.seen))

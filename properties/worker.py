@@ -173,7 +173,7 @@ def death(entry: Entry, law: str, operation: str, summary: str, calls: Note, *no
         summary += f", in a call of {noted.operation}" if noted.operation != operation else ""
         summary += ", after the call had returned" if calls.state == "returned" else ""
         notes = (*([f"The arrays were {noted.layout}."] if noted.layout != "contiguous" else []), *notes)
-    violation = Violation(law, operation, entry.name, f"{summary}.", case, inf, notes=notes, script=shown)
+    violation = Violation(law, operation, entry.name, f"{summary}.", case, inf, notes=notes, script=shown, shrunk=False)
     reason = entry.deviations.get(f"{law}[{operation}]") or entry.deviations.get(law, "")
     status: Status = "declared" if reason else "violated"
     return Outcome(law, operation, entry.name, status, 1, 1, worst_excess=inf, seconds=seconds, reason=reason, violation=violation)

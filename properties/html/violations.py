@@ -37,6 +37,7 @@ class Finding:
     diagnosis: tuple[dict[str, Any], ...]
     notes: tuple[str, ...]
     script: str
+    shrunk: bool
 
 
 def finding(outcome: dict[str, Any], anchor: str) -> Finding:
@@ -62,6 +63,7 @@ def finding(outcome: dict[str, Any], anchor: str) -> Finding:
         tuple(v["diagnosis"]),
         tuple(v["notes"]),
         script,
+        v.get("shrunk", True),
     )
 
 

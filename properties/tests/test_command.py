@@ -107,6 +107,10 @@ def test_whatever_ends_the_process_or_never_returns_is_a_violation_with_its_inpu
     assert summaries["raises"] == "raised ZeroDivisionError: integer division or modulo by zero"
     assert summaries["out_of_memory"] == "raised MemoryError: 8 TiB."
     assert outcomes["hangs"]["violation"]["counterexample"] == {"x": [[0.0, 0.0]], "start_pos": 0}
+    assert {name: o["violation"]["shrunk"] for name, o in outcomes.items() if "violation" in o} == {
+        **dict.fromkeys(["aborts", "reads_nowhere", "exits", "hangs", "out_of_memory", "declared"], False),
+        "raises": True,
+    }
     line = 1 + ADAPTERS[: ADAPTERS.index("        time.sleep")].count("\n")
     assert [re.sub(r" /.*/", " ", note) for note in outcomes["hangs"]["violation"]["notes"]] == [
         f"The process was at adapters.py:{line} in waits_forever."
