@@ -21,6 +21,7 @@ from properties.terminal import SIGNS
 __all__ = ["html", "read", "write"]
 
 NAME = "index.html"
+_TIMEOUT = 60.0  # what the command waits for a call unless told
 
 
 def html(reports: Sequence[dict[str, Any]]) -> str:
@@ -114,6 +115,10 @@ def _run(report: dict[str, Any]) -> dict[str, Any]:
         command += ["--arithmetic", settings["arithmetic"]]
     if settings.get("laws"):
         command += ["--laws", *settings["laws"]]
+    if settings.get("only"):
+        command += ["--only", *settings["only"]]
+    if settings.get("timeout", _TIMEOUT) != _TIMEOUT:
+        command += ["--timeout", f"{settings['timeout']:g}"]
     facts = {"examples for each law": settings["max_examples"], "seed": settings["seed"]}
     if "timeout" in settings:
         facts["timeout for a call"] = f"{settings['timeout']:g} s"

@@ -266,9 +266,19 @@ def test_implementations_of_one_name_in_two_reports_are_told_apart(real):
 
 
 def test_the_page_says_how_to_make_it_again(real):
-    settings = {"targets": ["m:a", "n"], "arithmetic": "float32", "laws": ["rope is linear"], "environment": {"python": "3.11.7"}}
+    settings = {
+        "targets": ["m:a", "n"],
+        "arithmetic": "float32",
+        "laws": ["rope is linear"],
+        "only": ["one"],
+        "timeout": 5.0,
+        "environment": {"python": "3.11.7"},
+    }
     text = html([report_of([outcome(LAWS[0].name, LAWS[0].operation, "one")], **settings)])
-    assert "attnspec verify m:a n --max-examples 10 --seed 0 --arithmetic float32 --laws &#39;rope is linear&#39;" in text
+    assert (
+        "attnspec verify m:a n --max-examples 10 --seed 0 --arithmetic float32 --laws &#39;rope is linear&#39; --only one --timeout 5"
+        in text
+    )
     assert "3.11.7" in text
 
 
@@ -416,6 +426,7 @@ def test_the_kill_matrix_is_drawn_from_what_was_measured(pictures):
 
 def test_criteria_are_drawn_from_what_was_measured(pictures):
     tables = measured.criteria()
+    assert all(f">{row[0]}</text>" in pictures["criteria"].svg for row in tables["float32"][1:])
     rows = [row for row in pictures["criteria"].table.rows if row[0] != "correct code"]
     assert len(rows) == sum(len(tables[dtype]) - 1 for dtype in ("float32", "bfloat16", "float16"))
     assert rows[0][1:] == tuple(cell.replace("**", "") for cell in tables["float32"][1])

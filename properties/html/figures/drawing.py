@@ -98,7 +98,7 @@ def _embedded(svg: str, name: str) -> str:
     svg = re.sub(r'\bid="|url\(#|href="#', lambda m: f"{m[0]}{name}-", svg).replace("xlink:href", "href")
     svg = re.sub(r"font-family: [^;\"]*;?", "", svg)
     svg = re.sub(r"\bfont: ((?:[\w.]+ )*[\d.]+px) [^;\"]*", r"font: \1 var(--sans)", svg)
-    svg = re.sub(r"(?<=[ \"\n(]|[ML])(-?\d+\.\d\d)\d+", r"\1", svg)  # hundredths of a point
+    svg = re.sub(r' d="[^"]*"', lambda path: re.sub(r"(\.\d\d)\d+", r"\1", path[0]), svg)  # hundredths of a point
     for colour, variable in _VARIABLES.items():
         svg = svg.replace(colour, f"var({variable})")
     return re.sub(r"\n\s*", "\n", svg).strip()

@@ -62,14 +62,17 @@
   }
 
   function headRows(columns) {
-    if (columns.every(i => i.group === i.name)) return [headRow(columns, i => i.name)];
+    const labelled = i => fits(i.group, columns.filter(other => other.group === i.group).length);
+    if (!columns.some(labelled)) return [headRow(columns, i => i.name)];
     const row = element("tr", { class: "groups" }, element("td"));
     columns.forEach((i, place) => {
       if (place && columns[place - 1].group === i.group) row.lastChild.colSpan += 1;
-      else row.append(element("th", { scope: "colgroup", class: starts(columns, place).trim(), title: i.group }, element("span", {}, i.group)));
+      else row.append(element("th", { scope: "colgroup", class: starts(columns, place).trim(), title: i.group }, labelled(i) ? i.group : ""));
     });
-    return [row, headRow(columns, i => i.name.startsWith(`${i.group} `) ? i.name.slice(i.group.length + 1) : i.name)];
+    return [row, headRow(columns, i => labelled(i) && i.name.startsWith(`${i.group} `) ? i.name.slice(i.group.length + 1) : i.name)];
   }
+
+  const fits = (group, width) => group.length <= 4 * width - 3;  // a column is as wide as four bold letters
 
   function headRow(columns, nameOf) {
     const row = element("tr", {}, element("th", { scope: "col", class: "law", "aria-sort": sorting === "name" ? "ascending" : undefined },
@@ -130,6 +133,7 @@
     const nothing = element("tbody", {}, element("tr", {}, element("td", { class: "none" }, "No law is like that.")));
     grid.replaceChildren(element("table", { "aria-label": "Verdicts of every law on every implementation" },
       element("thead", {}, ...headRows(columns)), ...(body.length ? body : [nothing])));
+    grid.style.setProperty("--table", `${grid.firstChild.offsetWidth}px`);
     document.getElementById("shown").textContent = rows.length === laws.length && columns.length === implementations.length
       ? `${laws.length} laws` : `${rows.length} of ${laws.length} laws, ${columns.length} of ${implementations.length} implementations`;
     const allOpen = operations.every(operation => isOpen(operation, shown));
@@ -258,8 +262,16 @@
 
   // -- Paper, and links -------------------------------------------------------------------------------------------------------
 
-  addEventListener("beforeprint", () => document.querySelectorAll("details.finding:not([open])").forEach(d => { d.open = true; d.dataset.shut = ""; }));
-  addEventListener("afterprint", () => document.querySelectorAll("details[data-shut]").forEach(d => { d.open = false; delete d.dataset.shut; }));
+  const SHEET = 960;  // pixels of text on a sheet of paper laid sideways
+
+  addEventListener("beforeprint", () => {
+    document.querySelectorAll("details.finding:not([open])").forEach(d => { d.open = true; d.dataset.shut = ""; });
+    grid.style.zoom = Math.min(1, SHEET / grid.firstChild.offsetWidth);
+  });
+  addEventListener("afterprint", () => {
+    document.querySelectorAll("details[data-shut]").forEach(d => { d.open = false; delete d.dataset.shut; });
+    grid.style.zoom = "";
+  });
   const openTarget = () => { const d = document.getElementById(decodeURIComponent(location.hash.slice(1))); if (d?.matches("details")) d.open = true; };
   addEventListener("hashchange", openTarget);
   openTarget();
