@@ -26,7 +26,7 @@ SIGNS = {
 }
 """The sign of a status, and its colour."""
 
-_QUIET = ("held", "not applicable")
+_QUIET = ("held", "declared", "not applicable")  # a declared deviation is told with its reason
 _FULL = 3  # violations of one operation of one implementation that are shown at length: more say little more
 _IN_FULL = 64  # entries of an array that are shown, however many differ
 _LAW_WIDTH, _CELL_WIDTH = 28, 19  # of a table's columns, at least
@@ -57,7 +57,7 @@ def print_report(console: Console, report: Report, groups: Mapping[str, Sequence
 
 
 def print_group(console: Console, group: str, names: Sequence[str], outcomes: Sequence[Outcome], everything: bool) -> None:
-    """A table with a row for each law that did not simply hold, or for all, and a line on what held for each operation.
+    """A table with a row for each law that neither held nor was declared not to, or for all, and a line on what held.
 
     Where the terminal is too narrow for all implementations, a table for as many as fit after the other.
     """
@@ -66,9 +66,11 @@ def print_group(console: Console, group: str, names: Sequence[str], outcomes: Se
         console.print()
     cells = {((o.operation, o.law), o.implementation): o for o in outcomes}
     rows = list(dict.fromkeys(row for (row, _), o in cells.items() if everything or not (o.status in _QUIET or o.unavailable)))
+    loud = {o.implementation for o in outcomes if (o.operation, o.law) in rows and o.status not in _QUIET}
+    columns = list(names) if everything else [name for name in names if name in loud]
     fitting = max(1, (console.width - _LAW_WIDTH) // _CELL_WIDTH)
-    for start in range(0, len(names) if rows else 0, fitting):
-        shown = names[start : start + fitting]
+    for start in range(0, len(columns) if rows else 0, fitting):
+        shown = columns[start : start + fitting]
         table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
         table.add_column("law", min_width=min(_LAW_WIDTH - 2, console.width // 2), overflow="fold", style="none")
         for name in shown:

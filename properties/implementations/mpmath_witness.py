@@ -26,10 +26,11 @@ def _require_few(*sizes: int) -> None:
 def _attention(q: Array, k: Array, v: Array, mask: Array | None = None) -> Array:
     nQ, (nK, d) = len(q), k.shape
     _require_few(nQ, nK, d, v.shape[1])
+    allowed = np.broadcast_to(True if mask is None else mask, (nQ, nK))
     with mpmath.workdps(_DIGITS):
         out = np.empty((nQ, v.shape[1]))
         for i in range(nQ):
-            keys = [j for j in range(nK) if mask is None or mask[i, j]]
+            keys = np.flatnonzero(allowed[i]).tolist()
             scores = [mpmath.fdot(map(float, q[i]), map(float, k[j])) / mpmath.sqrt(d) if d else mpmath.mpf(0) for j in keys]
             weights = [mpmath.exp(s - max(scores)) for s in scores]
             for c in range(v.shape[1]):

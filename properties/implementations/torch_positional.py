@@ -22,6 +22,8 @@ def _sinusoid(dtype: torch.dtype, seq_len: int, embed_dim: int, start_pos: int =
 
 def _rope(x: Any, start_pos: int = 0) -> torch.Tensor:
     seq_len, head_dim = x.shape[-2:]
+    if head_dim % 2:
+        raise ValueError(f"head_dim={head_dim}, but should be even.")
     frequency = 1.0 / (10000.0 ** (torch.arange(0, head_dim, 2, dtype=x.dtype) / max(head_dim, 1)))
     angle = torch.arange(start_pos, start_pos + seq_len, dtype=x.dtype)[:, None] * frequency
     cos, sin = angle.cos(), angle.sin()
@@ -45,7 +47,7 @@ def _implementation(dtype: str) -> Implementation:
         arithmetic=dtype,
         arrays="torch",
         supports={"head_dim": lambda d: d % 2 == 0},
-        refuses=(RuntimeError,),
+        refuses=(ValueError,),
     )
 
 
