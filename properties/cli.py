@@ -1,5 +1,7 @@
 """The command `attnspec`: verify implementations, and read about the laws and the known bugs."""
 
+# PYTHON_ARGCOMPLETE_OK: who has argcomplete's global completion needs no other
+
 import argparse
 import json
 import os
@@ -23,7 +25,12 @@ _MODULES = ("spec", "oracles", "properties")
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command. Returns 0 when every law held or the page was printed, 1 when some law failed, 2 when it cannot be done."""
-    options = _parser().parse_args(arguments)
+    parser = _parser()
+    if "_ARGCOMPLETE" in os.environ:  # a shell asks, at a press of Tab
+        from properties.completion import answer
+
+        answer(parser)
+    options = parser.parse_args(arguments)
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):  # a terminal without ✓ shows "?", and no traceback
             stream.reconfigure(errors="replace")
@@ -86,6 +93,9 @@ def _parser() -> argparse.ArgumentParser:
     explain = commands.add_parser("explain", help="show a law: what it says, of what, and the bug that it is there for")
     explain.add_argument("law", metavar="LAW", help="its name, or a part that no other has")
     explain.set_defaults(run=_laws)
+    completion = commands.add_parser("completion", help='print the completions of a shell: eval "$(attnspec completion bash)"')
+    completion.add_argument("shell", choices=("bash", "zsh", "fish"), help="which shell")
+    completion.set_defaults(run=_completion)
     return parser
 
 
@@ -127,6 +137,13 @@ def _bugs(options: argparse.Namespace) -> int:
         print_bugs(Console())
     else:
         print_bug(Console(), CATALOGUE[named(options.bug, CATALOGUE, "bug")])
+    return 0
+
+
+def _completion(options: argparse.Namespace) -> int:
+    from properties.completion import script
+
+    print(script(options.shell), end="")
     return 0
 
 

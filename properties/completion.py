@@ -1,0 +1,50 @@
+"""What the shell offers when Tab is pressed: subcommands and options, and the names of laws, bugs and arithmetics."""
+
+import argparse
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from argcomplete import autocomplete
+from argcomplete.completers import BaseCompleter
+from argcomplete.shell_integration import shellcode
+
+__all__ = ["answer", "script"]
+
+
+def script(shell: str) -> str:
+    """The code that a shell evaluates to ask `attnspec` for completions."""
+    return str(shellcode(["attnspec"], shell=shell))
+
+
+def answer(parser: argparse.ArgumentParser) -> None:
+    """Answer the shell, which asks by environment variables, and end the process. Only what was asked for is imported."""
+    autocomplete(parser, default_completer=_Values())
+
+
+class _Values(BaseCompleter):
+    """What an argument may be; nothing for a file, of which the shell knows more."""
+
+    def __call__(self, *, prefix: str, action: argparse.Action, **context: Any) -> Iterable[str]:
+        match action.dest:
+            case "law" | "laws":
+                return _laws(prefix)
+            case "bug":
+                from properties.bugs import CATALOGUE
+
+                return list(CATALOGUE)
+            case "arithmetic":
+                from oracles.formats import PRESETS
+
+                return [preset.name for preset in PRESETS]
+            case "targets":
+                return [file.stem for file in Path().glob("*.py")]
+        return ()
+
+
+def _laws(prefix: str) -> Iterable[str]:
+    """The laws' names with hyphens, which need no quotes, unless there is a space already; once there is a bracket, of each operation."""
+    from properties.laws import LAWS
+
+    names = dict.fromkeys(law.id if "[" in prefix else law.name for law in LAWS)
+    return names if " " in prefix else [name.replace(" ", "-") for name in names]
