@@ -39,7 +39,7 @@ test: $(READY) ## run every test
 
 .PHONY: browser
 browser: $(READY) ## use the page as people do, in Chromium: mouse, keyboard, phone, light and dark, and what axe finds
-	@command -v chromium chromium-browser google-chrome >/dev/null || { echo "make browser needs Chromium: apt-get install chromium, or your system's package of it."; exit 1; }
+	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null || { echo "make browser needs Chromium: apt-get install chromium, or your system's package of it."; exit 1; }
 	$(BIN)/python -m pytest properties/tests/test_browser.py
 
 .PHONY: check

@@ -77,6 +77,7 @@ def hostile():
             outcome(law.name, law.operation, HOSTILE, "violated", worst_excess="inf", violation=violation),
             outcome(LAWS[1].name, LAWS[1].operation, HOSTILE, "declared", reason=HOSTILE),
             outcome(LAWS[2].name, LAWS[2].operation, HOSTILE, "vacuous", reason="Only 0 of 10 were informative."),
+            outcome(LAWS[4].name, LAWS[4].operation, HOSTILE),
             outcome(LAWS[3].name, LAWS[3].operation, HOSTILE, "not applicable", examples=0, worst_excess=0.0, reason="It is exempt."),
             outcome(
                 law.name, law.operation, "elsewhere", "not run", examples=0, worst_excess=0.0, reason="No such device.", unavailable=True

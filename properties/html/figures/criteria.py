@@ -61,7 +61,7 @@ def what_criteria_see() -> Picture | None:
 def _never(names: list[str], accuses: dict[str, set[str]]) -> str:
     """Who rejects no correct code in any format, as a sentence."""
     fair = [name for name in names if not any(name in accused for accused in accuses.values())]
-    return f"In no format does correct code fail by: {', '.join(fair)}." if fair else "Correct code fails by each of them."
+    return f"No correct code of any format is rejected by: {', '.join(fair)}." if fair else "Each rejects correct code of some format."
 
 
 def _number(cell: str) -> float:
