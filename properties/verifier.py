@@ -1,8 +1,9 @@
 """Checking laws on an implementation: draw cases, count what they say, and shrink the first violation."""
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
+from itertools import takewhile
 from math import ceil
 from typing import Any
 
@@ -26,6 +27,7 @@ Observer = Callable[[str, tuple[Any, ...], str], None]
 
 _SHRINKS = 10  # cases tried after the first violation for each example asked for; the smallest is shown
 _FRESH = 10  # cases that Hypothesis draws afresh; those after them are mostly earlier ones, with parts of them copied elsewhere
+_PATIENCE = 10  # more runs of so many cases each, where too few were informative, or a declared deviation has not been seen
 _EVIDENCE = 24  # calls kept of other cases, for the diagnosis
 
 
@@ -117,6 +119,7 @@ def check(
 ) -> Outcome:
     """What becomes of a law on an implementation, on so many cases times the law's effort, none of whose calls may take longer.
 
+    More are tried where too few of them were informative, or a declared deviation has not been seen among them.
     The same seed draws the same cases; None, as seed or number, takes what the caller's Hypothesis profile says. `observe` is told of every
     call before it is made. Without `shrink` the first violation is reported as it was found, and not diagnosed; None leaves only those so
     that were declared.
@@ -149,15 +152,21 @@ def check(
         "deadline": None,
     }
     drawn, wanted = cases.map(trial.begin), max(1, ceil(number * law.effort))
-    runs: list[tuple[int, str]] = [(wanted, "")]
-    if random_seed is not None:
-        phases = (Phase.generate, Phase.shrink) if shrinks else (Phase.generate,)
-        options |= {"phases": phases, "database": None, "derandomize": False}
-        runs = [(min(_FRESH, wanted - n) + bool(n), f"{random_seed} {n}") for n in range(0, wanted, _FRESH)]
+    own = {"phases": (Phase.generate, Phase.shrink) if shrinks else (Phase.generate,), "database": None, "derandomize": False}
+
+    def runs() -> Iterator[tuple[int, str]]:
+        """How many cases, and from which seed, "" for the caller's: as many as are wanted, then more while they say too little."""
+        if random_seed is None:
+            yield wanted, ""
+        else:
+            yield from ((min(_FRESH, wanted - n), f"{random_seed} {n}") for n in range(0, wanted, _FRESH))
+        more = ((_FRESH, f"{random_seed} more {n}") for n in range(_PATIENCE))
+        yield from takewhile(lambda _: reason or trial.informative < ceil(law.floor * trial.examples), more)
+
     try:
-        for examples, of in runs:
+        for examples, of in runs():
             trial.again = trial.started > 0
-            test = settings(profile, max_examples=examples, **options)(given(drawn)(hold))
+            test = settings(profile, max_examples=examples + trial.again, **(options | own if of else options))(given(drawn)(hold))
             (seed(of)(test) if of else test)()
     except BrokenError:
         pass

@@ -59,7 +59,7 @@ def masks_of_the_printed_shapes_do_not_broadcast() -> Seen:
 @finding("A padding mask keeps padded positions out of attention.", f"create_padding_mask and Flux Integration Example, {_PAGE}")
 def a_padding_mask_in_its_attention_leaves_real_tokens_without_keys() -> Seen:
     """It is true at padding, the attention keeps what is true, and its axis is that of queries."""
-    layer = RoPEMultiHeadAttention.of_weights(*np.ones((4, 2, 2)), 1)
+    layer = RoPEMultiHeadAttention.of_weights(*(np.ones((2, 2)),) * 4, num_heads=1)
     out = layer(np.ones((2, 2, 1)), create_padding_mask(np.array([1]), 2))[0, :, 0]
     return Seen("ones of width 2, a sequence of length 1 padded to 2: its output", "[4., anything]", shown(out))
 

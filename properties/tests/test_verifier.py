@@ -112,7 +112,7 @@ def test_a_declared_deviation_must_really_happen(name):
     gone = outcome_of(rope, known_deviations={name: "it counts from one."})
     assert gone.status == "violated"
     assert gone.violation.summary == (
-        "is declared to be broken, but held on 40 examples: the declaration should go. It says: it counts from one."
+        "is declared to be broken, but held on 140 examples: the declaration should go. It says: it counts from one."
     )
 
 
