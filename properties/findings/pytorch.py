@@ -43,9 +43,10 @@ def the_flash_kernel_has_no_forward_derivative() -> Seen:
     """The default backend for such inputs on the CPU; the math backend has one."""
 
     def derivative() -> torch.Tensor:
-        with sdpa_kernel(SDPBackend.FLASH_ATTENTION), torch.autograd.forward_ad.dual_level():
-            q, k, v = (torch.autograd.forward_ad.make_dual(x, x) for x in torch.ones(3, 1, 1, 2, 4))
-            return scaled_dot_product_attention(q, k, v)
+        with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
+            inputs = tuple(torch.ones(3, 1, 1, 2, 4))
+            tangent: torch.Tensor = torch.func.jvp(scaled_dot_product_attention, inputs, inputs)[1]
+        return tangent
 
     return Seen("the derivative of attention of ones (1, 1, 2, 4)", "a tangent", outcome(derivative))
 
