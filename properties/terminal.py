@@ -1,6 +1,7 @@
 """What a verification looks like in a terminal: tables of the laws that did not simply hold, what held, and each violation at length."""
 
 import io
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -51,6 +52,7 @@ def print_report(console: Console, report: Report, groups: Mapping[str, Sequence
         console.print("\nThe smallest violations are shown at length; --all shows every one so.", style="dim")
     if shown:
         console.print()
+        _print_likeness(console, report.violations)
     counts = ", ".join(f"{n} {status}" for status, n in report.counts().items() if n or status in ("held", "violated"))
     verdict = "Interrupted. " if report.interrupted else ""
     console.print(f"{verdict}{counts}", style="bold green" if report.ok else "bold red", highlight=False)
@@ -150,6 +152,18 @@ def _print_reasons(console: Console, outcomes: Sequence[Outcome]) -> None:
             for law, operation in dict.fromkeys((o.law, o.operation) for o in concerned):
                 seen = next((o.violation.summary for o in concerned if o.law == law and o.operation == operation and o.violation), "")
                 _print_indented(console, f"{law} [{operation}]" + (f": {seen}" if seen else ""), "dim")
+
+
+def _print_likeness(console: Console, violations: Sequence[Violation]) -> None:
+    """For each implementation what reproduces most of its violations, if anything reproduces several."""
+    for name in dict.fromkeys(v.implementation for v in violations):
+        these = [v for v in violations if v.implementation == name]
+        likeness = Counter(d.id for v in these for d in v.diagnosis)
+        if likeness and (most := likeness.most_common(1)[0])[1] > 1:
+            repair = next(d.repair for v in these for d in v.diagnosis if d.id == most[0])
+            said = f": {most[1]} of {len(these)} violations are what {most[0]} gives. {repair}"
+            console.print(Text.assemble((name, "bold"), said))
+            console.print()
 
 
 def print_violation(console: Console, violation: Violation, at_length: bool = True) -> None:
