@@ -6,7 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from properties.bugs import CATALOGUE
 from properties.cli import main
+from properties.implementations import GROUPS
+from properties.laws import LAWS
+from properties.operations import OPERATIONS
+from properties.verifier import plan
 
 README = Path(__file__).parents[2] / "README.md"
 ADAPTER = re.search(r"```python\n(# my_kernels.py\n.*?)```", README.read_text(), re.DOTALL).group(1)
@@ -46,3 +51,13 @@ def test_every_make_target_that_the_readme_names_exists():
     named = set(re.findall(r"`?make ([a-z-]+)", README.read_text()))
     assert named
     assert named <= targets
+
+
+def test_the_numbers_of_the_readme_are_those_of_today():
+    text = README.read_text()
+    assert f"There are {len({law.name for law in LAWS})} laws of {len(OPERATIONS)} operations, and {len(CATALOGUE)} known bugs" in text
+    for system, group in GROUPS.items():
+        present = [i for i in group if not i.unavailable]
+        applicable = [(i, law) for i in present for law in plan(i) if not law.not_applicable(i)]
+        declared = sum(bool({law.name, law.id} & set(i.known_deviations)) for i, law in applicable)
+        assert f"| {system} | {len(present)} | {len(applicable)} | {declared} |" in text
