@@ -1,7 +1,9 @@
 """The command: what it returns and prints, whatever an implementation does to the process it is in."""
 
+import io
 import json
 import os
+import pty
 import re
 import signal
 import subprocess
@@ -10,10 +12,12 @@ import time
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from properties.bugs import CATALOGUE
 from properties.cli import main
 from properties.laws import LAWS
+from properties.pages import print_bugs
 
 COMMAND = [sys.executable, "-P", "-m", "properties"]
 LAW = "a second call gives the same[rope]"
@@ -211,6 +215,37 @@ def test_a_narrow_pipe_without_colours_is_readable(adapters):
     assert max(map(len, table.splitlines())) <= 44
     assert "second" in table
     assert ran.stdout.endswith("1 held, 1 violated\n")
+
+
+def test_an_input_that_was_not_shrunk_is_not_called_the_smallest(adapters, capsys):
+    assert main(verify("adapters:aborts")) == 1
+    printed = capsys.readouterr().out
+    assert "\n  The input:\n    x          [[0., 0.]]  float64 (1, 2)\n" in printed
+    assert "smallest" not in printed
+
+
+def test_a_list_in_a_pipe_has_a_line_for_each_entry():
+    for page, names in (("laws", {law.name for law in LAWS}), ("bugs", set(CATALOGUE))):
+        listed = [line[2:].split("  ") for line in command(page, COLUMNS="30").stdout.splitlines() if line.startswith("  ")]
+        assert {name for name, _ in listed} == names
+
+
+def test_a_list_in_a_narrow_terminal_has_its_later_lines_set_in():
+    screen = Console(file=io.StringIO(), width=60, force_terminal=True, color_system=None)
+    print_bugs(screen)
+    lines = screen.file.getvalue().splitlines()
+    assert max(map(len, lines)) <= 60
+    assert {line.split()[0] for line in lines if re.match(r"  \w", line)} == set(CATALOGUE)
+
+
+def test_a_dumb_terminal_gets_a_line_for_an_implementation_and_no_bar(adapters):
+    ours, theirs = pty.openpty()
+    line = [*COMMAND, *verify("adapters:right")]
+    ran = subprocess.run(line, stdout=subprocess.PIPE, stderr=theirs, env={**os.environ, "TERM": "dumb"}, timeout=60, check=True)
+    assert "1 held, 0 violated" in ran.stdout.decode()
+    assert re.fullmatch(rb"right: 1 held \(\d+\.\d s\)\r\n", os.read(ours, 4096))
+    os.close(ours)
+    os.close(theirs)
 
 
 def test_a_list_of_implementations_and_an_object_with_functions_are_verified(adapters, capsys):

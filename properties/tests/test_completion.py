@@ -1,12 +1,10 @@
 """Completion: what a shell is told when Tab is pressed, and that the command starts as fast as without."""
 
 import os
-import pty
 import shutil
 import subprocess
 import sys
 import time
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -78,22 +76,18 @@ def test_tab_completes_the_line(shell, tmp_path):
         "fish": "attnspec completion fish | source",
     }[name]
     environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "HOME": str(tmp_path), "TERM": "xterm", "COLUMNS": "120"}
-    ours, theirs = pty.openpty()
-    with subprocess.Popen(
-        shell.split(), stdin=theirs, stdout=theirs, stderr=theirs, env=environment, cwd=tmp_path, start_new_session=True
-    ) as it:
-        os.close(theirs)
-        seen, end, typed = "", time.monotonic() + 40, 0
-        os.set_blocking(ours, False)
-        os.write(ours, f"{load}; echo rea''dy\n".encode())
+    in_terminal = [sys.executable, "-c", "import pty, sys; pty.spawn(sys.argv[1:])", *shell.split()]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "bufsize": 0}
+    with subprocess.Popen(in_terminal, **pipes, env=environment, cwd=tmp_path) as running:
+        os.set_blocking(running.stdout.fileno(), False)
+        running.stdin.write(f"{load}; echo rea''dy\r".encode())
+        seen, typed, end = "", False, time.monotonic() + 40
         while "rope-is-linear" not in seen.partition("ready")[2] and time.monotonic() < end:
-            if typed == 0 and "ready" in seen:
-                typed = os.write(ours, b"attnspec explain rope-is-li\t")
+            if "ready" in seen and not typed:
+                typed = bool(running.stdin.write(b"attnspec explain rope-is-li\t"))
             time.sleep(0.05)
-            with suppress(BlockingIOError):
-                seen += os.read(ours, 65536).decode(errors="replace")
-        it.kill()
-    os.close(ours)
+            seen += (running.stdout.read() or b"").decode(errors="replace")
+        running.kill()
     assert "rope-is-linear" in seen.partition("ready")[2], seen
 
 
