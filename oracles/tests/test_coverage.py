@@ -94,6 +94,21 @@ def test_gradients_stored_in_sixteen_bits_between_blocks_are_inside_only_where_t
     assert worst(BFLOAT16_STORED_GRADIENTS) <= 1 < worst(BFLOAT16)
 
 
+def test_weights_that_a_vector_exponential_flushes_are_inside() -> None:
+    """A weight between 2⁻¹²⁶ and 2^−125.5 comes out as 0, and may; one above may not."""
+    q, v = torch.ones(1, 1, 1, 1), torch.zeros(1, 1, 64, 1)
+    v[0, 0, 1] = 1.0
+    for score, weight in ((-87.3, 0.0), (-86.99, 0.0), (-86.5, float(np.exp(-86.5)))):
+        k = torch.full((1, 1, 64, 1), -200.0)
+        k[0, 0, :2, 0] = torch.tensor([0.0, score])
+        with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
+            out = torch.nn.functional.scaled_dot_product_attention(q, k, v)
+        budget = scaled_dot_product_attention(q, k, v, arithmetic=FLOAT32)
+        assert abs(float(out) - weight) <= 2.0**-20 * weight
+        assert budget.excess(out).max() <= 1
+    assert budget.excess(np.zeros((1, 1, 1, 1))).max() > 1
+
+
 def test_flushed_weights_of_many_keys_may_vanish_only_where_results_are_flushed() -> None:
     q, k, v = np.zeros((1, 1)), np.zeros((20000, 1)), np.ones((20000, 1))
     flushing = replace(FLOAT16, flush_to_zero=True)
