@@ -8,6 +8,7 @@ JOBS     ?= 2
 VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
+DOCS   := $(VENV)/.docs
 
 .DEFAULT_GOAL := help
 
@@ -77,6 +78,12 @@ sharpness: $(READY) ## measure how much of its budget PyTorch uses; writes docs/
 criteria: $(READY) ## compare the budgets with the tolerances in use today, on small planted faults; writes docs/criteria.md
 	$(BIN)/python -m properties.benchmarks.criteria --output docs/criteria.md
 
+.PHONY: docs
+docs: $(DOCS) ## make the documentation site, build/site/index.html, which opens without a network
+	$(BIN)/python docs/site build/docs
+	$(BIN)/sphinx-build --quiet --fail-on-warning --keep-going --jobs $(JOBS) -c docs/site build/docs build/site
+	@echo build/site/index.html
+
 .PHONY: clean
 clean: ## remove the environment and all caches
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis
@@ -89,4 +96,8 @@ $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt torch==2.13.0
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[torch,dev]'
+	touch $@
+
+$(DOCS): $(READY)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[docs]'
 	touch $@

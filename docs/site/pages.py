@@ -1,0 +1,330 @@
+"""The pages that are made from the modules: definitions, errata, operations with their bugs, laws, measurements, and the API."""
+
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from docstrings import Block, blocks, escaped, examples, fenced, inline, markdown
+from equations import ELSEWHERE, EQUATIONS, Equation
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from sources import ROOT, Definition, Module
+
+from properties.bugs import CATALOGUE, Bug
+from properties.law import Law
+from properties.laws import LAWS
+from properties.operations import OPERATIONS, Operation
+from spec.errata import ERRATA, Erratum
+
+__all__ = ["Site"]
+
+HERE = Path(__file__).parent
+MODULES = ("activation", "positional_encoding", "attention")
+MEASURED = {
+    "kill-matrix.md": "The kill matrix",
+    "criteria.md": "What each criterion sees",
+    "findings.md": "Findings",
+    "seeds.txt": "False alarms",
+    "soundness.txt": "Soundness",
+    "sharpness.txt": "Sharpness",
+    "bench.txt": "Speed",
+}
+"""What `make` writes into docs, and its title here."""
+
+
+@dataclass(frozen=True)
+class Stated:
+    """A definition of the spec: its Lean name, its text, and its equation."""
+
+    lean: str
+    text: Definition
+
+    @property
+    def equation(self) -> Equation:
+        """Its equation, and the operations that it defines."""
+        return EQUATIONS[self.lean]
+
+    @property
+    def label(self) -> str:
+        """What links to it name."""
+        return f"definition-{slug(self.text.name)}"
+
+    @property
+    def prose(self) -> list[Block]:
+        """Its docstring without examples, equation and Lean name: what is said in words before the equation, and after it."""
+        return [b for b in blocks(self.text.docstring) if b.kind != "example" and not b.lines[0].startswith("Lean: ")]
+
+    @property
+    def before(self) -> list[Block]:
+        """What the docstring says before its equation."""
+        return self.prose[: self._place]
+
+    @property
+    def after(self) -> list[Block]:
+        """What the docstring says after its equation."""
+        rest = self.prose[self._place :]
+        return rest[1:] if rest and rest[0].kind == "literal" else rest
+
+    @property
+    def _place(self) -> int:
+        return next((i for i, b in enumerate(self.prose) if b.kind == "literal"), 1)
+
+
+@dataclass(frozen=True)
+class Named:
+    """All laws of one name."""
+
+    name: str
+    laws: tuple[Law, ...]
+
+    @property
+    def label(self) -> str:
+        """What links to it name."""
+        return f"law-{slug(self.name)}"
+
+    @property
+    def title(self) -> str:
+        """Its name as a sentence."""
+        return self.name[0].upper() + self.name[1:]
+
+    @property
+    def bodies(self) -> dict[str, list[Law]]:
+        """Its laws by their statement."""
+        found: dict[str, list[Law]] = {}
+        for law in self.laws:
+            found.setdefault(law.statement, []).append(law)
+        return found
+
+
+class Site:
+    """All that the pages say and how they are linked, from the modules and from docs/kill-matrix.json."""
+
+    def __init__(self) -> None:
+        self.kills: dict[str, dict[str, int]] = json.loads((ROOT / "docs/kill-matrix.json").read_text("utf-8"))["kills"]
+        self.environment = Environment(
+            loader=FileSystemLoader(HERE / "templates"), undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, autoescape=False
+        )
+        self.environment.filters |= {
+            "text": escaped,
+            "inline": lambda x: inline(x, self.links),
+            "blocks": lambda parts: markdown(parts, self.links),
+            "markdown": lambda x: markdown(blocks(x), self.links),
+            "python": lambda x: fenced(x, "python"),
+            "slug": slug,
+            "law_link": self.law_link,
+            "bug_link": bug_link,
+            "operation_link": operation_link,
+            "cited": cited,
+            "numbers": lambda values: ", ".join(f"{x:.4g}" for x in values),
+        }
+
+    def write(self, folder: Path) -> None:
+        """Write all sources into a folder: those that are made, and those that are written by hand."""
+        for name, text in self.pages():
+            path = folder / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, "utf-8")
+
+    def pages(self) -> Iterator[tuple[str, str]]:
+        """The name of each page in the site's sources, and its Markdown."""
+        yield "index.md", (HERE / "index.md").read_text("utf-8")
+        for path in sorted((ROOT / "docs/guide").glob("*.md")):
+            yield f"guide/{path.name}", path.read_text("utf-8")
+        yield "spec/index.md", self._page("spec", modules={m: Module(f"spec.{m}") for m in MODULES}, definitions=self.definitions)
+        for stated in self.definitions.values():
+            yield f"spec/{slug(stated.text.name)}.md", self._definition(stated)
+        yield "errata.md", self._page("errata", errata=[self._erratum(e) for e in ERRATA.values()])
+        yield "operations/index.md", self._page("operations", operations=OPERATIONS.values(), bugs=self.bugs, laws=self.laws_by_operation)
+        for operation in OPERATIONS.values():
+            yield f"operations/{slug(operation.name)}.md", self._operation(operation)
+        families: dict[str, list[Named]] = {}
+        for named in self.laws.values():
+            families.setdefault(named.laws[0].body.__module__, []).append(named)
+        yield "laws/index.md", self._page("laws", families={Module(m): laws for m, laws in families.items()}, count=len(self.laws))
+        for named in self.laws.values():
+            yield f"laws/{slug(named.name)}.md", self._law(named)
+        yield "bugs.md", self._page("bugs", operations=OPERATIONS.values(), bugs=self.bugs, kills=self.kills)
+        measured = {n: title for n, title in MEASURED.items() if (ROOT / "docs" / n).exists()}
+        yield "measured/index.md", self._page("measured", measured=measured)
+        for name, title in measured.items():
+            text = (ROOT / "docs" / name).read_text("utf-8")
+            page = text if name.endswith(".md") else f"# {title}\n\n{fenced(text.rstrip(), 'text')}\n"
+            yield f"measured/{Path(name).stem}.md", page
+        for package in ("oracles", "properties"):
+            yield f"api/{package}.md", self._api(package)
+
+    # -- What there is -------------------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def definitions(self) -> dict[str, Stated]:
+        """The definitions of the three modules by Lean name, in the order of the text."""
+        found: dict[str, Stated] = {}
+        for module in MODULES:
+            for text in Module(f"spec.{module}").definitions.values():
+                if lean := re.search(r"^Lean: `(.+)`\Z", text.docstring, re.MULTILINE):
+                    found[lean[1]] = Stated(lean[1], text)
+        return found
+
+    @cached_property
+    def laws(self) -> dict[str, Named]:
+        """The laws by name."""
+        found: dict[str, list[Law]] = {}
+        for law in LAWS:
+            found.setdefault(law.name, []).append(law)
+        return {name: Named(name, tuple(laws)) for name, laws in found.items()}
+
+    @cached_property
+    def laws_by_operation(self) -> dict[str, list[str]]:
+        """The names of the laws of each operation."""
+        return {o: list(dict.fromkeys(law.name for law in LAWS if law.operation == o)) for o in OPERATIONS}
+
+    @cached_property
+    def bugs(self) -> dict[str, list[Bug]]:
+        """The known bugs of each operation."""
+        return {o: [bug for bug in CATALOGUE.values() if bug.operation == o] for o in OPERATIONS}
+
+    @cached_property
+    def links(self) -> dict[str, str]:
+        """Labels by what stands between backticks."""
+        found = {f"oracles.{name}": f"api-oracles-{slug(name)}" for name in Module("oracles").exported}
+        found |= {f"properties.{name}": f"api-properties-{slug(name)}" for name in Module("properties").exported}
+        found |= {bug: f"bug-{bug}" for bug in CATALOGUE}
+        found |= {name: f"operation-{slug(name)}" for name in OPERATIONS}
+        found |= {stated.text.name: stated.label for stated in self.definitions.values()}
+        found |= {erratum: f"erratum-{erratum}" for erratum in ERRATA}
+        return found | {"spec.errata": "all-errata"}
+
+    @cached_property
+    def _mutants(self) -> dict[str, Definition]:
+        """The text of each bug."""
+        modules = [Module(f"properties.bugs.{p.stem}") for p in sorted((ROOT / "properties/bugs").glob("[!_]*.py"))]
+        return {name.replace("_", "-"): text for module in modules for name, text in module.definitions.items()}
+
+    def law_link(self, law: str) -> str:
+        """A link to the law of a name, or of "name[operation]"."""
+        return f"[{escaped(law.partition('[')[0])}](#law-{slug(law.partition('[')[0])})"
+
+    # -- The pages of one thing ----------------------------------------------------------------------------------------------------
+
+    def _page(self, template: str, **values: Any) -> str:
+        return self.environment.get_template(f"{template}.md").render(**values)
+
+    def _definition(self, stated: Stated) -> str:
+        module = stated.text.module
+        stating = [n for n in self.laws.values() if any(law.lean.removeprefix("Spec.") == stated.lean for law in n.laws)]
+        return self._page(
+            "definition",
+            d=stated,
+            source=module.with_helpers(stated.text.name),
+            examples=examples(stated.text.docstring),
+            stating=stating,
+            errata=[e for e in ERRATA.values() if e.declaration == stated.lean or f"`{e.id}`" in stated.text.docstring],
+            laws={o: self.laws_by_operation[o] for o in stated.equation.operations},
+            bugs={o: self.bugs[o] for o in stated.equation.operations},
+        )
+
+    def _erratum(self, erratum: Erratum) -> dict[str, Any]:
+        corrected = Module("spec.corrected").definitions
+        functions: Iterable[Callable[..., Any]] = erratum.corrected if isinstance(erratum.corrected, tuple) else (erratum.corrected,)
+        mentioned = [d for d in self.definitions.values() if f"`{erratum.id}`" in d.text.docstring or d.lean == erratum.declaration]
+        return {
+            "e": erratum,
+            "broken": erratum.law(erratum.literal),
+            "kept": erratum.law(erratum.corrected),
+            "corrected": [corrected[f.__name__].source for f in functions],
+            "definitions": mentioned,
+        }
+
+    def _operation(self, operation: Operation) -> str:
+        stated = [d for d in self.definitions.values() if operation.name in d.equation.operations]
+        bugs = [
+            {
+                "bug": bug,
+                "source": self._mutants[bug.id].source,
+                "killers": sorted(self.kills.get(bug.id, {}).items(), key=lambda item: item[1]),
+            }
+            for bug in self.bugs[operation.name]
+        ]
+        return self._page(
+            "operation",
+            o=operation,
+            definitions=stated,
+            elsewhere=ELSEWHERE.get(operation.name, ""),
+            laws=[self.laws[name] for name in self.laws_by_operation[operation.name]],
+            bugs=bugs,
+        )
+
+    def _law(self, named: Named) -> str:
+        ids = {law.id for law in named.laws}
+        killed = {bug: min(n for law, n in by.items() if law in ids) for bug, by in self.kills.items() if ids & set(by)}
+        definitions = [d for d in self.definitions.values() if any(law.operation in d.equation.operations for law in named.laws)]
+        statements = [
+            {
+                "statement": statement,
+                "laws": laws,
+                "source": Module(laws[0].body.__module__).definitions[laws[0].body.__name__].source,
+                "compares": compared(statement),
+                "needs": list(dict.fromkeys(o for law in laws for o in law.needs)),
+                "exempts": list(dict.fromkeys(reason for law in laws for reason in self._exempts(law))),
+            }
+            for statement, laws in named.bodies.items()
+        ]
+        return self._page(
+            "law",
+            n=named,
+            statements=statements,
+            killed=sorted(killed.items(), key=lambda item: item[1]),
+            expected=[bug for bug in CATALOGUE.values() if bug.law == named.name],
+            catalogue=CATALOGUE,
+            definitions=definitions,
+        )
+
+    def _exempts(self, law: Law) -> list[str]:
+        """The reasons for which a law does not apply, as its exemption gives them."""
+        text = Module(law.exempts.__module__).definitions.get(law.exempts.__name__)
+        return re.findall(r'"([^"]*\.)"', text.source) if text and law.exempts.__name__ != "always" else []
+
+    def _api(self, package: str) -> str:
+        home = Module(package)
+        origin = home.imported_from()
+        entries: list[dict[str, Any]] = []
+        for name in home.exported:
+            module = Module(origin[name])
+            own = module.definitions[name]
+            methods = [d for n, d in module.definitions.items() if n.startswith(f"{name}.") and d.docstring]
+            entries.append({"name": name, "module": origin[name], "definition": own, "methods": methods})
+        return self._page("api", package=package, docstring=home.docstring, entries=entries)
+
+
+def slug(name: str) -> str:
+    """A name as part of an address: lower case, with hyphens."""
+    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
+
+
+def compared(statement: str) -> list[str]:
+    """How closely a law compares: exactly, within budget, or both in parts."""
+    return [word for word in ("Exact", "Within budget") if re.search(rf"(?:^|[.\n] *){word}\b", statement)]
+
+
+def bug_link(bug: str) -> str:
+    """A link to a known bug."""
+    return f"[`{bug}`](#bug-{bug})"
+
+
+def operation_link(operation: str) -> str:
+    """A link to an operation."""
+    return f"[`{operation}`](#operation-{slug(operation)})"
+
+
+def cited(citation: str) -> str:
+    """A citation with its owner/repo#number as links."""
+    pieces = re.split(r"([\w.-]+/[\w.-]+#\d+)", citation)
+    return "".join(_issue(p) if i % 2 else escaped(p) for i, p in enumerate(pieces))
+
+
+def _issue(reference: str) -> str:
+    repository, _, number = reference.partition("#")
+    return f"[{escaped(reference)}](https://github.com/{repository}/issues/{number})"

@@ -1,0 +1,187 @@
+"""The code in the guide runs and prints what the guide says; the site's sources have a place for everything, and no link leads nowhere."""
+
+import importlib.util
+import re
+import runpy
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+import oracles.attend
+import oracles.terms
+from oracles.tests.test_terms import CASES
+from properties.bugs import CATALOGUE
+from properties.cli import main
+from properties.laws import LAWS
+from properties.operations import OPERATIONS
+from spec.errata import ERRATA
+from spec.tests.declarations import MODULES
+
+ROOT = Path(__file__).parents[2]
+GUIDE = sorted((ROOT / "docs/guide").glob("*.md"))
+BLOCK = re.compile(r"((?:^% [^\n]*\n)*)^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+# -- The guide -----------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Block:
+    """A block of code: what it needs, the status that its command ends with, its language, and its text."""
+
+    needs: tuple[str, ...]
+    exits: int
+    language: str
+    text: str
+
+
+def blocks(text):
+    found = []
+    for marks, language, body in BLOCK.findall(text):
+        needs = re.search(r"^% needs: (.*)$", marks, re.MULTILINE)
+        exits = re.search(r"^% exits: (\d)$", marks, re.MULTILINE)
+        found.append(Block(tuple(needs[1].split(", ")) if needs else (), int(exits[1]) if exits else 0, language, body))
+    return found
+
+
+SECTIONS = [
+    pytest.param(blocks(section), id=f"{page.stem}: {section.splitlines()[0].lstrip('# ')}")
+    for page in GUIDE
+    for section in re.split(r"^(?=##? [A-Z])", page.read_text("utf-8"), flags=re.MULTILINE)
+    if blocks(section)
+]
+
+
+@pytest.mark.parametrize("section", SECTIONS)
+def test_the_code_of_a_section_runs_and_prints_what_it_shows(section, tmp_path, monkeypatch, capsys):
+    """Blocks run in order, in one place; those that begin with a file's name are that file. Numbers that are printed may differ."""
+    for need in dict.fromkeys(need for block in section for need in block.needs):
+        if not shutil.which(need) and not importlib.util.find_spec(need):
+            pytest.skip(f"This section needs {need}, which is not installed.")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("COLUMNS", "100")
+    before, names, printed = set(sys.modules), {"__name__": "section"}, ""
+    for block in section:
+        named = re.match(r"(?:#|//|/\*) ([\w.]+\.\w+)", block.text)
+        if named:
+            Path(named[1]).write_text(block.text)
+        elif block.language == "python":
+            exec(block.text, names)
+        elif block.language == "console":
+            for command in re.findall(r"^\$ (.*)$", block.text, re.MULTILINE):
+                printed = run(command, block.exits, capsys)
+        elif block.language == "text":
+            assert without_numbers(printed) == without_numbers(block.text)
+    for name in set(sys.modules) - before:
+        if (tmp_path / f"{name}.py").exists():
+            del sys.modules[name]
+
+
+def run(command, status, capsys):
+    words = [a or b for a, b in re.findall(r'"(.*?)"|(\S+)', command)]
+    if words[0] == "attnspec":
+        assert main(words[1:]) == status
+        return capsys.readouterr().out
+    return subprocess.run(words, check=True, capture_output=True, text=True).stdout
+
+
+def without_numbers(text):
+    return re.sub(r"-?\d+(\.\d*)?(e[-+]?\d+)?", "#", text).split()
+
+
+def test_every_section_with_code_is_found():
+    assert sum(len(re.findall(r"^```\w", page.read_text("utf-8"), re.MULTILINE)) for page in GUIDE) == sum(
+        len(section.values[0]) for section in SECTIONS
+    )
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.term)
+def test_the_guide_says_what_a_term_costs_when_it_is_forgotten(case, monkeypatch):
+    text = (ROOT / "docs/guide/budgets.md").read_text("utf-8")
+    row = re.search(rf"^\| `{case.term}` \|.*$", text, re.MULTILINE)[0].split(" | ")
+    result, within, without = row[-3], float(row[-2]), float(row[-1].removesuffix(" |"))
+    assert case.result == result
+    assert case.worst() == pytest.approx(within, rel=0.05)  # two digits are shown
+    terms = oracles.terms.terms
+    monkeypatch.setattr(oracles.attend, "terms", lambda *sizes: replace(terms(*sizes), **{case.term: 0.0}))
+    assert case.worst() == pytest.approx(without, rel=0.05)
+
+
+# -- The site's sources --------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory):
+    """The sources of all pages by name."""
+    folder = tmp_path_factory.mktemp("docs")
+    subprocess.run([sys.executable, ROOT / "docs/site", folder], check=True)
+    return {str(path.relative_to(folder)): path.read_text("utf-8") for path in folder.rglob("*.md")}
+
+
+@pytest.fixture(scope="module")
+def labels(pages):
+    return [label for text in pages.values() for label in re.findall(r"^\((\S+)\)=$", text, re.MULTILINE)]
+
+
+def slug(name):
+    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
+
+
+DEFINITIONS = [d for module in ("activation", "positional_encoding", "attention") for d in MODULES[module][1]]
+
+
+def test_everything_has_its_place_and_only_one(labels):
+    wanted = [f"law-{slug(name)}" for name in dict.fromkeys(law.name for law in LAWS)]
+    wanted += [f"bug-{bug}" for bug in CATALOGUE]
+    wanted += [f"operation-{slug(name)}" for name in OPERATIONS]
+    wanted += [f"erratum-{erratum}" for erratum in ERRATA]
+    wanted += [f"definition-{slug(d.python)}" for d in DEFINITIONS]
+    wanted += [f"api-oracles-{slug(name)}" for name in oracles.__all__]
+    assert set(wanted) <= set(labels)
+    assert len(labels) == len(set(labels))
+
+
+def test_every_definition_has_an_equation():
+    equations = runpy.run_path(str(ROOT / "docs/site/equations.py"))
+    assert list(equations["EQUATIONS"]) == [d.lean for d in DEFINITIONS]
+
+
+def test_every_operation_is_defined_somewhere():
+    equations = runpy.run_path(str(ROOT / "docs/site/equations.py"))
+    defined = {operation for equation in equations["EQUATIONS"].values() for operation in equation.operations}
+    assert defined | set(equations["ELSEWHERE"]) == set(OPERATIONS)
+    assert not defined & set(equations["ELSEWHERE"])
+
+
+def test_no_link_leads_nowhere(pages, labels):
+    broken = []
+    for name, text in pages.items():
+        prose = re.sub(r"^(`{3,}).*?^\1$", "", text, flags=re.MULTILINE | re.DOTALL)
+        for target in re.findall(r"\]\(([^)\s]+)\)", re.sub(r"`[^`\n]*`", "", prose)):
+            if target.startswith(("http://", "https://")):
+                continue
+            if target.startswith("#"):
+                reached = target[1:] in labels
+            else:
+                reached = str((Path("/") / name).parent.joinpath(target).resolve().relative_to("/")) in pages
+            if not reached:
+                broken.append(f"{name}: {target}")
+    assert broken == []
+
+
+def test_definitions_laws_and_bugs_are_linked_both_ways(pages):
+    definition, law = pages["spec/causal-mask.md"], pages["laws/a-causal-mask-is-its-definition.md"]
+    assert "(#law-a-causal-mask-is-its-definition)" in definition
+    assert "(#definition-causal-mask)" in law
+    bug = pages["operations/causal-mask.md"]
+    assert "(#bug-causal-group-of-four)" in definition
+    assert "(#bug-causal-group-of-four)" in law
+    assert "(#definition-causal-mask)" in bug
+    assert "(#law-a-causal-mask-is-its-definition)" in bug
+    assert "(#erratum-rope-odd-lane)" in pages["spec/rope-apply-spec.md"]
+    assert "(#definition-rope-apply-spec)" in pages["errata.md"]
