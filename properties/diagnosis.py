@@ -21,6 +21,7 @@ from properties.law import Law
 from properties.operations import OPERATIONS, Operation
 from properties.reference import OPERATIONS as REFERENCE
 from properties.report import Diagnosis, Violation
+from properties.strategies.arrays import rounded
 from properties.subject import BrokenError, Call, Subject
 
 __all__ = ["Seen", "diagnosed"]
@@ -120,11 +121,11 @@ def _tried(c: _Candidate, violation: Violation, law: Law, implementation: Implem
 
 
 def _stand_in(c: _Candidate, law: Law, implementation: Implementation) -> Subject:
-    """The candidate in place of the implementation: float64 arrays, the other operations from the reference, the same promises."""
+    """The candidate in place of the implementation, by float64 arrays, with the reference's other operations and the same promises."""
     operations: dict[str, Callable[..., Any]] = {**REFERENCE, **c.fresh()}
     promises = replace(
         implementation,
-        operations={name: f for name, f in operations.items() if name in (law.operation, *law.needs)},
+        operations={name: partial(_stored, OPERATIONS[name], operations[name], implementation) for name in (law.operation, *law.needs)},
         conventions=replace(implementation.reading, mask_polarity="true_allows"),
         arrays="numpy",
         dtype="float64",
@@ -132,6 +133,17 @@ def _stand_in(c: _Candidate, law: Law, implementation: Implementation) -> Subjec
         known_deviations={},
     )
     return Subject(promises, law.operation)
+
+
+def _stored(operation: Operation, function: Callable[..., Any], implementation: Implementation, *arguments: Any) -> Any:
+    """What a function returns, float64 results as numbers of the implementation's format: they may be given to another operation."""
+    found, a = function(*arguments), implementation.rounding
+    several = found if isinstance(found, tuple) and len(found) == len(operation.outputs) else (found,)
+    kept = tuple(
+        rounded(x, a.angle.table if operation.is_table(name) else a.output) if isinstance(x, np.ndarray) and x.dtype == np.float64 else x
+        for name, x in zip(operation.outputs, several, strict=False)
+    )
+    return kept if several is found else kept[0]
 
 
 def _repeats(call: Call, subject: Subject) -> bool:
@@ -176,7 +188,7 @@ def _where(calls: tuple[Call, ...], implementation: Implementation) -> Iterator[
         for name, x, budget in zip(operation.outputs, call.outputs, subject.expected(operation, call.arguments), strict=True):
             wrong = budget.excess(x) > 1
             if wrong.any():
-                yield f"{name} of shape {x.shape} is wrong in {_described(wrong)}."
+                yield f"{name}, of shape {x.shape}, is wrong in {_described(wrong)}."
                 return
 
 

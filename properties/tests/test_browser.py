@@ -29,7 +29,7 @@ def file(tmp_path_factory):
             "law": law.name,
             "operation": law.operation,
             "implementation": "second",
-            "summary": "out[0, 1]=0.84, but should be 0.0 ± 0: the error is inf times its budget; 2 of 80 entries are outside.",
+            "summary": "out[0, 1]=0.84, but should be 0.0 ± 0: the error is ∞ times its budget; 2 of 80 entries are outside.",
             "counterexample": {"x": [[1.0, 0.0]], "start_pos": 1},
             "excess": excess,
             "diagnosis": [{"id": "a-known-bug", "excess": 0.0, "citation": "owner/repo#1", "repair": "Turn it.", "explains": 1.0}],

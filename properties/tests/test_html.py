@@ -198,11 +198,11 @@ def test_a_summary_is_split_into_what_was_got_and_what_should_be():
         f = finding(outcome("a law", "rope", "i", "violated", violation=violation), "finding-0-0")
         return f.where, f.actual, f.expected, f.summary
 
-    assert split("out[0, 2]=0.84, but should be 0.0 ± 0: the error is inf times its budget; 2 of 80 entries are outside.") == (
+    assert split("out[0, 2]=0.84, but should be 0.0 ± 0: the error is ∞ times its budget; 2 of 80 entries are outside.") == (
         "out[0, 2]",
         "0.84",
         "0.0 ± 0",
-        "The error is inf times its budget; 2 of 80 entries are outside.",
+        "The error is ∞ times its budget; 2 of 80 entries are outside.",
     )
     assert split("weights[0, 38]=nan, but should be a finite number.") == ("weights[0, 38]", "nan", "a finite number", "")
     assert split("lanes[1]=-5.4, but should be 0.0, exactly; 4 of 6 entries differ.") == (
