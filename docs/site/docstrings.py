@@ -15,6 +15,8 @@ __all__ = ["Block", "blocks", "escaped", "examples", "fenced", "inline", "markdo
 Kind = Literal["paragraph", "list", "columns", "literal", "example"]
 _COLUMNS = re.compile(r"^(\S(?:[^ ]| (?! ))*[^ .:;,]) {2,}(\S.*)$")
 
+_ROW = re.compile(r"^[\w, ]+? {2,}\S")
+
 
 @dataclass(frozen=True)
 class Block:
@@ -41,7 +43,8 @@ def blocks(docstring: str) -> list[Block]:
             while i < len(lines) and (lines[i].startswith("    ") or not lines[i].strip()):
                 i += 1
             body = "\n".join(line[4:] for line in lines[start:i]).strip("\n")
-            found.append(Block("literal", tuple(body.splitlines())))
+            table = body.count("\n") > 1 and all(_ROW.match(line) for line in body.splitlines())
+            found.append(Block("columns" if table else "literal", tuple(body.splitlines())))
         elif lines[i].startswith("- "):
             while i < len(lines) and lines[i].startswith(("- ", "  ")):
                 i += 1

@@ -1,11 +1,12 @@
-"""Equations as MathML, which browsers set by themselves: no script, no font and no picture has to come along."""
+"""Equations as MathML, which browsers set by themselves: no script and no picture has to come along."""
 
+import re
 from typing import Any
 
 from docutils import nodes
 from latex2mathml.converter import convert
 
-__all__ = ["setup"]
+__all__ = ["mathml", "setup"]
 
 
 def setup(app: Any) -> dict[str, bool]:
@@ -14,11 +15,16 @@ def setup(app: Any) -> dict[str, bool]:
     return {"parallel_read_safe": True, "parallel_write_safe": True}
 
 
+def mathml(latex: str, display: str) -> str:
+    """An equation as MathML. A function's name is an identifier, not an operator, which would stand apart from its argument."""
+    return re.sub(r"<mo>([A-Za-z]{2,})</mo>", r"<mi>\1</mi>", str(convert(latex, display=display)))
+
+
 def _inline(writer: Any, node: nodes.math) -> None:
-    writer.body.append(convert(node.astext()))
+    writer.body.append(mathml(node.astext(), "inline"))
     raise nodes.SkipNode
 
 
 def _block(writer: Any, node: nodes.math_block) -> None:
-    writer.body.append(f'<div class="math">{convert(node.astext(), display="block")}</div>')
+    writer.body.append(f'<div class="math">{mathml(node.astext(), "block")}</div>')
     raise nodes.SkipNode

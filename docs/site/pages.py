@@ -291,7 +291,7 @@ class Site:
         home = Module(package)
         origin = home.imported_from()
         entries: list[dict[str, Any]] = []
-        for name in home.exported:
+        for name in sorted(home.exported, key=str.isupper):  # constants last
             module = Module(origin[name])
             own = module.definitions[name]
             methods = [d for n, d in module.definitions.items() if n.startswith(f"{name}.") and d.docstring]

@@ -73,7 +73,7 @@ def test_the_code_of_a_section_runs_and_prints_what_it_shows(section, tmp_path, 
         elif block.language == "python":
             exec(block.text, names)
         elif block.language == "console":
-            for command in re.findall(r"^\$ (.*)$", block.text, re.MULTILINE):
+            for command in re.findall(r"^\$ (.*)$", block.text.replace("\\\n", ""), re.MULTILINE):
                 printed = run(command, block.exits, capsys)
         elif block.language == "text":
             assert without_numbers(printed) == without_numbers(block.text)
