@@ -3,6 +3,7 @@
 import sys
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -22,5 +23,14 @@ html_copy_source = False
 html_show_sourcelink = False
 html_show_search_summary = False  # a summary is fetched, which a page from disk may not do
 html_use_index = False
-pygments_style = "tango"
-pygments_dark_style = "github-dark"
+
+
+def setup(app: Any) -> None:
+    """Make what scrolls reachable by keyboard, and give the sidebar's headings their level."""
+    app.connect("html-page-context", _accessible, priority=900)  # after the theme's own
+
+
+def _accessible(app: Any, name: str, template: str, context: dict[str, Any], document: Any) -> None:
+    context["body"] = context.get("body", "").replace("<pre>", '<pre tabindex="0">')
+    tree = context.get("furo_navigation_tree", "")
+    context["furo_navigation_tree"] = tree.replace('role="heading"', 'role="heading" aria-level="2"')

@@ -26,5 +26,5 @@ def _inline(writer: Any, node: nodes.math) -> None:
 
 
 def _block(writer: Any, node: nodes.math_block) -> None:
-    writer.body.append(f'<div class="math">{mathml(node.astext(), "block")}</div>')
+    writer.body.append(f'<div class="math" tabindex="0">{mathml(node.astext(), "block")}</div>')
     raise nodes.SkipNode

@@ -24,15 +24,17 @@ __all__ = ["Site"]
 HERE = Path(__file__).parent
 MODULES = ("activation", "positional_encoding", "attention")
 MEASURED = {
-    "kill-matrix.md": "The kill matrix",
-    "criteria.md": "What each criterion sees",
-    "findings.md": "Findings",
-    "seeds.txt": "False alarms",
-    "soundness.txt": "Soundness",
-    "sharpness.txt": "Sharpness",
-    "bench.txt": "Speed",
+    "kill-matrix.md": ("The kill matrix", "which law kills which known bug, in how many examples: `make mutants`"),
+    "findings.md": ("Findings", "where systems and their documentation differ, and which laws they break: `make findings`"),
+    "criteria.md": ("What each criterion sees", "budgets and the tolerances in use, on small planted faults: `make criteria`"),
+    "seeds.txt": ("False alarms", "every law on correct implementations, with many seeds: `make seeds`"),
+    "soundness.txt": ("Soundness", "the exact value in every enclosure: `make soundness`"),
+    "sharpness.txt": ("Sharpness", "how much of its budget PyTorch uses: `make sharpness`"),
+    "bench.txt": ("Speed", "the oracles' time and memory: `make bench`"),
 }
-"""What `make` writes into docs, and its title here."""
+"""What `make` writes into docs: its title here, and what it says."""
+WIDE = "```{raw} html\n<span class='wide'></span>\n```"
+"""Gives a page all the width there is."""
 
 
 @dataclass(frozen=True)
@@ -147,12 +149,12 @@ class Site:
         for named in self.laws.values():
             yield f"laws/{slug(named.name)}.md", self._law(named)
         yield "bugs.md", self._page("bugs", operations=OPERATIONS.values(), bugs=self.bugs, kills=self.kills)
-        measured = {n: title for n, title in MEASURED.items() if (ROOT / "docs" / n).exists()}
+        measured = {name: said for name, said in MEASURED.items() if (ROOT / "docs" / name).exists()}
         yield "measured/index.md", self._page("measured", measured=measured)
-        for name, title in measured.items():
-            text = (ROOT / "docs" / name).read_text("utf-8")
-            page = text if name.endswith(".md") else f"# {title}\n\n{fenced(text.rstrip(), 'text')}\n"
-            yield f"measured/{Path(name).stem}.md", page
+        for name, (title, _) in measured.items():
+            text = (ROOT / "docs" / name).read_text("utf-8").rstrip("\n")
+            page = text if name.endswith(".md") else f"# {title}\n\n{fenced(text, 'text')}"
+            yield f"measured/{Path(name).stem}.md", f"---\nhide-toc: true\n---\n\n{WIDE}\n\n{page}\n"
         for package in ("oracles", "properties"):
             yield f"api/{package}.md", self._api(package)
 

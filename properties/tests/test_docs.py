@@ -151,6 +151,11 @@ def test_every_definition_has_an_equation():
     assert list(equations["EQUATIONS"]) == [d.lean for d in DEFINITIONS]
 
 
+def test_what_make_measured_has_a_page(pages):
+    written = {path.stem for path in (ROOT / "docs").iterdir() if path.suffix in (".md", ".txt")}
+    assert written == {Path(name).stem for name in pages if name.startswith("measured/")} - {"index"}
+
+
 def test_every_operation_is_defined_somewhere():
     equations = runpy.run_path(str(ROOT / "docs/site/equations.py"))
     defined = {operation for equation in equations["EQUATIONS"].values() for operation in equation.operations}
