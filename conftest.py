@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings
+from hypothesis.internal.conjecture import providers
+from hypothesis.internal.constants_ast import Constants
 from jaxtyping import config, install_import_hook
 
 # The modules themselves and not their tests, whose assertions pytest rewrites so that a failure shows both sides; and not `properties`,
@@ -15,6 +17,9 @@ install_import_hook([f"{path.parent.name}.{path.stem}" for path in modules], "be
 # Derandomised: the same cases on every machine. No database: nothing is carried from one run into the next. No deadline: machines differ.
 settings.register_profile("attnspec", database=None, derandomize=True, deadline=None, max_examples=100)
 settings.load_profile("attnspec")
+
+# Hypothesis also draws the constants of all modules imported so far: without them, cases do not depend on which tests ran before.
+providers._get_local_constants = Constants
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch is imported: one thread for each test process, so that -n 2 uses two cores
 
