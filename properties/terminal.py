@@ -218,7 +218,7 @@ def statement_of(name: str, operation: str) -> str:
 
 def _print_heading(console: Console, heading: str) -> None:
     console.print()
-    console.print(Text(f"  {heading}:", style="underline" if console.color_system else "none"))
+    console.print(Text.assemble("  ", (f"{heading}:", "underline" if console.color_system else "none")))
 
 
 def _print_indented(console: Console, text: str, style: str = "none") -> None:
