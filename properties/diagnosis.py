@@ -154,7 +154,8 @@ def _repeats(call: Call, subject: Subject) -> bool:
 
 
 def _difference(a: Call, b: Call, subject: Subject) -> float:
-    """How far two calls' outputs are apart: in budgets, to which an output rounding of the candidate's value is added.
+    """How far two calls' outputs are apart, in the largest budget of the call: where the right value has a small one, the candidate's may
+    be larger. An output rounding of the candidate's value is added.
 
     Errors are the same if they begin the same, up to a colon.
     """
@@ -172,7 +173,7 @@ def _difference(a: Call, b: Call, subject: Subject) -> float:
 
 def _apart(x: Array, y: Array, rad: Array, roundoff: float) -> float:
     with np.errstate(all="ignore"):
-        allowed = np.where(np.isfinite(rad), rad, 0.0) + roundoff * np.abs(y)
+        allowed = np.max(rad, where=np.isfinite(rad), initial=0.0) + roundoff * np.abs(y)
         apart = np.abs(x - y) / allowed
     same = (x == y) | (np.isnan(x) & np.isnan(y))
     return float(np.where(same, 0.0, np.where(np.isnan(apart), np.inf, apart)).max(initial=0.0))

@@ -158,7 +158,7 @@ def _print_likeness(console: Console, violations: Sequence[Violation]) -> None:
     """For each implementation what reproduces most of its violations, if anything reproduces several."""
     for name in dict.fromkeys(v.implementation for v in violations):
         these = [v for v in violations if v.implementation == name]
-        likeness = Counter(d.id for v in these for d in v.diagnosis)
+        likeness = Counter(d.id for v in these for d in v.diagnosis if d.explains == 1)
         if likeness and (most := likeness.most_common(1)[0])[1] > 1:
             repair = next(d.repair for v in these for d in v.diagnosis if d.id == most[0])
             said = f": {most[1]} of {len(these)} violations are what {most[0]} gives. {repair}"
@@ -193,6 +193,9 @@ def print_violation(console: Console, violation: Violation, at_length: bool = Tr
             console.print(Padding(text, (0, 0, 0, 4), expand=False))
             for line in filter(None, (d.repair, "" if d.citation.startswith("none") else d.citation)):
                 console.print(Padding(Text(line), (0, 0, 0, 7), expand=False))
+    elif violation.calls or violation.notes:
+        _print_heading(console, "What reproduces it")
+        _print_indented(console, "  No known bug of this operation, and no other convention.")
     for note in violation.notes:
         console.print()
         _print_indented(console, f"Note: {note}")

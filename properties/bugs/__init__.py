@@ -4,6 +4,7 @@ from properties.bugs import (
     attention,
     backward,
     conduct,
+    first_versions,
     gradients,
     grouped,
     layout,
@@ -32,7 +33,7 @@ __all__ = ["CATALOGUE", "Bug"]
 _MODULES = (
     *(attention, masks, tiles, masked_tiles, grouped, softmax, softmax_gradients, multi_head),
     *(multi_head_derivatives, gradients, backward, tangents),
-    *(positional, learned, rope, offsets, rotary, tables, lookups, conduct, memory, layout, promised),
+    *(positional, learned, rope, first_versions, offsets, rotary, tables, lookups, conduct, memory, layout, promised),
 )
 
 CATALOGUE: dict[str, Bug] = {bug.id: bug for module in _MODULES for bug in module.bug.bugs}

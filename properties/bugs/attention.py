@@ -45,6 +45,18 @@ def sdpa_noncontiguous_inputs(q: Array, k: Array, v: Array, mask: Mask = None) -
 
 @bug(
     "scaled_dot_product_attention",
+    effect="Attention is too sharp, the more the wider the heads are.",
+    repair="Divide the scores by √d.",
+    citation="none: the commonest slip of a first version",
+    law=WIDTH,
+)
+def sdpa_scale_missing(q: Array, k: Array, v: Array, mask: Mask = None) -> Array:
+    """The scores are not scaled."""
+    return scaled_dot_product_attention(q * math.sqrt(max(q.shape[-1], 1)), k, v, mask)
+
+
+@bug(
+    "scaled_dot_product_attention",
     effect="Attention is too flat or too sharp as soon as values are wider or narrower than keys.",
     repair="Scale by the width of queries and keys.",
     citation="lucidrains/flash-attention-jax#15; juho-lee/set_transformer#18",

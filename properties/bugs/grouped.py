@@ -22,6 +22,18 @@ def _attend(q: Array, k: Array, v: Array, mask: Mask, key_head: Any, value_head:
 
 @bug(
     "grouped_query_attention",
+    effect="Attention is too sharp, the more the wider the heads are.",
+    repair="Divide the scores by √d.",
+    citation="none: the commonest slip of a first version",
+    law="each head is attention over its own",
+)
+def gqa_scale_missing(q: Array, k: Array, v: Array, mask: Mask = None) -> Array:
+    """The scores are not scaled."""
+    return grouped_query_attention(q * np.sqrt(max(q.shape[-1], 1)), k, v, mask)
+
+
+@bug(
+    "grouped_query_attention",
     effect="Query heads meet the keys of another group, unless there is one group or no grouping.",
     repair="Repeat each key head for its group of query heads, h // group.",
     citation="onnx/onnx#7274; apple/axlearn#842; HazyResearch/HipKittens#22; ggml-org/llama.cpp#3364",

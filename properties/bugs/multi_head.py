@@ -85,6 +85,18 @@ def mha_fused_path_drops_mask(x: Array, wq: Array, wk: Array, wv: Array, wo: Arr
 
 @bug(
     "multi_head_attention",
+    effect="Attention is too sharp, the more the wider the heads are.",
+    repair="Divide the scores by the root of the width of a head.",
+    citation="none: the commonest slip of a first version",
+    law="padding heads with zero lanes needs doubled queries",
+)
+def mha_scale_missing(x: Array, wq: Array, wk: Array, wv: Array, wo: Array, num_heads: int, mask: Mask = None) -> Array:
+    """The scores are not scaled."""
+    return _multi_head(x, wq, wk, wv, wo, num_heads, _shared(x, mask), sharper=np.sqrt(wq.shape[-1] // num_heads))
+
+
+@bug(
+    "multi_head_attention",
     effect="Attention is too flat or too sharp, unless there are as many heads as lanes in one.",
     repair="Scale by the width of a head.",
     citation="tenstorrent/tt-metal#56789",
