@@ -135,7 +135,7 @@
       element("thead", {}, ...headRows(columns)), ...(body.length ? body : [nothing])));
     grid.style.setProperty("--table", `${grid.firstChild.offsetWidth}px`);
     document.getElementById("shown").textContent = rows.length === laws.length && columns.length === implementations.length
-      ? `${laws.length} laws` : `${rows.length} of ${laws.length} laws, ${columns.length} of ${implementations.length} implementations`;
+      ? `${laws.length} law${laws.length === 1 ? "" : "s"}` : `${rows.length} of ${laws.length} laws, ${columns.length} of ${implementations.length} implementations`;
     const allOpen = operations.every(operation => isOpen(operation, shown));
     document.getElementById("unfold").textContent = allOpen ? "Close all" : "Open all";
     reach(buttonOf(current) ?? grid.querySelector("button"));
