@@ -130,7 +130,7 @@ def implementation_of(
 
     Arguments that are not None replace what an `Implementation` declares. A mapping, module or object promises: NumPy arrays of the
     arithmetic's format in and out, unbatched and batched, any legal size, nothing about strides, blocked values finite.
-    Raises TypeError and ValueError for what offers no operation.
+    Raises TypeError and ValueError for what offers no operation, and TypeError for a class.
     """
     changes: dict[str, Any] = {"arithmetic": arithmetic, "conventions": conventions, "known_deviations": known_deviations, "name": name}
     changes = {key: value for key, value in changes.items() if value is not None}
@@ -138,6 +138,8 @@ def implementation_of(
         return replace(target, **changes)
     if isinstance(target, Mapping):
         return Implementation(**{"name": "implementation", "operations": dict(target), **changes})
+    if isinstance(target, type):
+        raise TypeError(f"{target.__name__} is a class, but should be an object of it.")
     operations = {o: getattr(target, o) for o in OPERATIONS if callable(getattr(target, o, None))}
     if not operations:
         given = getattr(target, "__name__", None) or f"an object of type {type(target).__name__}"

@@ -100,8 +100,8 @@ def _no_reading_of_dead_tokens(i: Implementation) -> str:
 def a_dead_query_gives_and_gets_no_gradient(subject: Subject, q: Any, k: Any, v: Any, mask: Any, grad_out: Any) -> None:
     """For every query that may read no key: its dq is 0, and dk and dv are as if its row of grad_out were 0.
 
-    Under dead_rows=nan its dq may be anything. Under dead_rows=uniform it gives 1/n_k of its row of grad_out to dv of every key. Within
-    budget.
+    Under dead_rows=nan its dq may be anything. Under dead_rows=uniform it gives 1/n_k of its row of grad_out to dv of every key.
+    Within budget.
     """
     live = allowed(mask, q, k).any(-1, keepdims=True)
     found, without = subject(q, k, v, mask, grad_out), subject(q, k, v, mask, np.where(live, grad_out, 0.0))

@@ -207,6 +207,7 @@ def test_modules_and_objects_are_implementations_of_what_they_have():
     ("arguments", "error", "sentence"),
     [
         ({"target": 3}, TypeError, "an object of type int offers no operation, but should be a mapping or an object with some of"),
+        ({"target": Implementation}, TypeError, "Implementation is a class, but should be an object of it."),
         ({"target": {"ropes": rope}}, ValueError, "An operation is 'ropes', but should be one of scaled_dot_product_attention"),
         ({"target": {"rope": 3}}, TypeError, "operations['rope'] has type int, but should be a function."),
         ({"target": {}}, ValueError, "implementation offers no operation, but should offer some of"),
