@@ -120,6 +120,7 @@ TRIGGERS = {
     # the bug: (arguments that show it, arguments that don't)
     "sdpa-softmax-query-axis": (attend(2, 2), None),
     "sdpa-noncontiguous-inputs": ((Q, strided(K), V), (strided(Q), K, strided(V))),
+    "sdpa-scale-missing": (attend(), attend(d=1)),
     "sdpa-scale-by-value-width": (attend(d_v=2), attend()),
     "sdpa-scale-inverted": (attend(), attend(d=1)),
     "sdpa-scale-integer-root": (attend(d=3), attend(d=16)),
@@ -172,6 +173,7 @@ TRIGGERS = {
     "sdpa-tile-skipped-by-its-first-row": (attend(16, 32, mask=FIRST_OF_A_TILE), attend(16, 32, mask=causal(16, 32))),
     "sdpa-mask-of-the-first-tile": (attend(3, 33, mask=allow(3, 33, np.s_[:, 0])), attend(n_k=32, mask=LATE)),
     "gqa-tile-vs-repeat-interleave": (group(4, 2), group(4, 1)),
+    "gqa-scale-missing": (group(4, 2), group(4, 2, n_k=1)),
     "gqa-divided-by-key-heads": (group(6, 2), group(4, 2)),
     "gqa-group-is-a-power-of-two": (group(6, 2), group(8, 2)),
     "gqa-values-tiled": (group(4, 2), group(2, 2)),
@@ -205,6 +207,7 @@ TRIGGERS = {
     "mha-split-heads-view": (model(n=2), model(n=1)),
     "mha-strided-head-split": (model(), model(width=1)),
     "mha-fused-path-drops-mask": (model(width=8, mask=causal(3)), model(width=7, mask=causal(3))),
+    "mha-scale-missing": (model(), model(width=1)),
     "mha-scale-by-number-of-heads": (model(heads=3), model()),
     "mha-scale-by-model-width": (model(), model(heads=1, width=4)),
     "mha-keys-and-values-exchanged": (model(), None),

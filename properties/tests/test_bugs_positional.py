@@ -6,11 +6,11 @@ import warnings
 import numpy as np
 import pytest
 
-from properties.bugs import CATALOGUE, conduct, layout, learned, lookups, memory, offsets, positional, rope, rotary
+from properties.bugs import CATALOGUE, conduct, first_versions, layout, learned, lookups, memory, offsets, positional, rope, rotary
 from properties.bugs import tables as rotary_inputs
 from properties.reference import OPERATIONS, apply_rotary, rotary_tables
 
-MODULES = (positional, learned, rope, offsets, rotary, rotary_inputs, lookups, conduct, memory, layout)
+MODULES = (positional, learned, rope, first_versions, offsets, rotary, rotary_inputs, lookups, conduct, memory, layout)
 BUGS = {bug.id: bug for module in MODULES for bug in module.bug.bugs}
 PUBLIC = {
     *("rope-vjp-sin-after-rotate", "rope-half-split-pairs", "rope-positions-bf16", "rope-inv-freq-bf16", "rope-cache-ignores-offset"),
@@ -85,6 +85,14 @@ TRIGGERS = {
     "rope-half-split-pairs": ((X,), (X[:, :2], 7)),
     "rope-positions-bf16": ((X, 254), (X, 253)),
     "rope-inv-freq-bf16": ((X, 1024), (X, 1020)),
+    "rope-positions-from-one": ((X,), None),
+    "rope-angles-as-degrees": ((X,), (X[:1],)),
+    "rope-exponent-over-half-the-width": ((X,), (X[:, :2], 9)),
+    "rope-frequencies-rise": ((X,), (X[:, :2], 9)),
+    "rope-pairs-stored-as-halves": ((X,), (X[:, :2], 9)),
+    "rope-cosine-and-sine-exchanged": ((X,), None),
+    "rope-lanes-exchanged": ((X,), None),
+    "rope-without-minus": ((X,), (X[:1],)),
     "rope-odd-dim-exponent": ((X[:, :5],), (X, 9)),
     "rope-exponent-counts-from-one": ((X,), (X[:1],)),
     "rope-exponent-not-doubled": ((X,), (X[:, :2], 9)),
