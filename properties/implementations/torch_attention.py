@@ -7,6 +7,7 @@ in the entries named "func" by `torch.func.vjp`.
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -14,6 +15,7 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
+from oracles import BFLOAT16, BFLOAT16_STORED_GRADIENTS, Arithmetic
 from properties.implementation import Implementation
 
 __all__ = ["IMPLEMENTATIONS", "NO_CUDA"]
@@ -81,7 +83,8 @@ def _equal(difference: int) -> bool:
 def _math(dtype: str, names: Sequence[str]) -> Implementation:
     """The composite of matrix products and a softmax, which takes any shape."""
     operations = _operations(SDPBackend.MATH, names)
-    return Implementation(f"torch math {dtype}", operations, arithmetic=dtype, arrays="torch", refuses=(RuntimeError,))
+    arithmetic: Arithmetic | str = replace(BFLOAT16, flush_to_zero=True) if dtype == "bfloat16" else dtype
+    return Implementation(f"torch math {dtype}", operations, arithmetic=arithmetic, arrays="torch", refuses=(RuntimeError,))
 
 
 # The flash kernel's masks have two or four axes; the documentation has any that broadcast to the weights. Without a choice of a backend
@@ -91,7 +94,10 @@ _BROADCAST = {
     "backend is chosen. See check_attn_mask_shape in pytorch/pytorch#115913."
 }
 # In 16 bits the flash backward adds dk and dv up in the narrow type.
-_FLASH = {"float16": "float16-stored-gradients", "bfloat16": "bfloat16-stored-gradients"}
+_FLASH: dict[str, Arithmetic | str] = {
+    "float16": "float16-stored-gradients",
+    "bfloat16": replace(BFLOAT16_STORED_GRADIENTS, flush_to_zero=True),  # as x86's bfloat16 dot products do with subnormal numbers
+}
 
 
 def _flash(dtype: str, names: Sequence[str]) -> Implementation:
