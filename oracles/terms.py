@@ -148,7 +148,7 @@ def terms(a: Arithmetic, n_q: int, n_k: int, d: int, d_v: int, scale: float) -> 
     """
     work = a.elementwise
     u, eta = work.unit_roundoff, _step(work, a)
-    rescalings = -(-n_k // a.rescale_block) - 1
+    rescalings = 0 if a.rescale_block is None else -(-n_k // a.rescale_block) - 1
     product = a.product * (2 + a.product)
     inputs = _roundoff(a.scale_on_inputs) * (2 + _roundoff(a.scale_on_inputs))
     operand = a.product * (2 + a.product) * work.smallest_normal
