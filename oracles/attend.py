@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from oracles import likely
 from oracles.ball import Array, Ball, ball
 from oracles.conventions import Conventions
 from oracles.formats import Arithmetic
@@ -49,6 +50,10 @@ class Setting:
 
 def forward(q: Ball, k: Ball, v: Ball, setting: Setting) -> Ball:
     """softmax(scale·q·kᵀ)·v over the allowed keys."""
+    if (points := _points(q, k, v, setting)) is not None:
+        certificate, budget = forward(q, k, v, replace(setting, arithmetic=None)), forward(q, k, v, _proved(setting))
+        lines = np.stack([likely.forward(x) for x, _ in points]).reshape(budget.mid.shape)
+        return _below(budget, certificate, lines)
     mid, rad = (np.empty((*q.mid.shape[:-1], v.mid.shape[-1])) for _ in range(2))
     with np.errstate(all="ignore"):
         for at, p, _ in _pieces(q, k, v, setting):
@@ -83,6 +88,12 @@ def jvp(q: Ball, k: Ball, v: Ball, dq: Ball, dk: Ball, dv: Ball, setting: Settin
 
 def vjp(q: Ball, k: Ball, v: Ball, g: Ball, setting: Setting) -> tuple[Ball, Ball, Ball]:
     """The gradients of Σ g ⊙ forward(q, k, v) with respect to q, k and v."""
+    if (points := _points(q, k, v, setting, g)) is not None:
+        certificates, budgets = vjp(q, k, v, g, replace(setting, arithmetic=None)), vjp(q, k, v, g, _proved(setting))
+        lines = zip(*(likely.vjp(x, rest[0]) for x, rest in points), strict=True)
+        shaped = (np.stack(line).reshape(budget.mid.shape) for line, budget in zip(lines, budgets, strict=True))
+        below = [_below(*each) for each in zip(budgets, certificates, shaped, strict=True)]
+        return below[0], below[1], below[2]
     results = [(np.empty(x.mid.shape), np.empty(x.mid.shape)) for x in (q, k, v)]
     unchecked = setting.conventions.dead_rows == "nan"
     with np.errstate(all="ignore"):
@@ -104,6 +115,46 @@ def vjp(q: Ball, k: Ball, v: Ball, g: Ball, setting: Setting) -> tuple[Ball, Bal
                 _store(mid, rad, at, slice(None), *_rounded(p.terms, x, error))
     dq_ball, dk_ball, dv_ball = (Ball(mid, rad) for mid, rad in results)
     return dq_ball, dk_ball, dv_ball
+
+
+def _proved(setting: Setting) -> Setting:
+    """The same with a proof in place of a statistical line."""
+    return setting if setting.arithmetic is None else replace(setting, arithmetic=replace(setting.arithmetic, likely=None))
+
+
+def _points(q: Ball, k: Ball, v: Ball, setting: Setting, *others: Ball) -> list[tuple[likely.Point, list[Array]]] | None:
+    """The problem's batches in plain numbers, for a statistical line.
+
+    None where none is asked for, where sums are so short that it would not be below the budget, where inputs have radii of
+    their own, or are not finite, or where a row may read no key: there the budget stands.
+    """
+    a = setting.arithmetic
+    if a is None or a.likely is None or not q.mid.size or max(q.mid.shape[-2:] + k.mid.shape[-2:] + v.mid.shape[-1:]) <= likely.SHORT:
+        return None
+    if any(x.rad.any() or not np.isfinite(x.mid).all() for x in (q, k, v, *others)):
+        return None
+    allowed = setting.mask
+    if setting.causal is not None:
+        past = np.arange(k.mid.shape[-2]) <= (setting.positions + setting.causal)[:, None]
+        allowed = past if allowed is None else allowed & past
+    if allowed is not None:
+        allowed = np.broadcast_to(allowed, (*q.mid.shape[:-1], k.mid.shape[-2]))
+        if not allowed.any(axis=-1).all():
+            return None
+    return [
+        (
+            likely.Point(q.mid[at], k.mid[at], v.mid[at], None if allowed is None else allowed[at], setting.scale, a),
+            [x.mid[at] for x in others],
+        )
+        for at in np.ndindex(q.mid.shape[:-2])
+    ]
+
+
+def _below(budget: Ball, certificate: Ball, line: Array) -> Ball:
+    """A statistical line, with what the oracle itself is off by, where that is below the budget and not beyond its range."""
+    with np.errstate(all="ignore"):
+        rad = np.fmin(budget.rad, line + certificate.rad)
+    return Ball(budget.mid, np.where(np.isinf(budget.rad), np.inf, rad))
 
 
 def _pieces(q: Ball, k: Ball, v: Ball, setting: Setting, *others: Ball) -> Iterator[tuple[Index, Problem, list[Operand]]]:

@@ -125,9 +125,10 @@ class Arithmetic:
     scale_on_inputs   format in which scaled q, scaled k, or both scaled by the root are stored, if the scale is folded
                       into them
     rescale_block     fewest keys between two rescalings of an online softmax, or in one part of a split-K merge; None
-                      where nothing is rescaled or merged
+                      where nothing is rescaled or merged.  Merges are of sums and maxima, or of all parts at once: one
+                      after the other by log-sum-exps would round these each time
     sum_depth         longest chain of additions in a sum, where it is known to be shorter than the sum itself
-    sum_block         most terms that are added up before their sum is added to those of other blocks, in every sum
+    sum_block         terms that are added up, in any order, before their sum is added to those of other blocks, in every sum
     angle             where angles are rounded
     flush_to_zero     whether operands and results below `smallest_normal` may be replaced by 0
     likely            λ of a statistical line in place of a proof: see `oracles.likely`; None for a proof
@@ -221,6 +222,18 @@ FLOAT32 = Arithmetic(
     scale_on_inputs=BINARY32,
     log=2.0**-21,
 )
+_FAMILIES: dict[str, dict[str, Any]] = {
+    "materialized": {"rescale_block": None, "shared_weights": True, "delta": "weights"},
+    "flash": {"rescale_block": 512, "shared_weights": True, "delta": "output", "sum_block": 512},
+}
+"""What a family of kernels says of its structure, by the name that follows the format's: `float32-flash`.
+
+materialized  All scores of a row at once, one exponential of each, softmax's own derivative; as NumPy, and PyTorch's math.
+flash         PyTorch's flash attention on CPUs: keys in blocks of 512, queries of 32 to 256 (aten/native/cpu, split sizes by
+              the number of queries), one pass, delta from the output.  Its blocks of b queries are covered by blocks of
+              512 while b + n/b ≤ 512 + n/512: for n to 131072.
+"""
+FLOAT32_FAMILIES = tuple(replace(FLOAT32, name=f"float32-{name}", **stated) for name, stated in _FAMILIES.items())
 TF32 = replace(FLOAT32, name="tf32", product=2.0**-10, accumulate=2.0**-22, grad_accumulate=2.0**-22)
 FLOAT16 = replace(
     FLOAT32,
@@ -275,7 +288,7 @@ def _variants(base: Arithmetic) -> tuple[Arithmetic, ...]:
     return (base, *(replace(base, name=f"{base.name}-{name}", **changes(base.output)) for name, changes in _VARIANTS.items()))
 
 
-PRESETS = (FLOAT64, FLOAT32, TF32, *_variants(FLOAT16), *_variants(BFLOAT16))
+PRESETS = (FLOAT64, FLOAT32, *FLOAT32_FAMILIES, TF32, *_variants(FLOAT16), *_variants(BFLOAT16))
 """Every arithmetic with a name."""
 
 

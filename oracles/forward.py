@@ -238,10 +238,9 @@ def _bounded(p: Problem, m: Array, lse: Array, dead: Mask, a: Sums, large: Array
     """The module's bound.  Its own sums over keys are known to γ_{n_k}(2⁻⁵³), which `inflation` covers."""
     t, n_k = p.terms, p.n_k
     inflation = 1 + 8 * gamma(n_k + 8, ROUNDOFF)
-    centre, arguments = np.abs(p.centre), np.abs(m) + np.abs(lse)
+    centre, m, size_of_lse = np.abs(p.centre), np.abs(m), np.abs(lse)
     distance = np.abs(a.out - p.centre) + (inflation - 1) * (a.size + centre) + a.spread
-    h = t.shared.slope * arguments + t.shared.exp + t.shared.rescale
-    b = t.apart.slope * arguments + t.apart.exp + t.apart.rescale + t.summed_weights
+    h, b = t.shared.of_row(m, size_of_lse), t.apart.of_row(m, size_of_lse) + t.summed_weights
     terms, result = (np.full(m.shape, x) for x in (t.sum.terms, t.sum.result))
     small, tiny = np.zeros(m.shape), np.zeros(a.out.shape)
     if large is not None:
@@ -275,12 +274,13 @@ def _bounded(p: Problem, m: Array, lse: Array, dead: Mask, a: Sums, large: Array
     rest = apart(t, b, terms, result, a.wander, a.drift) + (tiny + (np.abs(a.out) + distance) * small) * inflation / room
     own_rest = rest
     if p.terms is not p.own:
-        own_b, nothing = p.own.apart.slope * arguments + p.own.apart.exp + p.own.apart.rescale, np.zeros(m.shape)
+        own_b, nothing = p.own.apart.of_row(m, size_of_lse), np.zeros(m.shape)
         own_rest = apart(p.own, own_b, nothing + p.own.sum.terms, nothing + p.own.sum.result, nothing, 0.0 * tiny)
     error = grown * inflation / room + rest
     overflow = (a.size + centre) * a.total * (1 + 2.0**-6) > p.ranges.work
     unknown = np.where(overflow, np.inf, 0.0)
-    entry, common = t.slope * arguments + t.anew + t.normalise + t.saved_weights, t.saved_lse * np.abs(lse) - np.log1p(-lam)
+    entry = t.anew.of_row(m, size_of_lse) + t.normalise + t.saved_weights
+    common = t.saved_lse * size_of_lse - np.log1p(-lam)
 
     def live(x: Array, otherwise: float = 0.0) -> Array:
         return np.where(dead, otherwise, x)

@@ -81,16 +81,35 @@ def settle(
 
 
 def zero_is_accepted(balls: Balls) -> tuple[bool, ...]:
-    """For each result whether zeros are within the budget everywhere, as they are where it is as wide as the values.
+    """For each result whether its budget knows nothing: it is wide (`is_wide`), or zeros are within it everywhere.
 
     Entries that should be NaN by convention are left out: they say nothing about how wide the budget is.
     """
-    return tuple(bool(((np.abs(x.mid) <= x.rad) | np.isnan(x.mid)).all() and (x.rad > 0).any()) for x in balls)
+    return tuple(is_wide(x) or bool(((np.abs(x.mid) <= x.rad) | np.isnan(x.mid)).all() and (x.rad > 0).any()) for x in balls)
+
+
+def is_wide(x: Ball) -> bool:
+    """Whether a budget is as wide as what it judges: in at least half of the rows, half of the radii reach the row's mean |mid|.
+
+    The mean, so that a row is known by its large entries; half of the rows, as a few may be 0 but for rounding (the first
+    of dq under a causal mask).  Rows count that have an entry other than 0 and NaN; entries with an infinite radius, which
+    promise nothing, do not, unless there are no others.
+    """
+    if x.mid.size == 0:
+        return False
+    judged = ~np.isnan(x.mid) & (x.rad < np.inf)
+    size = np.where(judged, np.abs(x.mid), 0.0)
+    counts = np.where(np.isnan(x.mid), 0.0, np.abs(x.mid)).max(axis=-1) > 0
+    number = judged.sum(axis=-1)
+    with np.errstate(over="ignore"):
+        wide = judged & (x.rad * number[..., None] >= size.sum(axis=-1, keepdims=True))
+    rows = (2 * wide.sum(axis=-1) >= number) & counts
+    return bool(counts.any() and 2 * rows.sum() >= counts.sum())
 
 
 def mean_is_accepted(out: Ball, v: Array, allowed: Callable[[int], Mask | None]) -> bool:
-    """Whether the budget knows nothing: everywhere it accepts the mean of the allowed values, and is as wide as they
-    spread, rad ≥ spread / 2.
+    """Whether the budget knows nothing: it is as wide as the outputs (`is_wide`), or everywhere accepts the mean of the
+    allowed values and is as wide as they spread, rad ≥ spread / 2.
 
     Both are needed.  Attention that is uniform, as with q = 0, *is* the mean, and the tightest correct budget accepts it;
     what makes a budget say nothing is that it is as wide as the range in which every convex combination lies.  Only
@@ -100,6 +119,8 @@ def mean_is_accepted(out: Ball, v: Array, allowed: Callable[[int], Mask | None])
     whose spread the budget resolves, or whose mean it refuses, settles the matter; so this rarely looks at more than
     one row.
     """
+    if is_wide(out):
+        return True
     resolves = False
     for i in range(out.mid.shape[-2]):
         may = allowed(i)

@@ -48,7 +48,7 @@ def rows_jvp(p: Problem, tangents: Tangents, rows: slice) -> tuple[Array, Array]
     for keys, allowed in p.key_tiles(rows):
         k, v, dk, dv = (part(x, keys) for x in (p.k, p.v, tangents.k, tangents.v))
         s = scores(p, q, k, allowed)
-        excess = growth(p, q, k, s, allowed, t.slope)
+        excess = growth(p, q, k, s, allowed, t.anew.slope)
         excess += forward.entry + forward.common
         s -= forward.lse
         weights = np.exp(s, out=s)

@@ -120,10 +120,10 @@ def _weights(s: Array, allowed: Mask | None, t: Terms, most: Ranges, uniform: bo
     total = e.sum(axis=-1, keepdims=True)
     total = np.where(total == 0, 1.0, total)
     p, lse, n = np.where(may, e / total, 0.0), m + np.log(total), s.shape[-1]
-    row = t.slope * (np.abs(m) + np.abs(lse)) + t.anew + t.sum.positive + t.summed_weights
+    row = t.anew.of_row(np.abs(m), np.abs(lse)) + t.sum.positive + t.summed_weights
     size = np.where(may, np.abs(s), 0.0)
     row = np.where(2 * size.max(axis=-1, keepdims=True) <= most.work, row, np.nan)
-    tau = t.slope * size
+    tau = t.anew.slope * size
     inflation = 1 + 8 * gamma(n + 8, ROUNDOFF)
     lam = (np.sum((p + t.weight_underflow) * np.expm1(tau + row), axis=-1, keepdims=True) + n * t.weight_underflow) * inflation
     rho = tau + row + t.normalise - np.log1p(-np.where(lam < 1, lam, np.nan))

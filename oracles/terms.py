@@ -12,6 +12,7 @@ power series in the terms with non-negative coefficients and none of degree 0: f
 """
 
 from dataclasses import dataclass, fields, replace
+from typing import Any
 
 from oracles.ball import ELEMENTARY, LARGEST, ROUNDOFF, UNDERFLOW, gamma
 from oracles.formats import BINARY64, FLOAT64, Arithmetic, Elementary, Format
@@ -62,31 +63,35 @@ def summed(a: Arithmetic, n: int, roundoff: float) -> Sum:
     terms; so the errors E of all n − 1 additions, in any order, obey E ≤ (n − 1)·u·(M + E), which is E ≤ γ_{n−1}·M.
     (An adder of many operands, which cuts them off at the largest one's last bit, is off by as much for each: every
     operand is a subset sum.)  Where no term passes through more than D additions, E ≤ γ_D·Σ|x|.  In blocks of B terms
-    both are combined: B − 1 additions on the way of a term through its block, then n/B − 1 of blocks.
+    both are combined: B − 1 additions on the way of a term through its block, then ⌈n/B⌉ − 1 of blocks.  Of what is
+    proved the least is taken, where |Σx| is half of Σ|x|.
     """
-    product, blocks = gamma(1, roundoff), 1
-    inside = Sum(0.0, 0.0)
-    if a.sum_block is not None and n > a.sum_block:
-        blocks, inside = -(-n // a.sum_block), Sum(gamma(a.sum_block - 1, roundoff), 0.0)
-        n = blocks
-    across = gamma(max(n - 1, 0), roundoff)
-    found = Sum(inside.terms + across * (0.5 + inside.terms), across / 2)
-    if a.sum_depth is not None and (deep := gamma(a.sum_depth, roundoff)) < found.terms:
-        found = Sum(deep, 0.0)
-    return Sum(product + found.terms * (1 + product), found.result * (1 + product))
+    product, any_order = gamma(1, roundoff), gamma(max(n - 1, 0), roundoff)
+    bounds = [Sum(any_order / 2, any_order / 2)]
+    if a.sum_depth is not None:
+        bounds.append(Sum(gamma(a.sum_depth, roundoff), 0.0))
+    if a.sum_block is not None:
+        inside, across = gamma(a.sum_block - 1, roundoff), gamma(-(-n // a.sum_block) - 1, roundoff) if n else 0.0
+        bounds.append(Sum(inside + across * (0.5 + inside), across / 2))
+    least = min(bounds, key=lambda bound: bound.terms + bound.result / 2)
+    return Sum(product + least.terms * (1 + product), least.result * (1 + product))
 
 
 @dataclass(frozen=True)
 class Exponents:
     """What computing a weight from its score costs, as exponents.
 
-    slope      × |s|, |m|, |lse|  arguments of the exponential
-    exp        × 1                the exponential itself
-    rescale    × 1                all rescalings of an online softmax, or merges of split keys
-    rescaling  × 1                one of them
+    slope      × |s|    the argument of the exponential
+    maximum    × |m|    … the part of it that all scores of a row share
+    lse        × |lse|  … where that is the log-sum-exp
+    exp        × 1      the exponential itself
+    rescale    × 1      all rescalings of an online softmax, or merges of split keys
+    rescaling  × 1      one of them
     """
 
     slope: float
+    maximum: float
+    lse: float
     exp: float
     rescale: float
     rescaling: float
@@ -94,8 +99,12 @@ class Exponents:
     def __add__(self, other: "Exponents") -> "Exponents":
         return Exponents(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(Exponents)))
 
+    def of_row(self, m: Any, lse: Any) -> Any:
+        """What all weights of a row have, given |m| and |lse|."""
+        return self.maximum * m + self.lse * lse + self.exp + self.rescale
 
-NOTHING = Exponents(0.0, 0.0, 0.0, 0.0)
+
+NOTHING = Exponents(0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
 
 
 @dataclass(frozen=True)
@@ -110,6 +119,7 @@ class Terms:
     stored_scores    × |s|            a score stored in a narrow format
     shared           `Exponents`      what the sum of the weights and their product with v have in common
     apart            `Exponents`      what each of the two has of its own
+    anew             `Exponents`      of a weight that is computed anew for the backward pass, or kept through all rescalings
     saved_lse        × |lse|          a log-sum-exp stored in a narrow format
     sum              × (p|v|, |o|)    the sums over keys; `addition` is one of their additions, ∞ where it may truncate
     normalise        × 1              division by D, before or after the product with v
@@ -136,6 +146,7 @@ class Terms:
     stored_scores: float
     shared: Exponents
     apart: Exponents
+    anew: Exponents
     saved_lse: float
     sum: Sum
     addition: float
@@ -163,17 +174,6 @@ class Terms:
     def __add__(self, other: "Terms") -> "Terms":
         """The terms of two computations of one value, as far apart as they can be."""
         return Terms(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(Terms)))
-
-    @property
-    def slope(self) -> float:
-        """What a weight that is computed anew has of |s|, |m| and |lse|."""
-        return self.shared.slope + self.apart.slope
-
-    @property
-    def anew(self) -> float:
-        """The exponent of a weight that is computed anew, or kept through all rescalings."""
-        both = self.shared + self.apart
-        return both.exp + both.rescale
 
 
 @dataclass(frozen=True)
@@ -219,9 +219,10 @@ def terms(a: Arithmetic, n_q: int, n_k: int, d: int, d_v: int, scale: float) -> 
                slope act once more (`again`); R and |s| are known to (1 + γ_d(2⁻⁵³)) only.
     slope      At most 6u of each of |s|, |m| and |lse|, in every listed form.  An argument passes through the product
                with log₂e (one rounding for s, one for m or lse, one for the constant), the subtraction (1), and the
-               logarithm, sum and change of base in lse (3, as |log D| ≤ |m| + |lse|), the logarithm itself being off by `log`
-               more; rescalings have arguments
-               m_old − m_new of one sign, which telescope to m − s_j (2).
+               logarithm, sum and change of base in lse (3, as |log D| ≤ |m| + |lse|), the logarithm itself being off by
+               `log` more; rescalings have arguments m_old − m_new of one sign, which telescope to m − s_j (2).  Where
+               both sums take one exponential and nothing is rescaled, there is no lse, and the rounding of m is common
+               to the row and cancels: 4u of |s| (product, constant, subtraction) and 2u of |m| are left.
     rescale    N = ⌈n_k / rescale_block⌉ − 1 factors exp(m_old − m_new), each with one exponential and 3 roundings: the
                keys of a block are rescaled at most once per other block, whether online or in a merge.
     shared     A kernel of one pass takes one exponential for both sums, and the exponential of a rescaling for both; the
@@ -241,20 +242,22 @@ def terms(a: Arithmetic, n_q: int, n_k: int, d: int, d_v: int, scale: float) -> 
     inputs = _roundoff(a.scale_on_inputs) * (2 + _roundoff(a.scale_on_inputs))
     operand = a.product * (2 + a.product) * work.smallest_normal
     flushed = operand + (work.smallest_normal if a.flush_to_zero else 0.0)
-    slope, chain = 6 * u + a.exp.per_unit + a.log, summed(a, d, a.accumulate)
+    slope, chain = 6 * u + a.exp.per_unit, summed(a, d, a.accumulate)
     stored, known, scaled = _roundoff(a.scores), gamma(d, ROUNDOFF), gamma(5, u)
     again = (slope + known + scaled + stored) * (chain.positive + product + inputs + scaled + stored + known)
     exp = a.exp.relative / (1 - a.exp.relative)
-    exponential = Exponents(slope, exp, rescalings * exp, exp)
-    multiplied = Exponents(0.0, 0.0, rescalings * gamma(3, u), gamma(3, u))
+    exponential = Exponents(slope, slope + a.log, slope + a.log, exp, rescalings * exp, exp)
+    multiplied = replace(NOTHING, rescale=rescalings * gamma(3, u), rescaling=gamma(3, u))
+    one_pass = exponential if a.rescale_block else replace(exponential, slope=slope - 2 * u, maximum=slope - 4 * u, lse=0.0)
     weights = _roundoff(a.weights)
     return Terms(
         dot=Sum(chain.terms + again, chain.result + scaled),
         product=product,
         scale_on_inputs=inputs,
         stored_scores=stored,
-        shared=exponential if a.shared_weights else NOTHING,
+        shared=one_pass if a.shared_weights else NOTHING,
         apart=multiplied if a.shared_weights else exponential + multiplied,
+        anew=exponential + multiplied,
         saved_lse=_roundoff(a.saved_lse),
         sum=summed(a, n_k + 1, a.accumulate),
         addition=a.accumulate if a.accumulate <= u else float("inf"),

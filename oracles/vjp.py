@@ -138,7 +138,7 @@ def grad_scores(p: Problem, forward: Rows, delta: Array, q: Operand, k: Operand,
     t = p.terms
     kappa = t.grad_scores + t.product + t.scale_on_inputs + max(t.keys_sum.terms, t.queries_sum.terms)
     s = scores(p, q, k, allowed)
-    excess = growth(p, q, k, s, allowed, t.slope)
+    excess = growth(p, q, k, s, allowed, t.anew.slope)
     s -= forward.lse
     weights = np.exp(s, out=s)
     grown = expm1(excess)

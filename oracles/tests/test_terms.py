@@ -96,6 +96,7 @@ class Kernel:
     grad_accumulate: Rounding = unchanged
     grad_score: Rounding = unchanged
     delta_of_weights: bool = False
+    kept: bool = False
 
     def scores(self, q: Array, k: Array) -> Array:
         """s = (q/√d)·kᵀ."""
@@ -125,7 +126,9 @@ class Kernel:
         s = self.scores(q, k)
         e, m = self.exponentials(s)
         total = e.sum(axis=1, keepdims=True)
-        p = self.saved_weight(self.exp(s - self.saved_lse(m + np.log(total))))
+        if self.kept:  # and the sum is of a pass of its own, whose rescalings err the other way
+            total = replace(self, rescale=2 - self.rescale).exponentials(s)[0].sum(axis=1, keepdims=True)
+        p = self.saved_weight(e / total if self.kept else self.exp(s - self.saved_lse(m + np.log(total))))
         dp = self.grad_weight(product(g, v.T, self.grad_accumulate))
         delta = (g * self.saved(e / total @ v)).sum(axis=1, keepdims=True)
         if self.delta_of_weights:
@@ -224,6 +227,17 @@ def keys_of_one_and_a_half_roundoffs(k: Array, v: Array, g: Array) -> None:
     k[0], v[0] = 0, 1
 
 
+def ascending_keys(k: Array, v: Array, g: Array) -> None:
+    """Every key is the largest so far; queries are 1."""
+    k[:, 0] = np.arange(len(k)) / 2**10
+
+
+def far_keys(k: Array, v: Array, g: Array) -> None:
+    """Only the first key has a score near 0; queries are 1."""
+    k[:] = -10
+    k[0] = 0
+
+
 def keys_that_are_rounded_up(k: Array, v: Array, g: Array) -> None:
     """All weights but the first gain almost a roundoff where they are stored; queries are 1."""
     k[:], v[:] = np.log(0.502), 0
@@ -253,6 +267,25 @@ CASES = [
         Kernel(exp=sloping_exp),
         (4, 8, 8, 2),
         q=4,
+    ),
+    Case(
+        "anew.slope",
+        replace(FLOAT64, exp=Elementary(2.0**-50, 2.0**-8, 0.0)),
+        Kernel(exp=sloping_exp),
+        (1, 8, 1, 1),
+        "dv",
+        values="one",
+        prepare=far_keys,
+    ),
+    Case("anew.exp", replace(FLOAT64, exp=COARSE), Kernel(exp=coarse_exp), (4, 8, 8, 2), "dv"),
+    Case(
+        "anew.rescale",
+        replace(FLOAT64, rescale_block=1, exp=COARSE),
+        Kernel(block=1, rescale=1 + 2.0**-8, kept=True),
+        (1, 32, 1, 1),
+        "dv",
+        values="one",
+        prepare=ascending_keys,
     ),
     Case("saved_lse", replace(FLOAT64, saved_lse=BRAIN16), Kernel(saved_lse=brain16), (4, 8, 8, 2), "dv", q=4),
     Case("apart.exp", replace(FLOAT64, exp=Elementary(2.0**-8, 0.0, 0.0)), Kernel(exp=coarse_exp), (4, 8, 8, 2)),
@@ -388,22 +421,25 @@ def test_a_base_two_softmax_of_large_scores_needs_the_slope(monkeypatch: pytest.
         return float(hard_masked_softmax(s, arithmetic=FLOAT32).excess(weights).max())
 
     assert worst() <= 1
-    monkeypatch.setattr(oracles.softmax, "terms", lambda *sizes: without("apart.slope", oracles.terms.terms(*sizes)))
+    monkeypatch.setattr(oracles.softmax, "terms", lambda *sizes: without("anew.slope", oracles.terms.terms(*sizes)))
     assert worst() > 1
 
 
+GROUPS = {"slope": ("slope", "maximum", "lse"), "exp": ("exp",), "rescale": ("rescale",), "rescaling": ("rescaling",)}
+"""The exponents that are deleted together: an argument is off by all of its parts at once."""
+
+
 def names() -> list[str]:
-    """The terms, those of exponents one by one."""
-    exponents = [field.name for field in fields(Exponents)]
-    grouped = {"shared", "apart"}
-    return sorted(name for f in fields(Terms) for name in ([f"{f.name}.{part}" for part in exponents] if f.name in grouped else [f.name]))
+    """The terms, those of `Exponents` one by one; no weight that is computed anew counts its rescalings."""
+    sets = [f"{name}.{part}" for name in ("shared", "apart", "anew") for part in GROUPS if (name, part) != ("anew", "rescaling")]
+    return sorted([f.name for f in fields(Terms) if f.type is not Exponents] + sets)
 
 
 def without(term: str, t: Terms) -> Terms:
     """The terms with one of them deleted."""
     name, _, inside = term.partition(".")
     given = getattr(t, name)
-    gone = replace(given, **{inside: 0.0}) if inside else Sum(0.0, 0.0) if isinstance(given, Sum) else 0.0
+    gone = replace(given, **dict.fromkeys(GROUPS[inside], 0.0)) if inside else Sum(0.0, 0.0) if isinstance(given, Sum) else 0.0
     return replace(t, **{name: gone})
 
 
