@@ -75,13 +75,13 @@ def test_every_family_is_judged(operation, family, method, unchecked):
 
 @pytest.mark.parametrize(
     ("operation", "family"),
-    [(SDPA, "offset"), (f"{SDPA}_vjp", "opposite"), (f"{SDPA}_jvp", "one hot"), ("hard_masked_softmax", "large"), ("rope", "plain")],
+    [(SDPA, "offset"), (f"{SDPA}_vjp", "opposite"), ("hard_masked_softmax", "dead"), ("rope", "plain")],
 )
 def test_radii_that_are_a_little_too_small_are_climbed_to(operation, family, monkeypatch, unchecked):
     sound = getattr(oracles, operation)
-    largest = certificates.attack(operation, family, "fast", np.random.default_rng(1), 60).highest.value
-    monkeypatch.setattr(oracles, operation, altered(sound, lambda mid, rad: (mid, rad * largest / 2)))
-    assert certificates.attack(operation, family, "fast", np.random.default_rng(2), 120).violations
+    largest = certificates.attack(operation, family, "fast", np.random.default_rng(1), 30).highest.value
+    monkeypatch.setattr(oracles, operation, altered(sound, lambda mid, rad: (mid, rad * largest / 4)))
+    assert certificates.attack(operation, family, "fast", np.random.default_rng(2), 100).violations
 
 
 @pytest.mark.parametrize("operation", [SDPA, f"{SDPA}_jvp"])
@@ -100,7 +100,7 @@ def test_a_weight_that_underflows_because_its_score_is_off_is_found(operation, m
         return oracles.Enclosure(mid, seen @ sum(map(np.abs, arrays)) + 1e-9 * np.abs(mid))
 
     monkeypatch.setattr(oracles, operation, naive)
-    assert certificates.attack(operation, "cancelling", "auto", np.random.default_rng(0), 200).violations
+    assert certificates.attack(operation, "cancelling", "auto", np.random.default_rng(0), 80).violations
 
 
 def test_a_quadrant_that_is_lost_beyond_the_integers_of_float64_is_found(monkeypatch, unchecked):
@@ -113,7 +113,7 @@ def test_a_quadrant_that_is_lost_beyond_the_integers_of_float64_is_found(monkeyp
         return replace(found, mid=np.roll(found.mid, 1, axis=1) if lost else found.mid)
 
     monkeypatch.setattr(oracles, "rope", lossy)
-    assert certificates.attack("rope", "huge positions", "auto", np.random.default_rng(0), 150).violations
+    assert certificates.attack("rope", "huge positions", "fast", np.random.default_rng(0), 400).violations
 
 
 # -- Budgets -------------------------------------------------------------------------------------------------------------------
@@ -166,14 +166,15 @@ def test_every_allowed_form_is_attention(name, unchecked):
                 assert np.abs(result - expected.mid).max() <= rough * 8 * max(1.0, np.abs(expected.mid).max()), (field, value)
 
 
-@pytest.mark.parametrize("name", ["float64", "float32", "float16", "bfloat16", "float16-tensor-core"])
+@pytest.mark.parametrize("name", ["float64", "float32", "bfloat16"])
 def test_honest_kernels_are_within_the_budget_and_not_within_an_eighth_of_it(name, monkeypatch, unchecked):
-    found = [budgets.attack("vjp", family, name, np.random.default_rng(0), 12) for family in budgets.FAMILIES]
+    families = "normal", "one hot", "aligned", "large"
+    found = [budgets.attack("vjp", family, name, np.random.default_rng(0), 10) for family in families]
     assert not any(f.violations for f in found)
     largest = max(f.highest.value for f in found)
     monkeypatch.setattr(oracles, SDPA, altered(getattr(oracles, SDPA), lambda mid, rad: (mid, rad * largest / 8)))
     monkeypatch.setattr(oracles, f"{SDPA}_vjp", altered(getattr(oracles, f"{SDPA}_vjp"), lambda mid, rad: (mid, rad * largest / 8)))
-    assert any(budgets.attack("vjp", family, name, np.random.default_rng(1), 12).violations for family in budgets.FAMILIES)
+    assert any(budgets.attack("vjp", family, name, np.random.default_rng(1), 10).violations for family in families)
 
 
 def test_a_budget_that_does_not_say_what_a_kernel_stores_is_climbed_out_of(monkeypatch, unchecked):
@@ -185,13 +186,14 @@ def test_a_budget_that_does_not_say_what_a_kernel_stores_is_climbed_out_of(monke
     monkeypatch.setitem(budgets.ARITHMETICS, "stores", replace(oracles.FLOAT16, scale_on_inputs=BINARY16))
     for name in (SDPA, f"{SDPA}_vjp"):
         monkeypatch.setattr(oracles, name, silent(getattr(oracles, name)))
-    assert budgets.attack("vjp", "large", "stores", np.random.default_rng(0), 150).violations
+    assert budgets.attack("vjp", "large", "stores", np.random.default_rng(0), 100).violations
 
 
 # -- The command ---------------------------------------------------------------------------------------------------------------
 
 
-def test_a_chunk_is_the_same_when_it_is_run_again(unchecked):
+def test_a_chunk_is_the_same_when_it_is_run_again(monkeypatch, unchecked):
+    monkeypatch.setattr(chunks, "EVALUATIONS", {"certificate": 5, "budget": 5})
     assert [t for _, t in chunks.run(range(3), 5, 1)] == [chunks.tally(number, 5) for number in range(3)]
     assert chunks.tally(0, 5) != chunks.tally(0, 6)
 
