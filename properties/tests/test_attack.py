@@ -169,12 +169,12 @@ def test_every_allowed_form_is_attention(name, unchecked):
 @pytest.mark.parametrize("name", ["float64", "float32", "bfloat16"])
 def test_honest_kernels_are_within_the_budget_and_not_within_an_eighth_of_it(name, monkeypatch, unchecked):
     families = "normal", "one hot", "aligned", "large"
-    found = [budgets.attack("vjp", family, name, np.random.default_rng(0), 10) for family in families]
+    found = [budgets.attack("dk", family, name, np.random.default_rng(0), 10) for family in families]
     assert not any(f.violations for f in found)
     largest = max(f.highest.value for f in found)
     monkeypatch.setattr(oracles, SDPA, altered(getattr(oracles, SDPA), lambda mid, rad: (mid, rad * largest / 8)))
     monkeypatch.setattr(oracles, f"{SDPA}_vjp", altered(getattr(oracles, f"{SDPA}_vjp"), lambda mid, rad: (mid, rad * largest / 8)))
-    assert any(budgets.attack("vjp", family, name, np.random.default_rng(1), 10).violations for family in families)
+    assert any(budgets.attack("dk", family, name, np.random.default_rng(1), 10).violations for family in families)
 
 
 def test_a_budget_that_does_not_say_what_a_kernel_stores_is_climbed_out_of(monkeypatch, unchecked):
@@ -186,7 +186,7 @@ def test_a_budget_that_does_not_say_what_a_kernel_stores_is_climbed_out_of(monke
     monkeypatch.setitem(budgets.ARITHMETICS, "stores", replace(oracles.FLOAT16, scale_on_inputs=BINARY16))
     for name in (SDPA, f"{SDPA}_vjp"):
         monkeypatch.setattr(oracles, name, silent(getattr(oracles, name)))
-    assert budgets.attack("vjp", "large", "stores", np.random.default_rng(0), 100).violations
+    assert budgets.attack("dq", "large", "stores", np.random.default_rng(0), 100).violations
 
 
 # -- The command ---------------------------------------------------------------------------------------------------------------

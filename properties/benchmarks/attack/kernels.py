@@ -206,6 +206,10 @@ class Kernel:
             lse = self.work(high + self.log(total))
         return Forward(out, lse, s, weights)
 
+    def output(self, q: Array, k: Array, v: Array) -> Array:
+        """The output as it comes out."""
+        return rounding(self.a.output, self.a.flush_to_zero)(self.forward(q, k, v).out)
+
     def vjp(self, q: Array, k: Array, v: Array, g: Array) -> tuple[Array, ...]:
         """out, dq, dk and dv, as they come out."""
         a, form, work, output = self.a, self.form, self.work, rounding(self.a.output, self.a.flush_to_zero)
