@@ -57,7 +57,7 @@ def _print(target: Console, found: dict[Kind, Tally], chunks: int, seed: int) ->
         target.print(_table(f"error ÷ budget of honest kernels, {title}", rows, headings))
     target.print(
         "Certificates: a largest of at most 1 is sound; auto and arb come near 1 by design where they round an exact value once. "
-        "useless: judged, with a radius above all of a row.\nBudgets: vjp is the forward pass and the VJP. "
+        "useless: judged, with a radius above all of a row.\n"
         "where: the family and the arithmetic of the largest."
     )
     for kind in sorted(found):
