@@ -4,6 +4,7 @@ PYTHON   ?= python3
 EXAMPLES ?= 100
 SEED     ?= 0
 JOBS     ?= 2
+MINUTES  ?= 60
 
 VENV   := .venv
 BIN    := $(VENV)/bin
@@ -69,6 +70,10 @@ bench: $(READY) ## time the oracles against naive NumPy, torch and mpmath; write
 .PHONY: soundness
 soundness: $(READY) ## put the exact value into every enclosure, on 10,000 cases for each operation; writes docs/soundness.txt [JOBS=2]
 	$(BIN)/python -m properties.benchmarks.soundness --jobs $(JOBS) --output docs/soundness.txt
+
+.PHONY: attack
+attack: $(READY) ## climb towards false certificates, and budgets that refuse honest kernels; writes docs/attack.txt [MINUTES=60 SEED=0 JOBS=2]
+	$(BIN)/python -m properties.benchmarks.attack --minutes $(MINUTES) --seed $(SEED) --jobs $(JOBS) --output docs/attack.txt
 
 .PHONY: sharpness
 sharpness: $(READY) ## measure how much of its budget PyTorch uses; writes docs/sharpness.txt

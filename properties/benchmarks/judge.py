@@ -2,11 +2,13 @@
 
 Each function takes float64 arrays and a working precision in bits, and returns arrays of `flint.arb`, each of which contains the value
 over ℝ. Nothing of `oracles` is used. Several heads are `spec.errata`'s, for the literal split of heads mixes tokens; derivatives that
-TorchLean does not define follow from its definitions: a rotation's transpose is its conjugate by J = diag(1, −1, 1, …).
+TorchLean does not define follow from its definitions: a rotation's transpose is its conjugate by J = diag(1, −1, 1, …). A `Meaning` says
+which scale, base and stretch are meant, where the spec has none to choose: the queries are scaled, and the angles, as balls.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import flint
 import numpy as np
@@ -15,11 +17,12 @@ from numpy.typing import NDArray
 from spec import ARB, errata, tensor
 from spec import attention as literal
 from spec import positional_encoding as positional
+from spec.context import Context
 from spec.tensor_core import Array as Balls
 from spec.tensor_core import stack
 from spec.tensor_ops import add_spec, mul_spec
 
-__all__ = ["Deviation", "compare", "evaluate"]
+__all__ = ["SPEC", "Deviation", "Meaning", "compare", "evaluate"]
 
 Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
@@ -50,20 +53,48 @@ class Deviation:
     largest: float
 
 
-def evaluate(operation: str, arguments: tuple[object, ...], precision: int) -> tuple[Balls, ...]:
+@dataclass(frozen=True)
+class Meaning:
+    """What the spec's definitions leave no choice of.
+
+    scale     the factor of attention's scores; 1/√d if None, as the spec has it
+    base      of the frequencies of `rope`
+    stretch   what multiplies them
+    """
+
+    scale: float | None = None
+    base: float = 10000.0
+    stretch: float = 1.0
+
+
+SPEC = Meaning()
+
+
+def evaluate(operation: str, arguments: tuple[object, ...], precision: int, meaning: Meaning = SPEC) -> tuple[Balls, ...]:
     """The exact results of an operation, as balls at a working precision in bits."""
     with flint.ctx.workprec(precision):
-        found = _OPERATIONS[operation](*arguments)
+        if meaning.scale is not None:
+            found = _scaled(operation, arguments, meaning.scale)
+        elif operation in ("rope", "rope_vjp"):
+            found = _OPERATIONS[operation](*arguments, _turning(meaning))
+        else:
+            found = _OPERATIONS[operation](*arguments)
     return found if isinstance(found, tuple) else (found,)
 
 
-def compare(operation: str, arguments: tuple[object, ...], intervals: list[tuple[Array, Array]], precision: int = 128) -> Deviation:
+def compare(
+    operation: str,
+    arguments: tuple[object, ...],
+    intervals: list[tuple[Array, Array]],
+    precision: int = 128,
+    meaning: Meaning = SPEC,
+) -> Deviation:
     """Whether the exact results of an operation lie in the intervals mid ± rad.
 
     An entry is decided when its ball is wholly inside its interval or wholly outside; where a ball straddles the edge, everything is
     evaluated again in a higher precision.
     """
-    exact = evaluate(operation, arguments, precision)
+    exact = evaluate(operation, arguments, precision, meaning)
     entries = [
         (ball, float(mid), float(rad))
         for balls, (mids, rads) in zip(exact, intervals, strict=True)
@@ -84,7 +115,7 @@ def compare(operation: str, arguments: tuple[object, ...], intervals: list[tuple
             else:
                 undecided += 1
     if undecided and precision < MOST_PRECISION:
-        return compare(operation, arguments, intervals, MORE * precision)
+        return compare(operation, arguments, intervals, MORE * precision, meaning)
     return Deviation(len(bounded), len(entries) - len(bounded), outside, touching, undecided, largest)
 
 
@@ -94,6 +125,24 @@ def _balls(x: Array) -> Balls:
 
 def _context(q: Array, k: Array, v: Array, mask: Mask | None) -> literal.AttentionContext:
     return literal.AttentionContext(_balls(q), _balls(k), _balls(v), mask)
+
+
+def _scaled(operation: str, arguments: tuple[Any, ...], scale: float) -> Balls | tuple[Balls, ...]:
+    """Attention of the queries c·q, whose scores are scale·q·kᵀ for c = scale·√d; so the tangents of q are c times as large too, and
+    dq is c times the gradient of c·q."""
+    q, *rest = arguments
+    c = flint.arb(scale) * flint.arb(q.shape[-1]).sqrt()
+    if operation == "scaled_dot_product_attention_jvp":
+        rest[3] = _balls(rest[3]) * c
+    found = _OPERATIONS[operation](_balls(q) * c, *rest)
+    return (found[0] * c, *found[1:]) if operation == "scaled_dot_product_attention_vjp" else found
+
+
+def _turning(meaning: Meaning) -> Context:
+    """Balls whose cosine and sine are those of `stretch` times the angle, and whose logarithm of the base, the spec's only logarithm, is
+    that of `base`."""
+    stretch, log_base = flint.arb(meaning.stretch), flint.arb(meaning.base).log()
+    return replace(ARB, log=lambda _: log_base, cos=lambda x: (x * stretch).cos(), sin=lambda x: (x * stretch).sin())
 
 
 def _attention(q: Array, k: Array, v: Array, mask: Mask | None) -> Balls:
@@ -155,13 +204,13 @@ def _learned(table: Array, seq_len: int, start_pos: int) -> Balls:
     return positional.PositionalEncodingSpec(_balls(table[start_pos : start_pos + seq_len]), scalar=ARB).pos
 
 
-def _rope(x: Array, start_pos: int) -> Balls:
-    return positional.rope_apply_spec(_balls(x), start_pos)
+def _rope(x: Array, start_pos: int, scalar: Context) -> Balls:
+    return positional.rope_apply_spec(_balls(x), start_pos, scalar)
 
 
-def _rope_vjp(_x: Array, g: Array, start_pos: int) -> Balls:
+def _rope_vjp(_x: Array, g: Array, start_pos: int, scalar: Context) -> Balls:
     """J · rope(J · g) with J = diag(1, −1, 1, …): both lanes of a pair share their cosine and their sine."""
-    turned: Balls = positional.rope_apply_spec(tensor(g * _signs(g), ARB), start_pos) * _signs(g).astype(object)
+    turned: Balls = positional.rope_apply_spec(tensor(g * _signs(g), ARB), start_pos, scalar) * _signs(g).astype(object)
     return turned
 
 

@@ -1,0 +1,212 @@
+"""The attack finds what is planted, its kernels are honest, and what it says can be run again."""
+
+from dataclasses import replace
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+import oracles
+from oracles.formats import BINARY16, BINARY32, BRAIN16
+from properties.benchmarks import judge
+from properties.benchmarks.attack import __main__ as command
+from properties.benchmarks.attack import budgets, certificates, chunks, climb, kernels, rounding
+
+SDPA = "scaled_dot_product_attention"
+
+
+def altered(operation, change):
+    """The operation with its enclosures changed: `change` takes and returns a midpoint and a radius."""
+
+    def unsound(*arguments, **options):
+        found = operation(*arguments, **options)
+        changed = tuple(replace(e, **dict(zip(("mid", "rad"), change(e.mid, e.rad), strict=True))) for e in np.atleast_1d(found))
+        return changed if isinstance(found, tuple) else changed[0]
+
+    return unsound
+
+
+# -- Climbing ------------------------------------------------------------------------------------------------------------------
+
+
+def test_a_climb_rises_and_stops_at_a_counterexample():
+    def measure(x):
+        return climb.Height(float(x[0, 0]), bool(x[0, 0] > 50))
+
+    found = climb.climb(lambda rng: rng.random((1, 1)), climb.mutated, measure, np.random.default_rng(0), 2000)
+    assert found.evaluations == 2000
+    assert found.violations
+    assert found.highest.value == max(height for height, _ in found.violations) > 50
+    assert 1 < found.climbs < 200
+
+
+def test_mutations_change_one_array_and_keep_it_finite():
+    rng, x = np.random.default_rng(0), np.array([[1e308, -2.0], [0.0, 5e-324]])
+    seen = [climb.mutated(x, rng) for _ in range(300)]
+    assert all(np.isfinite(y).all() and y.shape == x.shape for y in seen)
+    assert len({y.tobytes() for y in seen}) > 50
+    assert x.tolist() == [[1e308, -2.0], [0.0, 5e-324]]
+
+
+# -- Certificates --------------------------------------------------------------------------------------------------------------
+
+
+def test_the_judge_follows_a_scale_a_base_and_a_stretch():
+    rng = np.random.default_rng(0)
+    q, k, v, g = rng.standard_normal((4, 3, 2))
+    tangents = rng.standard_normal((3, 3, 2))
+    for operation, rest in ((SDPA, ()), (f"{SDPA}_vjp", (g,)), (f"{SDPA}_jvp", tuple(tangents))):
+        for scale in (0.3, -2.0, 0.0):
+            answer = getattr(oracles, operation)(q, k, v, None, *rest, scale=scale)
+            intervals = [(e.mid, e.rad) for e in np.atleast_1d(answer)]
+            assert judge.compare(operation, (q, k, v, None, *rest), intervals, meaning=judge.Meaning(scale=scale)).outside == 0
+            assert judge.compare(operation, (q, k, v, None, *rest), intervals).outside > 0
+    turned = oracles.rope(q, 5, conventions=oracles.Conventions(rope_base=7.0, rope_scale=0.25))
+    for meaning, outside in ((judge.Meaning(base=7.0, stretch=0.25), 0), (judge.Meaning(), 6)):
+        assert judge.compare("rope", (q, 5), [(turned.mid, turned.rad)], meaning=meaning).outside == outside
+
+
+@pytest.mark.parametrize(("operation", "family", "method"), certificates.families())
+def test_every_family_is_judged(operation, family, method, unchecked):
+    found = certificates.attack(operation, family, method, np.random.default_rng(0), 4)
+    assert found.evaluations == 4
+    assert (found.violations, found.remarks.count("undecided")) == ((), 0)
+
+
+@pytest.mark.parametrize(
+    ("operation", "family"),
+    [(SDPA, "offset"), (f"{SDPA}_vjp", "opposite"), ("hard_masked_softmax", "dead"), ("rope", "plain")],
+)
+def test_radii_that_are_a_little_too_small_are_climbed_to(operation, family, monkeypatch, unchecked):
+    sound = getattr(oracles, operation)
+    largest = certificates.attack(operation, family, "fast", np.random.default_rng(1), 30).highest.value
+    monkeypatch.setattr(oracles, operation, altered(sound, lambda mid, rad: (mid, rad * largest / 4)))
+    assert certificates.attack(operation, family, "fast", np.random.default_rng(2), 100).violations
+
+
+@pytest.mark.parametrize("operation", [SDPA, f"{SDPA}_jvp"])
+def test_a_weight_that_underflows_because_its_score_is_off_is_found(operation, monkeypatch, unchecked):
+    """The radius that an analysis gives which takes such a weight for a zero: only the largest key, and what underflows, count."""
+    sound = getattr(oracles, operation)
+
+    def naive(q, k, v, *rest, **options):
+        s = q @ k.T
+        seen = np.where(np.exp(s - s.max(axis=1, keepdims=True)) > 0, 0.0, 3 * 2.0**-1022)
+        found = sound(q, k, v, *rest, **options)
+        if (seen > 0).sum() != len(k) - 1:
+            return found
+        arrays = v, *rest[3:]  # the values, and their tangent
+        mid = arrays[-1][s.argmax(axis=1)]
+        return oracles.Enclosure(mid, seen @ sum(map(np.abs, arrays)) + 1e-9 * np.abs(mid))
+
+    monkeypatch.setattr(oracles, operation, naive)
+    assert certificates.attack(operation, "cancelling", "auto", np.random.default_rng(0), 80).violations
+
+
+def test_a_quadrant_that_is_lost_beyond_the_integers_of_float64_is_found(monkeypatch, unchecked):
+    sound = oracles.rope
+
+    def lossy(x, start, *, conventions, method):
+        found = sound(x, start, conventions=conventions, method=method)
+        quarters = float(start) * (conventions.rope_scale * 2 / np.pi % 4)
+        lost = quarters > 2**53 and int(quarters) // 2 % 2  # in every other case an odd step is rounded away
+        return replace(found, mid=np.roll(found.mid, 1, axis=1) if lost else found.mid)
+
+    monkeypatch.setattr(oracles, "rope", lossy)
+    assert certificates.attack("rope", "huge positions", "fast", np.random.default_rng(0), 400).violations
+
+
+# -- Budgets -------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("target", [BINARY16, BRAIN16, BINARY32], ids=lambda f: f.name)
+def test_rounding_takes_the_nearest_number_of_a_format(target):
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal(500) * 2.0 ** rng.uniform(np.log2(target.smallest_subnormal) - 2, np.log2(target.largest) + 1, 500)
+    bits = -round(np.log2(target.unit_roundoff))
+    for value, got in zip(x.tolist(), rounding.rounding(target)(x).tolist(), strict=True):
+        step = max(Fraction(2) ** (int(np.frexp(value)[1]) - bits), Fraction(target.smallest_subnormal))
+        nearest = round(Fraction(value) / step) * step
+        assert got == (nearest if abs(nearest) <= target.largest else np.copysign(np.inf, value))
+
+
+def test_a_fused_multiply_add_rounds_once():
+    rng = np.random.default_rng(0)
+    sums = rounding.Sums("fused", None, rounding.accumulator(2.0**-24, False), 0)
+    for _ in range(200):
+        a, b = rounding.rounding(BINARY32)(rng.standard_normal((2, 2)) * 2.0 ** rng.integers(-12, 12, (2, 2)))
+        first = Fraction(float(np.float32(a[0] * b[0])))
+        exact = first + Fraction(a[1].item()) * Fraction(b[1].item())
+        spacing = Fraction(float(np.spacing(np.float32(float(exact)))))
+        assert abs(Fraction(sums.product(a[None], b[:, None]).item()) - exact) <= abs(spacing) / 2
+
+
+@pytest.mark.parametrize("order", ["sequential", "reversed", "pairwise", "tree", "fused"])
+def test_sums_in_every_order_and_in_blocks_are_sums(order):
+    a = np.random.default_rng(0).integers(-9, 10, (3, 45)).astype(np.float64)
+    for block in (None, 1, 7, 64):
+        for roundoff, chopped in ((2.0**-53, False), (2.0**-24, False), (2.0**-22, True)):
+            sums = rounding.Sums(order, block, rounding.accumulator(roundoff, chopped), 3)
+            assert (sums.product(a, a.T) == a @ a.T).all()
+
+
+@pytest.mark.parametrize("name", budgets.ARITHMETICS)
+def test_every_allowed_form_is_attention(name, unchecked):
+    """In as many bits as the arithmetic has: a mistake in a kernel would look like a budget that is too narrow."""
+    a, rng = budgets.ARITHMETICS[name], np.random.default_rng(0)
+    rough = max(2.0**-7, 2**6 * a.elementwise.unit_roundoff) if a.output.unit_roundoff > 2.0**-24 else 2**10 * max(a.accumulate, a.product)
+    q, k, v, g, *tangents = (rounding.rounding(a.inputs)(rng.standard_normal((n, 4))) for n in (3, 48, 48, 3, 3, 48, 48))
+    exact = [oracles.scaled_dot_product_attention(q, k, v), *oracles.scaled_dot_product_attention_vjp(q, k, v, None, g)]
+    moved = oracles.scaled_dot_product_attention_jvp(q, k, v, None, *tangents)
+    choices = kernels.allowed_forms(a)
+    for field, values in choices.items():
+        for value in values:
+            kernel = kernels.Kernel(replace(kernels.Form(delta=choices["delta"][0]), **{field: value}), a, 0.5)
+            for result, expected in zip((*kernel.vjp(q, k, v, g), kernel.jvp(q, k, v, *tangents)), (*exact, moved), strict=True):
+                assert np.abs(result - expected.mid).max() <= rough * 8 * max(1.0, np.abs(expected.mid).max()), (field, value)
+
+
+@pytest.mark.parametrize("name", ["float64", "float32", "bfloat16"])
+def test_honest_kernels_are_within_the_budget_and_not_within_an_eighth_of_it(name, monkeypatch, unchecked):
+    families = "normal", "one hot", "aligned", "large"
+    found = [budgets.attack("dk", family, name, np.random.default_rng(0), 10) for family in families]
+    assert not any(f.violations for f in found)
+    largest = max(f.highest.value for f in found)
+    monkeypatch.setattr(oracles, SDPA, altered(getattr(oracles, SDPA), lambda mid, rad: (mid, rad * largest / 8)))
+    monkeypatch.setattr(oracles, f"{SDPA}_vjp", altered(getattr(oracles, f"{SDPA}_vjp"), lambda mid, rad: (mid, rad * largest / 8)))
+    assert any(budgets.attack("dk", family, name, np.random.default_rng(1), 10).violations for family in families)
+
+
+def test_a_budget_that_does_not_say_what_a_kernel_stores_is_climbed_out_of(monkeypatch, unchecked):
+    """Kernels that store scaled inputs in 16 bits, held to the budget of those that do not."""
+
+    def silent(operation):
+        return lambda *arguments, arithmetic, **options: operation(*arguments, arithmetic="float16", **options)
+
+    monkeypatch.setitem(budgets.ARITHMETICS, "stores", replace(oracles.FLOAT16, scale_on_inputs=BINARY16))
+    for name in (SDPA, f"{SDPA}_vjp"):
+        monkeypatch.setattr(oracles, name, silent(getattr(oracles, name)))
+    assert budgets.attack("dq", "large", "stores", np.random.default_rng(0), 100).violations
+
+
+# -- The command ---------------------------------------------------------------------------------------------------------------
+
+
+def test_a_chunk_is_the_same_when_it_is_run_again(monkeypatch, unchecked):
+    monkeypatch.setattr(chunks, "EVALUATIONS", {"certificate": 5, "budget": 5})
+    assert [t for _, t in chunks.run(range(3), 5, 1)] == [chunks.tally(number, 5) for number in range(3)]
+    assert chunks.tally(0, 5) != chunks.tally(0, 6)
+
+
+def test_the_command_writes_its_tables_and_fails_where_it_should(tmp_path, monkeypatch, capsys, unchecked):
+    number = next(i for i, kind in enumerate(chunks.KINDS) if kind == ("certificate", "rope", "plain", "fast"))
+    options = ["--chunk", str(number), "--jobs", "1", "--output", str(tmp_path / "table.txt")]
+    assert command.main(options) == 0
+    assert "rope" in (tmp_path / "table.txt").read_text(encoding="utf-8")
+    monkeypatch.setattr(oracles, "rope", altered(oracles.rope, lambda mid, rad: (mid, 0 * rad)))
+    assert command.main(options) == 1
+    assert f"--seed 0 --chunk {number}" in capsys.readouterr().out
+
+
+def test_no_time_is_no_chunk():
+    assert list(chunks.run(range(5), 0, 1, seconds=-1)) == []
