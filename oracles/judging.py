@@ -101,7 +101,7 @@ def is_wide(x: Ball) -> bool:
     size = np.where(judged, np.abs(x.mid), 0.0)
     counts = np.where(np.isnan(x.mid), 0.0, np.abs(x.mid)).max(axis=-1) > 0
     number = judged.sum(axis=-1)
-    with np.errstate(over="ignore"):
+    with np.errstate(over="ignore", invalid="ignore"):
         wide = judged & (x.rad * number[..., None] >= size.sum(axis=-1, keepdims=True))
     rows = (2 * wide.sum(axis=-1) >= number) & counts
     return bool(counts.any() and 2 * rows.sum() >= counts.sum())
