@@ -8,7 +8,9 @@ from math import ceil
 from typing import Any
 
 import numpy as np
-from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis import HealthCheck, Phase, given, reject, seed, settings
+from hypothesis.errors import Unsatisfiable
+from hypothesis.strategies import DrawFn, SearchStrategy, composite
 
 from oracles import Arithmetic, Conventions
 from properties.diagnosis import Seen, diagnosed
@@ -44,11 +46,22 @@ class _Trial:
         self.case: tuple[Any, ...] = ()
         self.calls: tuple[Call, ...] = ()
         self.shrinks, self.tried = shrinks, 0
+        self.unsupported = ""  # why the last draw that was none was none
         self.seen: list[Seen] = []
 
-    def begin(self, case: tuple[Any, ...]) -> "_Case":
-        self.started += 1
-        return _Case(case)
+    def drawn_from(self, cases: SearchStrategy[tuple[Any, ...]]) -> SearchStrategy["_Case"]:
+        """The cases, counted; a draw that comes to sizes that are not supported is none."""
+
+        @composite
+        def build(draw: DrawFn) -> _Case:
+            self.started += 1
+            try:
+                return _Case(draw(cases))
+            except UnsupportedError as unsupported:
+                self.unsupported, self.again = str(unsupported), False
+                reject()
+
+        return build()
 
     def hold(self, case: tuple[Any, ...]) -> None:
         """The law on one case. After a violation only some more cases are tried: those left pass, but the smallest violation seen."""
@@ -134,7 +147,7 @@ def check(
     start = time.perf_counter()
     try:
         cases = law.cases(implementation)
-    except ValueError as unsupported:
+    except UnsupportedError as unsupported:
         return replace(outcome, status="not applicable", reason=str(unsupported))
     shrinks = not reason if shrink is None else shrink
     profile = settings.default or settings()
@@ -151,7 +164,7 @@ def check(
         "print_blob": False,
         "deadline": None,
     }
-    drawn, wanted = cases.map(trial.begin), max(1, ceil(number * law.effort))
+    drawn, wanted = trial.drawn_from(cases), max(1, ceil(number * law.effort))
     own = {"phases": (Phase.generate, Phase.shrink) if shrinks else (Phase.generate,), "database": None, "derandomize": False}
 
     def runs() -> Iterator[tuple[int, str]]:
@@ -167,11 +180,15 @@ def check(
         for examples, of in runs():
             trial.again = trial.started > 0
             test = settings(profile, max_examples=examples + trial.again, **(options | own if of else options))(given(drawn)(hold))
-            (seed(of)(test) if of else test)()
+            try:
+                (seed(of)(test) if of else test)()
+            except Unsatisfiable:
+                if not trial.unsupported:
+                    raise
+                if not trial.examples:
+                    return replace(outcome, status="not applicable", reason=trial.unsupported)
     except BrokenError:
         pass
-    except UnsupportedError as unsupported:
-        return replace(outcome, status="not applicable", reason=str(unsupported))
     except BaseException as error:  # Hypothesis says so when a case fails once and passes again, in groups of exceptions too
         if isinstance(error, KeyboardInterrupt | MemoryError) or trial.broken is None:
             raise
