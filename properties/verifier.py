@@ -23,7 +23,7 @@ from properties.script import script
 from properties.strategies.arrays import UnsupportedError
 from properties.subject import BrokenError, Call, Subject
 
-__all__ = ["Observer", "check", "plan", "replay", "verify"]
+__all__ = ["Observer", "check", "plan", "replay", "require_planned", "verify"]
 
 Observer = Callable[[str, tuple[Any, ...], str], None]
 
@@ -148,7 +148,7 @@ def check(
     try:
         cases = law.cases(implementation)
     except UnsupportedError as unsupported:
-        return replace(outcome, status="not applicable", reason=str(unsupported))
+        return _not_applicable(outcome, str(unsupported), declared[law.id])
     shrinks = not reason if shrink is None else shrink
     profile = settings.default or settings()
     number = max_examples or profile.max_examples
@@ -186,7 +186,7 @@ def check(
                 if not trial.unsupported:
                     raise
                 if not trial.examples:
-                    return replace(outcome, status="not applicable", reason=trial.unsupported)
+                    return _not_applicable(outcome, trial.unsupported, declared[law.id])
     except BrokenError:
         pass
     except BaseException as error:  # Hypothesis says so when a case fails once and passes again, in groups of exceptions too
@@ -204,6 +204,15 @@ def check(
         reason=reason,
     )
     return _judged(found, trial, law, shrinks)
+
+
+def _not_applicable(outcome: Outcome, why: str, declared: str) -> Outcome:
+    """The outcome of a law without cases; a declaration that this very law is broken is one of nothing, and should go."""
+    if not declared:
+        return replace(outcome, status="not applicable", reason=why)
+    summary = f"is declared to be broken, but does not apply: the declaration should go. {why} It says: {declared}"
+    violation = Violation(outcome.law, outcome.operation, outcome.implementation, summary, {}, 0.0)
+    return replace(outcome, status="violated", reason=declared, violation=violation)
 
 
 def _judged(outcome: Outcome, trial: _Trial, law: Law, diagnose: bool) -> Outcome:
@@ -225,6 +234,13 @@ def _judged(outcome: Outcome, trial: _Trial, law: Law, diagnose: bool) -> Outcom
         why = f"Only {outcome.informative} of {outcome.examples} examples were informative, but at least {least} should be."
         return replace(outcome, status="vacuous", reason=why)
     return outcome
+
+
+def require_planned(laws: Iterable[str] | None, planned: Iterable[Law]) -> None:
+    """Raise ValueError for the name of a law that is planned for none of what is verified: it would not be looked at, without a word."""
+    names = {name for law in planned for name in (law.name, law.id)}
+    if missing := [name for name in laws or () if name not in names]:
+        raise ValueError(f"{missing[0]!r} is a law about an operation that is not offered; `attnspec explain` says which.")
 
 
 def plan(implementation: Implementation, laws: Iterable[str] | None = None) -> list[Law]:
@@ -269,6 +285,7 @@ def verify(
         raise TypeError(f"seed has type {type(seed).__name__}, but should be an int.")
     implementation = implementation_of(target, arithmetic, conventions, known_deviations)
     chosen = plan(implementation, laws)
+    require_planned(laws, chosen)
     outcomes: list[Outcome] = []
     interrupted = False
     try:

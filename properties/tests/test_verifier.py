@@ -199,6 +199,15 @@ def test_a_declared_deviation_must_really_happen(name):
     )
 
 
+def test_a_declared_deviation_of_a_law_without_cases_should_go():
+    name = f"attention is within its budget across tiles[{SDPA}]"
+    found = outcome_of(OPERATIONS_[SDPA], name, supports={"n_q": lambda n: n == 1}, known_deviations={name: "it has no tiles."})
+    assert found.status == "violated"
+    assert found.violation.summary.startswith(
+        "is declared to be broken, but does not apply: the declaration should go. planted supports no"
+    )
+
+
 def test_a_declaration_that_matches_no_law_is_refused():
     with pytest.raises(ValueError, match=r"^implementation declares to deviate from \['rope is linear\[rope_vjp\]'\], but no such law"):
         verify({"rope": rope}, known_deviations={"rope is linear[rope_vjp]": "a reason"})
@@ -297,6 +306,11 @@ def test_modules_and_objects_are_implementations_of_what_they_have():
         ({"target": {"rope": rope}, "arithmetic": "float8"}, ValueError, "'float8'"),
         ({"target": {"rope": rope}, "conventions": "half"}, TypeError, "conventions has type str"),
         ({"target": {"rope": rope}, "laws": ["no such law"]}, ValueError, "There is no law 'no such law'"),
+        (
+            {"target": {"rope": rope}, "laws": [ROPE, "key order does not matter"]},
+            ValueError,
+            "'key order does not matter' is a law",
+        ),
         ({"target": {"rope": rope}, "laws": "rope is linear"}, TypeError, "should be a collection of names"),
         ({"target": {"rope": rope}, "max_examples": 0}, ValueError, "max_examples=0, but should be a whole number from 1."),
         ({"target": {"rope": rope}, "seed": 1.5}, TypeError, "seed has type float, but should be an int."),
