@@ -45,6 +45,7 @@ from oracles.formats import (
     Arithmetic,
     Elementary,
     Format,
+    preset,
 )
 from oracles.masks import causal_mask, combine_masks, padding_mask
 from oracles.moves import learned_positional_encoding, rotate_half, table_lookup
@@ -93,6 +94,7 @@ __all__ = [
     "multi_head_attention_jvp",
     "multi_head_attention_vjp",
     "padding_mask",
+    "preset",
     "rope",
     "rope_angles",
     "rope_tables",

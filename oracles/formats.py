@@ -9,6 +9,7 @@ Constructing one raises TypeError for a field of another type, ValueError for a 
 negative or infinite absolute one, and a count below 1.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from math import isfinite
 from numbers import Integral, Real
@@ -22,7 +23,7 @@ def _validate(record: Any) -> None:
         accepted, wanted = KINDS[field.type]
         if not isinstance(value, accepted) or (isinstance(value, bool) and field.type is not bool):
             raise TypeError(f"{name} has type {type(value).__name__}, but should be {wanted}.")
-        if field.type is float:
+        if accepted in (Real, Real | None) and value is not None:
             object.__setattr__(record, field.name, _number(value, name, field.name in RELATIVE))
         elif accepted in (Integral, Integral | None) and value is not None:
             if value < 1:
@@ -110,7 +111,12 @@ class Arithmetic:
     trig_absolute     absolute error of sine and cosine
     scores            format in which scores are stored, if they are
     weights           format of the softmax weights as they enter the product with v, if narrower than `elementwise`
+    saved_weights     format of the weights that the backward pass reads again, where they are not computed anew
+    stored_sum        whether the sum of the weights is that of the weights as they are stored
+    shared_weights    whether the product with v and the sum of the weights take the same exponentials, as in one pass
+    grad_weights      format in which dP = g·vᵀ is stored, if it is
     grad_scores       format of dS as it enters the products with q and k, likewise
+    delta             "output" where the backward takes delta = rowsum(g·O), "weights" where rowsum(P·dP), None for either
     grad_accumulate   unit roundoff of the accumulators of the backward products
     grad_block        fewest queries (for dk and dv) or keys (for dq) after which a partial gradient is rounded to the
                       output's format, where gradients are accumulated in memory; None where they are rounded once
@@ -118,10 +124,13 @@ class Arithmetic:
     saved_lse         format of the saved log-sum-exp, if narrower than `elementwise`
     scale_on_inputs   format in which scaled q, scaled k, or both scaled by the root are stored, if the scale is folded
                       into them
-    rescale_block     fewest keys between two rescalings of an online softmax, or in one part of a split-K merge
+    rescale_block     fewest keys between two rescalings of an online softmax, or in one part of a split-K merge; None
+                      where nothing is rescaled or merged
     sum_depth         longest chain of additions in a sum, where it is known to be shorter than the sum itself
+    sum_block         most terms that are added up before their sum is added to those of other blocks, in every sum
     angle             where angles are rounded
     flush_to_zero     whether operands and results below `smallest_normal` may be replaced by 0
+    likely            λ of a statistical line in place of a proof: see `oracles.likely`; None for a proof
     """
 
     name: str
@@ -136,18 +145,27 @@ class Arithmetic:
     product: float = 0.0
     scores: Format | None = None
     weights: Format | None = None
+    saved_weights: Format | None = None
+    stored_sum: bool = False
+    shared_weights: bool = False
+    grad_weights: Format | None = None
     grad_scores: Format | None = None
+    delta: str | None = None
     saved_output: Format | None = None
     saved_lse: Format | None = None
     scale_on_inputs: Format | None = None
-    rescale_block: int = 16
+    rescale_block: int | None = 16
     grad_block: int | None = None
     sum_depth: int | None = None
+    sum_block: int | None = None
     flush_to_zero: bool = False
     log: float = 0.0
+    likely: float | None = None
 
     def __post_init__(self) -> None:
         _validate(self)
+        if self.delta not in (None, "output", "weights"):
+            raise ValueError(f"Arithmetic.delta={self.delta!r}, but should be 'output', 'weights' or None.")
 
 
 RELATIVE = ("unit_roundoff", "relative", "frequency", "product", "accumulate", "grad_accumulate", "log")
@@ -155,8 +173,10 @@ RELATIVE = ("unit_roundoff", "relative", "frequency", "product", "accumulate", "
 
 KINDS: dict[Any, tuple[Any, str]] = {
     str: (str, "a str"),
+    str | None: (str | None, "a str or None"),
     bool: (bool, "a bool"),
     float: (Real, "a real number"),
+    float | None: (Real | None, "a real number or None"),
     int: (Integral, "an integer"),
     int | None: (Integral | None, "an integer or None"),
     Format: (Format, "an oracles.Format"),
@@ -223,23 +243,58 @@ BFLOAT16 = replace(
     saved_output=BRAIN16,
     angle=Angle(frequency=2.0**-24, product=2.0**-24, table=BRAIN16),
 )
-FLOAT16_TENSOR_CORE = replace(FLOAT16, name="float16-tensor-core", accumulate=2.0**-22, grad_accumulate=2.0**-22)
-BFLOAT16_TENSOR_CORE = replace(BFLOAT16, name="bfloat16-tensor-core", accumulate=2.0**-22, grad_accumulate=2.0**-22)
-# PyTorch's flash backward on CPUs adds up dk and dv in the output's own 16 bits, 32 queries at a time.
-FLOAT16_STORED_GRADIENTS = replace(FLOAT16, name="float16-stored-gradients", grad_block=32)
-BFLOAT16_STORED_GRADIENTS = replace(BFLOAT16, name="bfloat16-stored-gradients", grad_block=32)
+_VARIANTS: dict[str, Callable[[Format], dict[str, Any]]] = {
+    "tensor-core": lambda _: {"accumulate": 2.0**-22, "grad_accumulate": 2.0**-22},
+    "stored-gradients": lambda _: {"grad_block": 32},
+    "scaled-inputs": lambda narrow: {"scale_on_inputs": narrow},
+    "saved-weights": lambda narrow: {"saved_weights": narrow},
+    "stored-sum": lambda _: {"stored_sum": True},
+    "elementwise": lambda narrow: {
+        "elementwise": narrow,
+        "scores": narrow,
+        "scale_on_inputs": narrow,
+        "saved_weights": narrow,
+        "grad_weights": narrow,
+    },
+    "eager": lambda narrow: {"scores": narrow, "scale_on_inputs": narrow, "saved_weights": narrow, "grad_weights": narrow},
+}
+"""What kernels of 16 bits do besides, by the name that follows the format's: `bfloat16-eager`.
 
-PRESETS = (
-    FLOAT64,
-    FLOAT32,
-    TF32,
-    FLOAT16,
-    BFLOAT16,
-    FLOAT16_TENSOR_CORE,
-    BFLOAT16_TENSOR_CORE,
-    FLOAT16_STORED_GRADIENTS,
-    BFLOAT16_STORED_GRADIENTS,
-)
+tensor-core       Accumulators truncate, with two bits to spare.
+stored-gradients  PyTorch's flash backward on CPUs adds up dk and dv in the output's own 16 bits, 32 queries at a time.
+scaled-inputs     Scaled q, scaled k, or both scaled by the root are stored in 16 bits.
+saved-weights     Weights are stored in 16 bits and used again for dS, as by autograd.
+stored-sum        The sum of the weights is that of the stored ones.
+eager             One operator after the other, each result stored in 16 bits: scaled inputs, scores, weights, dP and dS.
+elementwise       The same, and no operator is any finer inside but the sums of its products (ONNX' text; eager RoPE).
+"""
+
+
+def _variants(base: Arithmetic) -> tuple[Arithmetic, ...]:
+    """A preset of 16 bits and its variants."""
+    return (base, *(replace(base, name=f"{base.name}-{name}", **changes(base.output)) for name, changes in _VARIANTS.items()))
+
+
+PRESETS = (FLOAT64, FLOAT32, TF32, *_variants(FLOAT16), *_variants(BFLOAT16))
+"""Every arithmetic with a name."""
+
+
+def preset(name: str) -> Arithmetic:
+    """The arithmetic of a name, to be used as it is or as a base for `dataclasses.replace`.
+
+    Raises TypeError for what is not a str, ValueError for a name that no preset has.
+    """
+    if not isinstance(name, str):
+        raise TypeError(f"arithmetic has type {type(name).__name__}, but should be an oracles.Arithmetic, a preset's name, or None.")
+    for known in PRESETS:
+        if known.name == name:
+            return known
+    names = ", ".join(known.name for known in PRESETS)
+    raise ValueError(f"arithmetic={name!r}, but should be one of {names}, or an oracles.Arithmetic.")
+
+
+FLOAT16_TENSOR_CORE, BFLOAT16_TENSOR_CORE = preset("float16-tensor-core"), preset("bfloat16-tensor-core")
+FLOAT16_STORED_GRADIENTS, BFLOAT16_STORED_GRADIENTS = preset("float16-stored-gradients"), preset("bfloat16-stored-gradients")
 
 
 def resolve(arithmetic: Arithmetic | str | None) -> Arithmetic | None:
@@ -247,12 +302,4 @@ def resolve(arithmetic: Arithmetic | str | None) -> Arithmetic | None:
 
     Raises ValueError for a name that no preset has, TypeError for anything else.
     """
-    if arithmetic is None or isinstance(arithmetic, Arithmetic):
-        return arithmetic
-    if not isinstance(arithmetic, str):
-        raise TypeError(f"arithmetic has type {type(arithmetic).__name__}, but should be an oracles.Arithmetic, a preset's name, or None.")
-    for preset in PRESETS:
-        if preset.name == arithmetic:
-            return preset
-    names = ", ".join(preset.name for preset in PRESETS)
-    raise ValueError(f"arithmetic={arithmetic!r}, but should be one of {names}, or an oracles.Arithmetic.")
+    return arithmetic if arithmetic is None or isinstance(arithmetic, Arithmetic) else preset(arithmetic)
