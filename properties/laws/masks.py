@@ -21,7 +21,7 @@ def lengths(i: Implementation) -> st.SearchStrategy[tuple[Any, ...]]:
 
     def keys(n_q: int) -> st.SearchStrategy[Any]:
         any_to_300 = [n for n in range(1, 301) if i.allows(n_k=n, n_k_minus_n_q=n - n_q)]
-        every = sizes(i, "n_k", LENGTHS, minus=("n_q", n_q)) | st.sampled_from(any_to_300)
+        every = sizes(i, "n_k", LENGTHS, minus=("n_q", n_q)) | st.integers(1, len(any_to_300)).map(lambda n: any_to_300[n - 1])
         return st.none() | every if i.allows(n_k=n_q, n_k_minus_n_q=0) else every
 
     return also(st.tuples(sizes(i, "n_q", LENGTHS)), keys)
