@@ -287,7 +287,9 @@ class Subject:
         self._tell(True)
 
     def alike(self, a: Any, b: Any, name: str = "") -> None:
-        """Two results of one exact value: masks are the same, numbers too, or as `close`."""
+        """Two results of one exact value: masks are the same, numbers too, or as `close`; neither is NaN where a number should be."""
+        for result in (a, b):
+            self.finite(result)
         x, y = (r if isinstance(r, np.ndarray) else r.value for r in (a, b))
         if isinstance(a, np.ndarray) or np.array_equal(x, y, equal_nan=True):
             self.same(x, y, name)

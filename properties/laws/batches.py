@@ -99,7 +99,10 @@ def batches_are_computed_one_by_one(subject: Subject, *arguments: Any) -> None:
         for name, batch, single in zip(o.outputs, whole, results_of(subject(*_problems(o, arguments, index))), strict=True):
             if name in _SHARED:
                 sums[name] = sums[name] + single.ball if name in sums else single.ball
-            elif np.array_equal(batch.value[index], single.value, equal_nan=True):
+                continue
+            subject.finite(batch)
+            subject.finite(single)
+            if np.array_equal(batch.value[index], single.value, equal_nan=True):
                 subject.same(batch.value[index], single.value, name)
             else:
                 subject.close(batch.ball[index], single, name)
