@@ -5,6 +5,7 @@ EXAMPLES ?= 100
 SEED     ?= 0
 JOBS     ?= 2
 MINUTES  ?= 60
+PYTHONS  ?= python3.11 python3.12 python3.13
 
 VENV   := .venv
 BIN    := $(VENV)/bin
@@ -38,6 +39,20 @@ seeds: $(READY) ## look for false alarms on correct implementations, 50 seeds; w
 .PHONY: test
 test: $(READY) ## run every test
 	$(BIN)/python -m pytest --numprocesses $(JOBS)
+
+.PHONY: another
+another: $(READY) ## run the tests whose outcome could depend on the processor as on another one: its BLAS kernel, its SIMD level
+	$(BIN)/python -m properties.portable --another --jobs $(JOBS)
+
+# Each Python has an environment of its own, .venv-python3.12, which the first run sets up.
+.PHONY: portable
+portable: EXAMPLES = 25
+portable: $(READY) ## compare verdicts and run these tests under every BLAS kernel and SIMD level, and all tests with every Python at hand [PYTHONS="python3.12 python3.13"]
+	$(BIN)/python -m properties.portable --examples $(EXAMPLES) --jobs $(JOBS)
+	@for python in $(PYTHONS); do \
+		if command -v $$python >/dev/null; then $(MAKE) PYTHON=$$python VENV=.venv-$$(basename $$python) test || exit 1; \
+		else echo "$$python is not at hand: nothing was tested with it."; fi; \
+	done
 
 .PHONY: browser
 browser: $(READY) ## use the page as people do, in Chromium: mouse, keyboard, phone, light and dark, and what axe finds
@@ -91,7 +106,7 @@ docs: $(DOCS) ## make the documentation site, build/site/index.html, which opens
 
 .PHONY: clean
 clean: ## remove the environment and all caches
-	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-* .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # torch comes first and pinned, so that no other package pulls in another build. The stamp is written last: an interrupted set-up is

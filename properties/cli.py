@@ -186,8 +186,10 @@ def _verify(options: argparse.Namespace) -> int:
         tuple(options.targets), options.arithmetic, laws, options.max_examples, options.seed, options.timeout, tuple(options.only)
     )
     entries, found, stopped = _run(order, options.jobs, options.timeout)
-    if entries and not any(entry.laws for entry in entries):
-        raise ValueError(f"None of these laws is about what {' and '.join(options.targets)} offers.")
+    planned = {law for entry in entries for law in entry.laws}
+    for text in options.laws or () if entries else ():
+        if planned.isdisjoint(law.id for law in laws_of(text)):
+            raise ValueError(f"{text!r} is not about what {' and '.join(options.targets)} offers.")
     settings = {
         "max_examples": options.max_examples,
         "seed": options.seed,

@@ -11,7 +11,7 @@ from oracles.formats import Format
 from oracles.formats import resolve as resolve_arithmetic
 from properties.operations import OPERATIONS
 
-__all__ = ["LAYOUTS", "SIZES", "Implementation", "implementation_of"]
+__all__ = ["EVERY_SIZE", "LAYOUTS", "SIZES", "Implementation", "implementation_of"]
 
 SIZES = (
     *("batch", "n_q", "n_k", "n_k_minus_n_q", "seq_len", "start_pos"),
@@ -19,6 +19,11 @@ SIZES = (
     *("num_heads", "kv_heads", "model_dim", "model_dim_minus_heads_width"),
 )
 """The sizes, differences of sizes, and positions that `supports` may restrict."""
+
+EVERY_SIZE = "every size"
+"""The name under which `supports` restricts all sizes at once, but neither differences nor positions."""
+
+_NO_SIZES = (*(name for name in SIZES if "_minus_" in name), "start_pos")
 
 LAYOUTS = ("transposed", "strided", "offset", "reversed", "read-only")
 """The layouts in memory of an argument, besides contiguous and writable ones: its last two axes exchanged in memory; every second row of
@@ -39,7 +44,8 @@ class Implementation:
     dtype             the type of its numbers, by default that of the arithmetic's inputs
     device            where torch's arrays are
     batch_ranks       how many leading axes it takes
-    supports          sizes that it takes, as predicates: {"head_dim": lambda d: d % 2 == 0}; the names are those of `SIZES`
+    supports          sizes that it takes, as predicates: {"head_dim": lambda d: d % 2 == 0}; the names are those of `SIZES`, and
+                      "every size" is about all of them; the word "positive sizes" alone says that it takes no size of 0
     refuses           the exceptions that it raises on sizes that it does not support
     deterministic     whether equal calls give equal results, to the last bit
     layouts           the layouts of `LAYOUTS` that it takes; None promises nothing: it may refuse them, but not misread them
@@ -57,7 +63,7 @@ class Implementation:
     dtype: str | None = None
     device: str = "cpu"
     batch_ranks: tuple[int, ...] = (0, 1, 2)
-    supports: Mapping[str, Callable[[int], bool]] = field(default_factory=lambda: MappingProxyType({}))
+    supports: Mapping[str, Callable[[int], bool]] | Literal["positive sizes"] = field(default_factory=lambda: MappingProxyType({}))
     refuses: tuple[type[BaseException], ...] = (ValueError, TypeError, NotImplementedError)
     deterministic: bool = True
     layouts: tuple[str, ...] | None = None
@@ -75,8 +81,14 @@ class Implementation:
             _require_member(name, tuple(OPERATIONS), "An operation is")
             if not callable(function):
                 raise TypeError(f"operations[{name!r}] has type {type(function).__name__}, but should be a function.")
-        for name in self.supports:
-            _require_member(name, SIZES, "A size in supports is")
+        if self.supports == "positive sizes":
+            object.__setattr__(self, "supports", MappingProxyType({EVERY_SIZE: _is_positive}))
+        if not isinstance(self.supports, Mapping):
+            raise TypeError(f"Implementation.supports={self.supports!r}, but should be a mapping of predicates, or 'positive sizes'.")
+        for name, predicate in self.supports.items():
+            _require_member(name, (*SIZES, EVERY_SIZE), "A size in supports is")
+            if not callable(predicate):
+                raise TypeError(f"supports[{name!r}]={predicate!r}, but should be a predicate, a function of a size.")
         for name in self.layouts or ():
             _require_member(name, LAYOUTS, "A layout is")
         if not (isinstance(self.batch_ranks, tuple) and self.batch_ranks and all(type(r) is int and r >= 0 for r in self.batch_ranks)):
@@ -114,9 +126,19 @@ class Implementation:
             raise ValueError(f"{self.name} has numbers of {target.name}, for which no dtype is known: declare dtype.")
         return _DTYPES[target.name]
 
+    @property
+    def restricted(self) -> Mapping[str, Callable[[int], bool]]:
+        """The predicates on sizes, resolved."""
+        assert isinstance(self.supports, Mapping)
+        return self.supports
+
     def allows(self, **sizes: int) -> bool:
         """Whether it supports the given sizes."""
-        return all(self.supports[name](size) for name, size in sizes.items() if name in self.supports)
+        return all(self._allows(name, size) for name, size in sizes.items())
+
+    def _allows(self, name: str, size: int) -> bool:
+        own, every = self.restricted.get(name), self.restricted.get(EVERY_SIZE)
+        return (own is None or bool(own(size))) and (every is None or name in _NO_SIZES or bool(every(size)))
 
 
 def implementation_of(
@@ -149,6 +171,10 @@ def implementation_of(
         )
     default = getattr(target, "__name__", type(target).__name__)
     return Implementation(**{"name": default, "operations": operations, **changes})
+
+
+def _is_positive(size: int) -> bool:
+    return size > 0
 
 
 def _require_member(name: object, names: tuple[str, ...], what: str) -> None:

@@ -65,23 +65,27 @@ def checks(implementations: Sequence[Any], laws: Sequence[str] | None = None, ma
     """The checks of all laws, or some, on implementations: those that apply, implementation by implementation."""
     from properties.implementation import implementation_of
     from properties.targets import distinct
-    from properties.verifier import plan
+    from properties.verifier import plan, require_planned
 
     if isinstance(implementations, Mapping) or not isinstance(implementations, Sequence):
         raise TypeError(f"implementations has type {type(implementations).__name__}, but should be a list of implementations.")
     if max_examples is not None and (isinstance(max_examples, bool) or not isinstance(max_examples, int) or max_examples < 1):
         raise ValueError(f"max_examples={max_examples!r}, but should be a whole number from 1.")
     resolved = distinct([implementation_of(target) for target in implementations])
-    return [Check(law, i, max_examples) for i in resolved for law in plan(i, laws) if _applies(law, i)]
+    plans = [plan(i, laws) for i in resolved]
+    require_planned(laws, [law for planned in plans for law in planned])
+    return [Check(law, i, max_examples) for i, planned in zip(resolved, plans, strict=True) for law in planned if _applies(law, i)]
 
 
 def _applies(law: "Law", implementation: "Implementation") -> bool:
     """Whether a law is about an implementation, and has cases that it supports."""
+    from properties.strategies.arrays import UnsupportedError
+
     if law.not_applicable(implementation):
         return False
     try:
         law.cases(implementation)
-    except ValueError:
+    except UnsupportedError:
         return False
     return True
 

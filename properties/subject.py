@@ -64,13 +64,21 @@ class Result:
         """The numbers with the budget's radii: the exact value is within, if they are within their budget of it.
 
         Entries that may be anything, or that overflow where they may, have radius ∞. Raises BrokenError for a NaN or ±∞ elsewhere.
+        Where some number is outside its budget, the radii also cover the rounding of numbers such as these: what is wrong is shown by more
+        than its own rounding, which differs between processors.
         """
         value, budget = self.value, self.budget
-        unknown = ~np.isfinite(value)
-        if (wrong := unknown & (budget.excess(value) > 1)).any():
-            index = np.unravel_index(int(wrong.argmax()), value.shape)
-            raise BrokenError(f"{_entry(self.name, index)}={value[index]}, but should be a finite number.")
-        return ball(np.where(unknown, np.nan, value), budget.rad)
+        self.require_numbers()
+        wrong = (budget.excess(value) > 1).any()
+        rad = budget.rad + _rounding_of_others(value, budget) if wrong else budget.rad
+        return ball(np.where(np.isfinite(value), value, np.nan), rad)
+
+    def require_numbers(self) -> None:
+        """Raise BrokenError for a NaN or ±∞ where a finite number should be."""
+        unknown = ~np.isfinite(self.value)
+        if unknown.any() and (missing := unknown & (self.budget.excess(self.value) > 1)).any():
+            index = np.unravel_index(int(missing.argmax()), self.value.shape)
+            raise BrokenError(f"{_entry(self.name, index)}={self.value[index]}, but should be a finite number.")
 
 
 @dataclass(frozen=True)
@@ -111,13 +119,13 @@ class Subject:
         self.calls: list[Call] = []
         self.vacuous = 0
         self.worst = 0.0
-        self._told: bool | None = None
+        self._told = False
         self._matters = True
 
     @property
     def informative(self) -> bool:
-        """Whether the case could have shown a mistake: some comparison was of more than its tolerance, and `tells` never said no."""
-        return self._matters and self._told is not False
+        """Whether the case could have shown a mistake: there was a comparison of more than its tolerance, and `tells` never said no."""
+        return self._matters and self._told
 
     @property
     def largest_harmless(self) -> float:
@@ -250,7 +258,7 @@ class Subject:
         budget = result.budget
         excess = budget.excess(result.value)
         self._measure(result.name, result.value, budget.mid, budget.rad, excess)
-        self._tell(not budget.vacuous)
+        self._tell(excess.size and budget.judged and not budget.vacuous)
 
     def close(self, a: Any, b: Any, name: str = "") -> None:
         """Two expressions of results, balls and exact arrays have one exact value: they differ by no more than their radii together."""
@@ -276,11 +284,29 @@ class Subject:
             index = np.unravel_index(int(differ.argmax()), x.shape)
             count = f"; {int(differ.sum())} of {x.size} entries differ" if x.size > 1 else ""
             raise BrokenError(f"{_entry(name, index)}={x[index]}, but should be {y[index]}, exactly{count}.")
+        self._tell(True)
+
+    def alike(self, a: Any, b: Any, name: str = "") -> None:
+        """Two results of one exact value: masks are the same, numbers too, or as `close`; neither is NaN where a number should be."""
+        for result in (a, b):
+            self.finite(result)
+        x, y = (r if isinstance(r, np.ndarray) else r.value for r in (a, b))
+        if isinstance(a, np.ndarray) or np.array_equal(x, y, equal_nan=True):
+            self.same(x, y, name)
+        else:
+            self.close(a, b, name)
+
+    def finite(self, result: Any) -> None:
+        """A result is a mask, or has finite numbers, but where it may overflow, or is NaN by convention."""
+        if isinstance(result, Result):
+            result.require_numbers()
+        self._tell(True)
 
     def require(self, condition: Any, sentence: str) -> None:
         """Raise BrokenError with a sentence unless the condition holds."""
         if not condition:
             raise BrokenError(sentence)
+        self._tell(True)
 
     def _tell(self, told: Any) -> None:
         self._told = bool(self._told or told)
@@ -308,6 +334,16 @@ def cache_once(function: Callable[[], Any]) -> Callable[[], Any]:
         return found[0]
 
     return value
+
+
+def _rounding_of_others(value: Array, budget: Enclosure) -> float:
+    """How far numbers that are not the budget's may be rounded: its largest radius, by as much more as they are larger.
+
+    A radius is for the sum from which its own number comes: that of a number that should be 0 because nothing is summed is 0, and says
+    nothing about the rounding of what is there instead. ∞ where all numbers should be 0.
+    """
+    radius, right, found = (np.max(np.abs(x), where=np.isfinite(x), initial=0.0) for x in (budget.rad, budget.mid, value))
+    return float(radius * max(1.0, found / right)) if right else np.inf
 
 
 def _ball(x: Any) -> Ball:

@@ -8,7 +8,9 @@ from math import ceil
 from typing import Any
 
 import numpy as np
-from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis import HealthCheck, Phase, given, reject, seed, settings
+from hypothesis.errors import Unsatisfiable
+from hypothesis.strategies import DrawFn, SearchStrategy, composite
 
 from oracles import Arithmetic, Conventions
 from properties.diagnosis import Seen, diagnosed
@@ -21,7 +23,7 @@ from properties.script import script
 from properties.strategies.arrays import UnsupportedError
 from properties.subject import BrokenError, Call, Subject
 
-__all__ = ["Observer", "check", "plan", "replay", "verify"]
+__all__ = ["Observer", "check", "plan", "replay", "require_planned", "verify"]
 
 Observer = Callable[[str, tuple[Any, ...], str], None]
 
@@ -44,11 +46,22 @@ class _Trial:
         self.case: tuple[Any, ...] = ()
         self.calls: tuple[Call, ...] = ()
         self.shrinks, self.tried = shrinks, 0
+        self.unsupported = ""  # why the last draw that was none was none
         self.seen: list[Seen] = []
 
-    def begin(self, case: tuple[Any, ...]) -> "_Case":
-        self.started += 1
-        return _Case(case)
+    def drawn_from(self, cases: SearchStrategy[tuple[Any, ...]]) -> SearchStrategy["_Case"]:
+        """The cases, counted; a draw that comes to sizes that are not supported is none."""
+
+        @composite
+        def build(draw: DrawFn) -> _Case:
+            self.started += 1
+            try:
+                return _Case(draw(cases))
+            except UnsupportedError as unsupported:
+                self.unsupported, self.again = str(unsupported), False
+                reject()
+
+        return build()
 
     def hold(self, case: tuple[Any, ...]) -> None:
         """The law on one case. After a violation only some more cases are tried: those left pass, but the smallest violation seen."""
@@ -134,8 +147,8 @@ def check(
     start = time.perf_counter()
     try:
         cases = law.cases(implementation)
-    except ValueError as unsupported:
-        return replace(outcome, status="not applicable", reason=str(unsupported))
+    except UnsupportedError as unsupported:
+        return _not_applicable(outcome, str(unsupported), declared[law.id])
     shrinks = not reason if shrink is None else shrink
     profile = settings.default or settings()
     number = max_examples or profile.max_examples
@@ -151,7 +164,7 @@ def check(
         "print_blob": False,
         "deadline": None,
     }
-    drawn, wanted = cases.map(trial.begin), max(1, ceil(number * law.effort))
+    drawn, wanted = trial.drawn_from(cases), max(1, ceil(number * law.effort))
     own = {"phases": (Phase.generate, Phase.shrink) if shrinks else (Phase.generate,), "database": None, "derandomize": False}
 
     def runs() -> Iterator[tuple[int, str]]:
@@ -167,11 +180,15 @@ def check(
         for examples, of in runs():
             trial.again = trial.started > 0
             test = settings(profile, max_examples=examples + trial.again, **(options | own if of else options))(given(drawn)(hold))
-            (seed(of)(test) if of else test)()
+            try:
+                (seed(of)(test) if of else test)()
+            except Unsatisfiable:
+                if not trial.unsupported:
+                    raise
+                if not trial.examples:
+                    return _not_applicable(outcome, trial.unsupported, declared[law.id])
     except BrokenError:
         pass
-    except UnsupportedError as unsupported:
-        return replace(outcome, status="not applicable", reason=str(unsupported))
     except BaseException as error:  # Hypothesis says so when a case fails once and passes again, in groups of exceptions too
         if isinstance(error, KeyboardInterrupt | MemoryError) or trial.broken is None:
             raise
@@ -187,6 +204,15 @@ def check(
         reason=reason,
     )
     return _judged(found, trial, law, shrinks)
+
+
+def _not_applicable(outcome: Outcome, why: str, declared: str) -> Outcome:
+    """The outcome of a law without cases; a declaration that this very law is broken is one of nothing, and should go."""
+    if not declared:
+        return replace(outcome, status="not applicable", reason=why)
+    summary = f"is declared to be broken, but does not apply: the declaration should go. {why} It says: {declared}"
+    violation = Violation(outcome.law, outcome.operation, outcome.implementation, summary, {}, 0.0)
+    return replace(outcome, status="violated", reason=declared, violation=violation)
 
 
 def _judged(outcome: Outcome, trial: _Trial, law: Law, diagnose: bool) -> Outcome:
@@ -208,6 +234,13 @@ def _judged(outcome: Outcome, trial: _Trial, law: Law, diagnose: bool) -> Outcom
         why = f"Only {outcome.informative} of {outcome.examples} examples were informative, but at least {least} should be."
         return replace(outcome, status="vacuous", reason=why)
     return outcome
+
+
+def require_planned(laws: Iterable[str] | None, planned: Iterable[Law]) -> None:
+    """Raise ValueError for the name of a law that is planned for none of what is verified: it would not be looked at, without a word."""
+    names = {name for law in planned for name in (law.name, law.id)}
+    if missing := [name for name in laws or () if name not in names]:
+        raise ValueError(f"{missing[0]!r} is a law about an operation that is not offered; `attnspec explain` says which.")
 
 
 def plan(implementation: Implementation, laws: Iterable[str] | None = None) -> list[Law]:
@@ -252,6 +285,7 @@ def verify(
         raise TypeError(f"seed has type {type(seed).__name__}, but should be an int.")
     implementation = implementation_of(target, arithmetic, conventions, known_deviations)
     chosen = plan(implementation, laws)
+    require_planned(laws, chosen)
     outcomes: list[Outcome] = []
     interrupted = False
     try:

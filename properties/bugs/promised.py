@@ -155,5 +155,7 @@ def rope_half_with_interleaved_tables(x: Array, start_pos: int = 0) -> Array:
     promises={"supports": {"head_dim": lambda d: d % 2 == 0}},
 )
 def rope_answers_odd_widths(x: Array, start_pos: int = 0) -> Array:
-    """Odd widths are declared to be refused, and get an answer."""
-    return rope(x, start_pos)
+    """Odd widths are declared to be refused, and are answered, with 0 in the last lane."""
+    out = rope(x, start_pos)
+    out[..., x.shape[-1] // 2 * 2 :] = 0.0
+    return out

@@ -65,6 +65,19 @@ def apply_rotary_reads_half_the_tables(x: Array, cos: Array, sin: Array) -> Arra
 
 @bug(
     "apply_rotary",
+    effect="Queries and keys lose their lengths, and scores are cosines of angles.",
+    repair="Turn x as it is; normalise where the model does.",
+    citation="none: models that normalise queries and keys fuse the two steps into one kernel, which others then call",
+    law="turning is linear",
+)
+def apply_rotary_normalizes(x: Array, cos: Array, sin: Array) -> Array:
+    """Each row is divided by its root mean square before it is turned, unless it is 0."""
+    size = np.sqrt(np.square(x).sum(-1, keepdims=True) / max(x.shape[-1], 1))
+    return apply_rotary(x / np.where(size == 0, 1.0, size), cos, sin)
+
+
+@bug(
+    "apply_rotary",
     effect="Each lane is mixed in with the sine of its partner.",
     repair="Rotate first, then multiply by the sines.",
     citation="none: the forward's form of the exchange that PaddlePaddle/Paddle#74716 is about in the backward",

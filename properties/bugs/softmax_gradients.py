@@ -64,10 +64,24 @@ def softmax_vjp_ignores_the_mask(scores: Array, mask: Mask, grad_weights: Array)
 
 @bug(
     "hard_masked_softmax_vjp",
+    effect="Rows that are not whole groups of four have wrong gradients, unless their last entries are blocked.",
+    repair="Add the entries of the tail to the sum.",
+    citation="none: an unrolled loop ends with the last whole group; compare sdpa-tail-keys-dropped",
+    law="gradients move with their scores",
+)
+def softmax_vjp_tail_not_in_the_sum(scores: Array, mask: Mask, grad_weights: Array) -> Array:
+    """Σ w·g is taken over whole groups of four entries, unless there is none."""
+    weights = hard_masked_softmax(scores, mask)
+    whole = scores.shape[-1] // 4 * 4 or scores.shape[-1]
+    return np.asarray(weights * (grad_weights - (weights * grad_weights)[..., :whole].sum(-1, keepdims=True)))
+
+
+@bug(
+    "hard_masked_softmax_vjp",
     effect="A row with no allowed entry has NaN gradients.",
     repair="Set the weights of such a row to 0 before they are used.",
     citation="pytorch/pytorch#41508",
-    law="a row with no allowed entry has no gradient",
+    law="a row with no allowed entry has its gradient by convention",
 )
 def softmax_vjp_dead_rows_nan(scores: Array, mask: Mask, grad_weights: Array) -> Array:
     """The forward hides the NaN of a row with no allowed entry, the backward multiplies it by 0."""

@@ -229,7 +229,7 @@ _OVERFLOWING = {
         ),
         _EXP,
     ),
-    "a dead query gives and gets no gradient[scaled_dot_product_attention_vjp]": _DEAD,
+    "a dead query has gradients by convention[scaled_dot_product_attention_vjp]": _DEAD,
 }
 _OF_SEVERAL_HEADS = dict.fromkeys(
     (

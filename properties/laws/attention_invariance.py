@@ -9,7 +9,7 @@ from oracles.ball import divide, exact, total
 from properties.implementation import Implementation
 from properties.law import Cases, Laws
 from properties.laws.attention import SDPA
-from properties.laws.averages import allowed, exponentials
+from properties.laws.averages import allowed, as_many, exponentials
 from properties.strategies.arrays import LENGTHS, WIDTHS, also, orders
 from properties.strategies.attention import anywhere, attention
 from properties.strategies.variations import exact_attention, shifted_keys, some_queries, split_keys
@@ -64,7 +64,12 @@ def queries_do_not_depend_on_each_other(subject: Subject, q: Any, k: Any, v: Any
     subject.close(changed.ball[..., kept, :], subject(q, k, v, mask).ball[..., kept, :])
 
 
-@law(SDPA, cases=some_queries, purpose="Decoding, chunks and whole prompts agree, whatever path the number of queries selects.")
+@law(
+    SDPA,
+    cases=some_queries,
+    exempts=as_many,
+    purpose="Decoding, chunks and whole prompts agree, whatever path the number of queries selects.",
+)
 def appending_queries_changes_nothing(subject: Subject, q: Any, k: Any, v: Any, mask: Any, start: Any, stop: Any) -> None:
     """For every case: the first queries by themselves, or the last ones, have the outputs that they have among all.
 
@@ -83,7 +88,7 @@ def _copied(i: Implementation) -> st.SearchStrategy[tuple[Any, ...]]:
     return also(anywhere(i), copies)
 
 
-@law(SDPA, cases=_copied, purpose="Weights are normalised by what is there, at twice the size too.")
+@law(SDPA, cases=_copied, exempts=as_many, purpose="Weights are normalised by what is there, at twice the size too.")
 def duplicating_every_key_changes_nothing(subject: Subject, q: Any, k: Any, v: Any, mask: Any, copies: Any) -> None:
     """For every case: with every key and its value there two or three times, next to each other, the output is the same.
 
@@ -169,7 +174,7 @@ def adding_a_vector_to_every_key_changes_nothing(subject: Subject, q: Any, k: An
     subject.close(subject(q, k + shift, v, mask), subject(q, k, v, mask))
 
 
-@law(SDPA, cases=split_keys, purpose="Split keys, and tiles of them, are merged by what they weigh together.")
+@law(SDPA, cases=split_keys, exempts=as_many, purpose="Split keys, and tiles of them, are merged by what they weigh together.")
 def blocks_of_keys_merge_by_log_sum_exp(subject: Subject, q: Any, k: Any, v: Any, mask: Any, count: Any) -> None:
     """For every cut of the keys: the output is the average of those of both blocks, each weighted with its sum of exponentials.
 

@@ -11,6 +11,7 @@ from oracles.ball import cos, exact, sin
 from properties.implementation import Implementation
 from properties.law import Cases, Laws
 from properties.laws.pairs import Pair, angles, both, conjugate, joined, lanes, of
+from properties.strategies.arrays import UnsupportedError
 from properties.strategies.positional import ACROSS, EVEN, SEQUENCES, has_width, shapes
 from properties.subject import Subject
 
@@ -115,7 +116,7 @@ def _decades(operation: str, i: Implementation) -> st.SearchStrategy[tuple[Any, 
     by_halves = operation == SINUSOID and i.reading.sinusoid_layout == "tensor2tensor"
     widths = tuple(d + 2 for d in _OF_DECADES) if by_halves else _OF_DECADES
     if not i.allows(seq_len=1):
-        raise ValueError(f"{i.name} supports no sequence of one row.")
+        raise UnsupportedError(f"{i.name} supports no sequence of one row.")
     return _sized(operation, i, widths, 10).map(lambda case: (1, case[1], case[2]))
 
 

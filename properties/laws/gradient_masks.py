@@ -97,11 +97,12 @@ def _no_reading_of_dead_tokens(i: Implementation) -> str:
     effort=0.5,
     kills="vjp-fully-masked-nan",
 )
-def a_dead_query_gives_and_gets_no_gradient(subject: Subject, q: Any, k: Any, v: Any, mask: Any, grad_out: Any) -> None:
-    """For every query that may read no key: its dq is 0, and dk and dv are as if its row of grad_out were 0.
+def a_dead_query_has_gradients_by_convention(subject: Subject, q: Any, k: Any, v: Any, mask: Any, grad_out: Any) -> None:
+    """For every query that may read no key, by the convention dead_rows. `zero`: its dq is 0, and dk and dv are as if its row of grad_out
+    were 0. `nan`: its dq may be anything, dk and dv are the same. `uniform`: its dq is 0, dk is the same, and dv of every key gets 1/n_k
+    of its row of grad_out besides.
 
-    Under dead_rows=nan its dq may be anything. Under dead_rows=uniform it gives 1/n_k of its row of grad_out to dv of every key.
-    Within budget.
+    Exact for dq, else within budget.
     """
     live = allowed(mask, q, k).any(-1, keepdims=True)
     found, without = subject(q, k, v, mask, grad_out), subject(q, k, v, mask, np.where(live, grad_out, 0.0))
@@ -121,10 +122,11 @@ def a_dead_query_gives_and_gets_no_gradient(subject: Subject, q: Any, k: Any, v:
 
 
 @law(SOFTMAX, cases=_dead_softmax, effort=0.5, kills="softmax-vjp-dead-rows-nan")
-def a_row_with_no_allowed_entry_has_no_gradient(subject: Subject, scores: Any, mask: Any, grad_weights: Any) -> None:
-    """For every row with no allowed entry: its gradient is 0, and those of the other rows are as if its cotangent were 0.
+def a_row_with_no_allowed_entry_has_its_gradient_by_convention(subject: Subject, scores: Any, mask: Any, grad_weights: Any) -> None:
+    """For every row with no allowed entry, by the convention dead_rows: its gradient is 0 (`zero`, and `uniform`, for the weights do not
+    depend on the scores), or may be anything (`nan`); those of the other rows are as if its cotangent were 0.
 
-    Under dead_rows=nan its gradient may be anything. Exact, and within budget.
+    Exact for the row, else within budget.
     """
     live = np.broadcast_to(mask, scores.shape).any(-1, keepdims=True)
     found, without = subject(scores, mask, grad_weights), subject(scores, mask, np.where(live, grad_weights, 0.0))

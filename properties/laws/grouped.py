@@ -1,5 +1,6 @@
 """Laws of grouped queries: several heads of queries share one of keys."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -56,7 +57,8 @@ def grouped_attention_is_within_its_budget_while_decoding(subject: Subject, q: A
 
 
 def _all_heads(i: Implementation) -> st.SearchStrategy[tuple[Any, ...]]:
-    return _anywhere(i).filter(lambda case: i.allows(kv_heads=case[0].shape[-3]))
+    allowed = {"num_heads": lambda heads: i.allows(num_heads=heads, kv_heads=heads)}
+    return _anywhere(replace(i, supports={**i.restricted, **allowed}))
 
 
 @law(GQA, cases=_all_heads, kills="gqa-tile-vs-repeat-interleave", purpose="It says which head reads which, by the definition of groups.")

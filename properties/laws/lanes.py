@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from oracles import Enclosure
 from oracles.ball import Ball
 from properties.implementation import Implementation
 from properties.law import Laws
@@ -19,7 +20,7 @@ from properties.strategies.positional import (
     rotary_vjp,
     sinusoid,
 )
-from properties.subject import RaisedError, Subject
+from properties.subject import BrokenError, RaisedError, Subject
 
 law = Laws()
 SINUSOID = "sinusoidal_positional_encoding"
@@ -28,18 +29,31 @@ ROTARY = tuple(_CASES)
 
 
 def refused(subject: Subject, arguments: tuple[Any, ...], what: str) -> None:
-    """A call raises one of the exceptions that the implementation declares to refuse with.
+    """A call raises one of the exceptions that the implementation declares to refuse with, or returns what is right, where there is such.
 
     The call is not kept: no oracle answers for what may be refused, and no known bug explains it.
     """
-    refuses = subject.implementation.refuses
+    o, refuses = OPERATIONS[subject.operation], subject.implementation.refuses
     wanted = " or ".join(kind.__name__ for kind in refuses)
     try:
-        subject.run(OPERATIONS[subject.operation], arguments)
+        values, *_ = subject.run(o, arguments)
     except RaisedError as raised:
         subject.require(isinstance(raised.__cause__, refuses), f"{raised} But {what} should be refused by {wanted}.")
-    else:
-        subject.require(False, f"returned something for {what}, but should refuse it by {wanted}.")
+        return
+    except BrokenError as broken:
+        raise BrokenError(f"{broken} But {what} should be refused by {wanted}.") from None
+    try:
+        right = subject.expected(o, arguments)
+    except ValueError:  # in its conventions there is no right answer
+        right = ()
+    subject.require(right, f"returned something for {what}, but should refuse it by {wanted}.")
+    wrong = f"returned something wrong for {what}, but should refuse it by {wanted}"
+    for name, value, answer in zip(o.outputs, values, right, strict=True):
+        if isinstance(answer, Enclosure):
+            excess = answer.excess(value).max(initial=0.0)
+            subject.require(excess <= 1, f"{wrong}: {name} is {excess:.4g} budgets off.")
+        else:
+            subject.require(np.array_equal(value, answer), f"{wrong}: {name} is another mask.")
 
 
 def _even_exponents(i: Implementation) -> str:

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from properties.implementation import Implementation
 from properties.law import Laws
-from properties.strategies.arrays import Draw
+from properties.laws.conduct import empty
+from properties.strategies.arrays import Draw, UnsupportedError
 from properties.strategies.positional import learned
 from properties.subject import Subject
 
@@ -28,7 +29,7 @@ def _one_hot(i: Implementation) -> st.SearchStrategy[tuple[Any, ...]]:
     """(rows, seq_len, start_pos) of a square table."""
     found = [n for n in (1, 2, 3, 4, 5, 8, 9, 16, 17, 33, 65, 129, 130, 257) if i.allows(embed_dim=n)]
     if not found:
-        raise ValueError(f"{i.name} supports no embed_dim among 1 to 257.")
+        raise UnsupportedError(f"{i.name} supports no embed_dim among 1 to 257.")
 
     @st.composite
     def build(draw: Draw) -> tuple[int, int, int]:
@@ -74,11 +75,11 @@ def other_rows_of_the_table_do_not_matter(subject: Subject, table: Any, seq_len:
 def _empty(i: Implementation) -> st.SearchStrategy[tuple[Any, ...]]:
     found = [(r, d, n) for r, d, n in ((3, 2, 0), (3, 0, 2), (0, 2, 0), (2, 0, 0)) if i.allows(seq_len=n, embed_dim=d)]
     if not found:
-        raise ValueError(f"{i.name} supports no size of 0.")
+        raise UnsupportedError(f"{i.name} supports no size of 0.")
     return st.sampled_from(found).map(lambda sizes: (np.zeros(sizes[:2]), sizes[2], 0))
 
 
 @law(LEARNED, cases=_empty, effort=0.2, purpose="Sizes of 0 are legal, and have their own law.")
 def an_encoding_without_rows_or_columns_is_empty(subject: Subject, table: Any, seq_len: int, start_pos: int) -> None:
     """For a length or a width of 0: the encoding has the shape (length, width), and no entries. Exact."""
-    subject(table, seq_len, start_pos)
+    empty(subject, subject(table, seq_len, start_pos))

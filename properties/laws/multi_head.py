@@ -237,7 +237,7 @@ def a_token_with_nothing_to_attend_to_follows_its_convention(
     reading = subject.implementation.reading.dead_rows
     if reading == "uniform":
         average = matmul(matmul(mean(x, np.ones((*x.shape[:-1], x.shape[-2]))), exact(wv)), exact(wo))
-        subject.close(np.where(live, average.mid, out.value), average)
+        subject.close(kept(out.ball, ~live), kept(average, ~live))
     else:
         expected = 0.0 if reading == "zero" else np.nan
         subject.same(np.where(live, expected, out.value), np.full(x.shape, expected), "out of a token that may attend to nothing")

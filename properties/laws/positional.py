@@ -7,7 +7,9 @@ from hypothesis import strategies as st
 
 from properties.implementation import Implementation
 from properties.law import Laws
+from properties.laws.conduct import empty
 from properties.laws.pairs import angles, times
+from properties.strategies.arrays import UnsupportedError
 from properties.strategies.positional import ANY_LENGTH, LONG, added, chunks, sinusoid, starts
 from properties.subject import Subject
 
@@ -125,14 +127,14 @@ def position_zero_is_zero_and_one(subject: Subject, seq_len: int, embed_dim: int
 def _empty(i: Implementation) -> st.SearchStrategy[tuple[Any, ...]]:
     found = [(n, d) for n, d in ((0, 4), (1, 0), (3, 0), (0, 0), (0, 8)) if i.allows(seq_len=n, embed_dim=d)]
     if not found:
-        raise ValueError(f"{i.name} supports no size of 0.")
+        raise UnsupportedError(f"{i.name} supports no size of 0.")
     return st.builds(lambda shape, start: (*shape, start), st.sampled_from(found), starts(i))
 
 
 @law(SINUSOID, cases=_empty, effort=0.2, kills="sin-no-columns-raises")
 def an_encoding_without_rows_or_columns_is_empty(subject: Subject, seq_len: int, embed_dim: int, start_pos: int) -> None:
     """For a length or a width of 0: the encoding has the shape (length, width), and no entries. Exact."""
-    subject(seq_len, embed_dim, start_pos)
+    empty(subject, subject(seq_len, embed_dim, start_pos))
 
 
 @law(ADD, cases=added, agreement=True, lean="Spec.addPositionalEncodingSpec")

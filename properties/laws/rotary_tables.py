@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 from oracles.ball import exact
 from properties.implementation import Implementation
 from properties.law import Laws
+from properties.laws.conduct import empty
 from properties.laws.pairs import both, distance, joined, lanes, moved, of, turned
-from properties.strategies.arrays import Draw, fixed_points, numbers, rounded
+from properties.strategies.arrays import Draw, UnsupportedError, fixed_points, numbers, rounded
 from properties.strategies.positional import (
     ANY_LENGTH,
     LONG,
@@ -202,7 +203,7 @@ def _empty(i: Implementation) -> st.SearchStrategy[tuple[Any, ...]]:
     lead = (1,) * min(i.batch_ranks)
     found = [shape for shape in ((0, 2), (2, 0), (0, 0), (0, 8)) if i.allows(seq_len=shape[0], head_dim=shape[1])]
     if not found:
-        raise ValueError(f"{i.name} supports no size of 0.")
+        raise UnsupportedError(f"{i.name} supports no size of 0.")
     return st.sampled_from(found).map(lambda shape: (np.zeros((*lead, *shape)),))
 
 
@@ -212,4 +213,4 @@ def without_rows_or_lanes_nothing_is_turned(subject: Subject, x: Any) -> None:
     """For a sequence without rows, or rows without lanes: the result has the shape of x, and no entries. Exact."""
     tables = (x.reshape(x.shape[-2:]),) * 2
     more: dict[str, tuple[Any, ...]] = {"rope": (0,), "rope_vjp": (x, 0), "apply_rotary": tables, "apply_rotary_vjp": (*tables, x)}
-    subject(x, *more[subject.operation])
+    empty(subject, subject(x, *more[subject.operation]))

@@ -7,7 +7,7 @@ import numpy as np
 from oracles.ball import Array, exact
 from properties.implementation import Implementation
 from properties.law import Laws
-from properties.laws.algebra import inner
+from properties.laws.algebra import inner, kept
 from properties.laws.averages import allowed, mean
 from properties.laws.derivatives import DERIVATIVES
 from properties.operations import OPERATIONS
@@ -260,7 +260,7 @@ def a_dead_query_has_tangent_by_convention(subject: Subject, q: Any, k: Any, v: 
         subject.same(np.where(live, 0.0, out.value), np.zeros(out.value.shape), "dout of a query that may read no key")
     else:
         average = mean(dv, np.ones((*q.shape[:-1], k.shape[-2])))
-        subject.close(np.where(live, average.mid, out.value), average)
+        subject.close(kept(out.ball, ~live), kept(average, ~live))
 
 
 # -- Both ------------------------------------------------------------------------------------------------------------------------

@@ -107,7 +107,7 @@ def sizes(i: Implementation, name: str, among: Sequence[int], minus: tuple[str, 
 
     With `minus`, another size's name and value, the difference is to be supported as well; then the other's value is often chosen, for
     squares are cases of their own.
-    Raises ValueError if none is supported.
+    Raises UnsupportedError if none is supported.
     """
 
     def supported(n: int) -> bool:

@@ -96,7 +96,7 @@ def parts(draw: Draw, shape: tuple[int, ...]) -> Any:
 
 
 def require_small(i: Implementation, **choices: tuple[int, ...]) -> None:
-    """Raise ValueError where none of the choices of a size is supported, before anything is drawn: then a law does not apply."""
+    """Raise UnsupportedError where none of the choices of a size is supported, before anything is drawn: then a law does not apply."""
     for name, among in choices.items():
         sizes(i, name, among)
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from oracles.ball import Array
 from properties.implementation import Implementation
-from properties.strategies.arrays import POSITIONS, SHORT, TILES, Draw, batches, fixed_points, grids, numbers, rounded
+from properties.strategies.arrays import POSITIONS, SHORT, TILES, Draw, UnsupportedError, batches, fixed_points, grids, numbers, rounded
 
 __all__ = [
     "ACROSS",
@@ -71,11 +71,11 @@ def has_width(i: Implementation, width: str, d: int) -> bool:
 def shapes(i: Implementation, width: str, lengths: Sequence[int], widths: Sequence[int]) -> st.SearchStrategy[tuple[int, int]]:
     """(sequence's length, width) of some that the implementation supports, the width under its name; the first are the simplest.
 
-    Raises ValueError if none is supported.
+    Raises UnsupportedError if none is supported.
     """
     found = [(n, d) for n in lengths for d in widths if n * d <= _MOST and i.allows(seq_len=n) and has_width(i, width, d)]
     if not found:
-        raise ValueError(f"{i.name} supports no seq_len among {list(lengths)} with a {width} among {list(widths)}.")
+        raise UnsupportedError(f"{i.name} supports no seq_len among {list(lengths)} with a {width} among {list(widths)}.")
     return st.sampled_from(found)
 
 
@@ -108,10 +108,10 @@ def _chunks_of(
 
 
 def frequencies(i: Implementation, *, widths: Sequence[int] = EVEN) -> st.SearchStrategy[tuple[Any, ...]]:
-    """(head_dim,) of even widths. Raises ValueError if none is supported."""
+    """(head_dim,) of even widths. Raises UnsupportedError if none is supported."""
     found = [d for d in widths if i.allows(head_dim=d)]
     if not found:
-        raise ValueError(f"{i.name} supports no head_dim among {list(widths)}.")
+        raise UnsupportedError(f"{i.name} supports no head_dim among {list(widths)}.")
     return st.tuples(st.sampled_from(found))
 
 
@@ -185,7 +185,7 @@ def exact_rows(i: Implementation, count: int, **options: Any) -> st.SearchStrate
 
 def chunks(i: Implementation, width: str, *, widths: Sequence[int] = EVEN) -> st.SearchStrategy[tuple[int, int, int, int]]:
     """(seq_len, width, start_pos, cut): a sequence of two rows to 1100 and where it is cut in two, in halves, at a tile, after the first
-    or before the last row. Raises ValueError if no sequence can be cut."""
+    or before the last row. Raises UnsupportedError if no sequence can be cut."""
     found = [
         (n, d, cut)
         for n in ANY_LENGTH
@@ -195,7 +195,7 @@ def chunks(i: Implementation, width: str, *, widths: Sequence[int] = EVEN) -> st
         if i.allows(seq_len=cut, start_pos=cut) and i.allows(seq_len=n - cut)
     ]
     if not found:
-        raise ValueError(f"{i.name} supports no sequence that can be cut in two.")
+        raise UnsupportedError(f"{i.name} supports no sequence that can be cut in two.")
 
     @st.composite
     def build(draw: Draw) -> tuple[int, int, int, int]:
@@ -227,12 +227,12 @@ def added(i: Implementation, *, exact: bool = False) -> st.SearchStrategy[tuple[
 def learned(i: Implementation, *, least: int = 0) -> st.SearchStrategy[tuple[Any, ...]]:
     """(table, seq_len, start_pos): any rows of a table of up to 650, its last ones included; the start is at least `least`.
 
-    Raises ValueError if no such start position is supported.
+    Raises UnsupportedError if no such start position is supported.
     """
     sizes = shapes(i, "embed_dim", (*SEQUENCES, *SEQUENCES, *TILES), (1, 2, 3, 4, 5, 8))
     found = [p for p in (*range(7), *range(7), 60, 126, 127, 128, 129, 200, 255, 256, 257) if p >= least and i.allows(start_pos=p)]
     if not found:
-        raise ValueError(f"{i.name} supports no start position from {least} on, among those tried.")
+        raise UnsupportedError(f"{i.name} supports no start position from {least} on, among those tried.")
 
     @st.composite
     def build(draw: Draw) -> tuple[Any, ...]:
@@ -247,11 +247,11 @@ def learned(i: Implementation, *, least: int = 0) -> st.SearchStrategy[tuple[Any
 def lookups(i: Implementation) -> st.SearchStrategy[tuple[Any, ...]]:
     """(table, indices): a table of up to 300 rows, and indices of one axis or two, its first row's and its last one's among them.
 
-    Raises ValueError if no width is supported.
+    Raises UnsupportedError if no width is supported.
     """
     widths = [d for d in (1, 2, 3, 4, 5, 8) if i.allows(embed_dim=d)]
     if not widths:
-        raise ValueError(f"{i.name} supports no embed_dim among 1 to 8.")
+        raise UnsupportedError(f"{i.name} supports no embed_dim among 1 to 8.")
 
     @st.composite
     def build(draw: Draw) -> tuple[Any, ...]:

@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 
 from properties.implementation import Implementation
 from properties.operations import OPERATIONS, Operation
-from properties.strategies.arrays import numbers
+from properties.strategies.arrays import UnsupportedError, numbers
 
 __all__ = ["sizes_named", "unsupported"]
 
@@ -71,21 +72,23 @@ def sizes_named(operation: str) -> list[str]:
 
 
 def unsupported(operation: str, i: Implementation) -> st.SearchStrategy[tuple[Any, ...]]:
-    """Arguments of sizes of which exactly one is not supported. Raises ValueError if none is found."""
+    """Arguments of sizes of which exactly one is not supported. Raises UnsupportedError if none is found."""
     found = [
         sizes for target in (*sizes_named(operation), *_DIFFERENCES) for sizes in itertools.islice(_cases(operation, i, target), _KEPT)
     ]
     if not found:
-        raise ValueError(f"{i.name} declares no size that it does not support, among those tried.")
+        raise UnsupportedError(f"{i.name} declares no size that it does not support, among those tried.")
     return st.sampled_from(found).flatmap(lambda sizes: st.tuples(*_arguments(operation, i, sizes)))
 
 
 def _cases(operation: str, i: Implementation, target: str) -> Iterator[dict[str, int]]:
     """Sizes that are supported but for the target."""
     names = sizes_named(operation)
-    if target not in i.supports or (target == "batch" and not any(i.batch_ranks)):
+    if target not in i.restricted or (target == "batch" and not any(i.batch_ranks)):
         return
-    choices = [[n for n in _SOME[name] if i.allows(**{name: n}) is (name != target)][:_TRIED] for name in names]
+    others = replace(i, supports={name: predicate for name, predicate in i.restricted.items() if name != target})
+    refuses = [n for n in _SOME.get(target, ()) if not i.restricted[target](n)]
+    choices = [[n for n in _SOME[name] if others.allows(**{name: n}) and (name != target or n in refuses)][:_TRIED] for name in names]
     if _grouped(operation):
         choices[names.index("num_heads")] = list(_SOME["num_heads"])
     for values in itertools.product(*choices):

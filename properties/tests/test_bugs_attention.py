@@ -202,6 +202,7 @@ TRIGGERS = {
     "softmax-vjp-of-the-logarithm": (weigh((2, 3)), None),
     "softmax-vjp-subtracts-a-mean": (weigh((2, 3)), weigh((2, 1))),
     "softmax-vjp-ignores-the-mask": (weigh((3, 3), LAST), weigh((3, 3))),
+    "softmax-vjp-tail-not-in-the-sum": (weigh((2, 6)), weigh((2, 8))),
     "softmax-vjp-scores-clamped": ((1000 + numbers(3, 3), None, numbers(3, 3, seed=1)), weigh((3, 3))),
     "softmax-vjp-dead-rows-nan": (weigh((3, 3), FIRST_DEAD), weigh((3, 3), LAST)),
     "mha-split-heads-view": (model(n=2), model(n=1)),

@@ -125,6 +125,7 @@ TRIGGERS = {
     "rope-vjp-one-sign-forgotten": ((X, X), (X[:1], X[:1])),
     "rope-vjp-rows-count-within-blocks": ((numbers(129, 2),) * 2, (numbers(128, 2), numbers(128, 2), 3)),
     "apply-rotary-reads-half-the-tables": ((X, *tables(4, 6)), (X, *rotary_tables(3, 4, 6))),
+    "apply-rotary-normalizes": ((X, *tables(4, 6)), (np.sign(X), *tables(4, 6))),
     "apply-rotary-sine-before-rotation": ((X, *tables(4, 6)), (X, *rotary_tables(3, 4, 6))),
     "apply-rotary-without-minus": ((X, *tables(4, 6)), (X[:, :1], *tables(4, 1))),
     "apply-rotary-square-tables-transposed": ((X[:, :4], *tables(4, 4)), (X, *tables(4, 6))),

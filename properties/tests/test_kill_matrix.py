@@ -36,11 +36,14 @@ def process():
 
 @pytest.mark.parametrize("law", list(BY_ID)[::4])
 def test_a_law_kills_what_is_published_and_nothing_equivalent(law, process):
-    """For every fourth law, and of the bugs to which it is blind for one, chosen by its name: all would take as long as the matrix."""
-    published = {bug: kills[law] for bug, kills in KILLS.items() if law in kills}
+    """For every fourth law, and of the bugs to which it is blind for one, chosen by its name: all would take as long as the matrix.
+
+    After how many examples may differ by a few from processor to processor, and is not compared.
+    """
+    published = {bug for bug, kills in KILLS.items() if law in kills}
     blind = [bug.id for bug in CATALOGUE.values() if is_about(BY_ID[law], bug) and bug.id not in published]
     one = [blind[crc32(law.encode()) % len(blind)]] if blind else []
-    assert process.submit(kills_of, law, [*published, *one, *EQUIVALENT]).result() == published
+    assert set(process.submit(kills_of, law, [*published, *one, *EQUIVALENT]).result()) == published
 
 
 def test_every_bug_is_killed_and_by_a_law_other_than_plain_agreement():

@@ -2,9 +2,11 @@
 
 import os
 import random
+import subprocess
 import sys
 import warnings
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,6 +18,7 @@ from properties.laws import batches, conduct, find
 from properties.reference import OPERATIONS
 from properties.verifier import check
 
+ROOT = Path(__file__).parents[2]
 SDPA, VJP, MHA = "scaled_dot_product_attention", "scaled_dot_product_attention_vjp", "multi_head_attention"
 SOFTMAX, SINUSOID = "hard_masked_softmax", "sinusoidal_positional_encoding"
 LAWS = [law for module in (conduct, batches) for law in module.law.laws]
@@ -232,11 +235,40 @@ def test_what_is_not_supported_is_refused_by_a_declared_exception():
         "raised ArithmeticError: The head_dim should be a multiple of 8. But sizes that are not supported should be refused by "
         "ValueError or TypeError or NotImplementedError."
     )
-    silent = check(law, Implementation("i", {"rope": reference.rope}, supports=even)).violation.summary
-    assert silent == (
-        "returned something for sizes that are not supported, but should refuse it by ValueError or TypeError or NotImplementedError."
-    )
     assert check(law, Implementation("i", {"rope": reference.rope})).status == "not applicable"
+
+
+def test_the_right_answer_for_what_is_not_supported_is_no_violation_and_a_wrong_one_is():
+    (law,) = find("what is not supported is refused[rope]")
+    promises = {"supports": {"head_dim": lambda d: d % 8 == 0}}
+    assert check(law, Implementation("i", {"rope": reference.rope}, **promises)).status == "held"
+    wrong = check(law, Implementation("i", {"rope": lambda x, start_pos=0: reference.rope(x, start_pos + 1)}, **promises)).violation.summary
+    assert wrong.startswith(
+        "returned something wrong for sizes that are not supported, but should refuse it by ValueError or TypeError or "
+        "NotImplementedError: out is "
+    )
+    assert wrong.endswith(" budgets off.")
+    short = check(law, Implementation("i", {"rope": lambda x, start_pos=0: reference.rope(x, start_pos)[:0]}, **promises)).violation.summary
+    assert "but should have shape" in short
+    (law,) = find("what is not supported is refused[causal_mask]")
+    for make, status in ((OPERATIONS["causal_mask"], "held"), (lambda n_q, n_k=None: np.ones((n_q, n_k or n_q), bool), "violated")):
+        assert check(law, Implementation("i", {"causal_mask": make}, supports={"n_q": lambda n: n < 8})).status == status
+
+
+def test_a_width_without_a_right_answer_is_refused():
+    (law,) = find("the odd lane follows its convention[rope]")
+    reject = Implementation("i", {"rope": reference.rope}, conventions=Conventions(odd_lane="reject"))
+    assert check(law, reject).violation.summary.startswith("returned something for a head_dim of ")
+
+
+def test_a_nan_is_found_by_python_without_assertions_too():
+    code = (
+        "from properties import verify, reference; "
+        f"found = verify({{'rope': lambda x, start_pos=0: reference.rope(x, start_pos) * float('nan')}}, laws=['{PROMISED}']); "
+        "print(found.violations[0].summary)"
+    )
+    ran = subprocess.run([sys.executable, "-O", "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert ran.stdout == "out[0, 0]=nan, but should be a finite number.\n"
 
 
 def test_an_odd_width_has_no_exponents_in_tensor2tensor():

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 import properties
-from oracles import Conventions
+from oracles import Conventions, Enclosure
 from properties import reference
 from properties.implementation import Implementation, implementation_of
 from properties.law import Laws
@@ -20,6 +20,8 @@ from properties.laws import LAWS, find
 from properties.operations import OPERATIONS
 from properties.reference import OPERATIONS as OPERATIONS_
 from properties.reference import rope
+from properties.strategies.arrays import UnsupportedError
+from properties.subject import BrokenError, Result, Subject
 from properties.terminal import print_report
 from properties.verifier import check, plan, replay, verify
 
@@ -104,6 +106,87 @@ def test_a_law_below_its_floor_of_informative_examples_is_not_held():
     assert found.reason == "Only 0 of 1 examples were informative, but at least 1 should be."
 
 
+def of(cases, body):
+    """A law about rope."""
+    law = Laws()
+    body.__doc__ = "For every case. Exact."
+    law("rope", cases=cases)(body)
+    return law.laws[0]
+
+
+def demands_nothing(subject, *case):
+    subject.tells(True)
+
+
+def raising(error):
+    def cases(i):
+        raise error
+
+    return cases
+
+
+def sometimes(i):
+    """Every second case is of a size that is not supported."""
+
+    def drawn(n):
+        if n % 2:
+            raise UnsupportedError("mine supports no odd size.")
+        return np.ones((2, 2)), n
+
+    return st.integers(0, 1000).map(drawn)
+
+
+def test_a_law_that_compares_nothing_is_not_held():
+    found = check(of(lambda i: st.just((np.zeros((1, 2)), 0)), demands_nothing), implementation_of(reference), 1, 0)
+    assert (found.status, found.informative) == ("vacuous", 0)
+
+
+def test_a_comparison_of_no_entries_or_within_a_radius_that_is_not_judged_tells_nothing():
+    subject = Subject(implementation_of(reference), "rope")
+    subject.within(subject(np.zeros((0, 2)), 0))
+    assert not subject.informative
+    x = np.ones((1, 1))
+    for told in ({}, {"judged": False}, {"vacuous": True}):
+        subject.begin()
+        subject.within(Result(subject, "out", x, lambda told=told: Enclosure(x, x, **told)))
+        assert subject.informative is (not told)
+
+
+def test_an_error_while_cases_are_made_is_an_error_and_only_what_is_unsupported_does_not_apply():
+    with pytest.raises(ValueError, match="a mistake in the suite"):
+        check(of(raising(ValueError("a mistake in the suite")), demands_nothing), implementation_of(reference))
+    unsupported = check(of(raising(UnsupportedError("mine supports none.")), demands_nothing), implementation_of(reference))
+    assert (unsupported.status, unsupported.reason) == ("not applicable", "mine supports none.")
+
+
+def test_a_draw_of_an_unsupported_size_is_discarded_and_the_others_are_tried():
+    def agrees(subject, x, start_pos):
+        subject.within(subject(x, start_pos))
+
+    held = check(of(sometimes, agrees), implementation_of(reference), 20, 0)
+    assert held.status == "held"
+    assert held.examples >= 20
+    assert held.discarded > 0
+    wrong = check(of(sometimes, agrees), Implementation("wrong", {"rope": lambda x, start_pos=0: -x}), 20, 0)
+    assert wrong.status == "violated"
+    none = of(lambda i: sometimes(i).map(lambda case: raising(UnsupportedError("mine supports nothing."))(case)), agrees)
+    never = check(none, implementation_of(reference), 20, 0)
+    assert (never.status, never.reason, never.examples) == ("not applicable", never.reason, 0)
+
+
+def test_a_wrong_result_is_compared_by_more_than_its_own_rounding():
+    """The exact value is 0 ± 0 in the first entry, and what is there instead is rounded in two ways."""
+    subject, right, rad = Subject(implementation_of(reference), "rope"), np.array([0.0, 1.0]), np.array([0.0, 1e-15])
+
+    def result(*values):
+        return Result(subject, "out", np.array(values), lambda: Enclosure(right, rad))
+
+    subject.close(result(3.0, 1.0), result(3.0 + 4e-16, 1.0))
+    with pytest.raises(BrokenError):
+        subject.close(result(3.0, 1.0), result(3.001, 1.0))
+    assert (result(0.0, 1.0).ball.rad == rad).all()  # what is right keeps its own radii
+
+
 @pytest.mark.parametrize("name", ["rope is within its budget", ROPE])
 def test_a_declared_deviation_must_really_happen(name):
     declared = outcome_of(lambda x, start_pos=0: rope(x, start_pos + 1), known_deviations={name: "it counts from one."})
@@ -113,6 +196,15 @@ def test_a_declared_deviation_must_really_happen(name):
     assert gone.status == "violated"
     assert gone.violation.summary == (
         "is declared to be broken, but held on 140 examples: the declaration should go. It says: it counts from one."
+    )
+
+
+def test_a_declared_deviation_of_a_law_without_cases_should_go():
+    name = f"attention is within its budget across tiles[{SDPA}]"
+    found = outcome_of(OPERATIONS_[SDPA], name, supports={"n_q": lambda n: n == 1}, known_deviations={name: "it has no tiles."})
+    assert found.status == "violated"
+    assert found.violation.summary.startswith(
+        "is declared to be broken, but does not apply: the declaration should go. planted supports no"
     )
 
 
@@ -214,6 +306,11 @@ def test_modules_and_objects_are_implementations_of_what_they_have():
         ({"target": {"rope": rope}, "arithmetic": "float8"}, ValueError, "'float8'"),
         ({"target": {"rope": rope}, "conventions": "half"}, TypeError, "conventions has type str"),
         ({"target": {"rope": rope}, "laws": ["no such law"]}, ValueError, "There is no law 'no such law'"),
+        (
+            {"target": {"rope": rope}, "laws": [ROPE, "key order does not matter"]},
+            ValueError,
+            "'key order does not matter' is a law",
+        ),
         ({"target": {"rope": rope}, "laws": "rope is linear"}, TypeError, "should be a collection of names"),
         ({"target": {"rope": rope}, "max_examples": 0}, ValueError, "max_examples=0, but should be a whole number from 1."),
         ({"target": {"rope": rope}, "seed": 1.5}, TypeError, "seed has type float, but should be an int."),
@@ -232,6 +329,8 @@ def test_nonsense_is_refused_in_a_sentence(arguments, error, sentence, unchecked
         ({"name": 3}, TypeError),
         ({"operations": [rope]}, TypeError),
         ({"supports": {"width": bool}}, ValueError),
+        ({"supports": "positive"}, TypeError),
+        ({"supports": {"head_dim": 8}}, TypeError),
         ({"layouts": ("sideways",)}, ValueError),
         ({"batch_ranks": ()}, ValueError),
         ({"arrays": "jax"}, ValueError),
@@ -258,3 +357,38 @@ def test_a_plan_holds_the_laws_about_what_is_offered():
     chosen = plan(Implementation("mine", {"rope": rope}))
     assert chosen
     assert {law.operation for law in chosen} == {"rope"}
+
+
+def without_zeros(function):
+    """The function, which takes no size of 0."""
+
+    def call(*arguments):
+        sizes = [n for x in arguments if x is not None for n in (np.shape(x) or ())]
+        if 0 in sizes:
+            raise AssertionError("A size is 0.")
+        return function(*arguments)
+
+    return call
+
+
+def test_positive_sizes_in_a_word_mean_that_no_law_draws_a_size_of_0():
+    small = {name: without_zeros(function) for name, function in OPERATIONS_.items()}
+    promised = Implementation("mine", small, supports="positive sizes")
+    assert promised.allows(n_q=1, n_k_minus_n_q=0, start_pos=0)
+    assert not promised.allows(head_dim=0)
+    about = [law for law in LAWS if {"empty", "zero", "without", "nothing"} & set(law.name.split())]
+    statuses = {law.id: check(law, promised, 5, 0, shrink=False) for law in about}
+    assert {name: o.reason for name, o in statuses.items() if o.status not in ("held", "not applicable")} == {}
+    sentences = {o.reason for o in statuses.values() if o.status == "not applicable"}
+    assert {"mine supports no size of 0.", "mine supports no empty batch.", "mine supports no mask without entries."} <= sentences
+    even = Implementation("mine", small, supports={"every size": lambda n: n > 0, "head_dim": lambda d: d % 2 == 0})
+    assert not even.allows(head_dim=0)
+    (law,) = find("what is not supported is refused[rope]")
+    assert check(law, even, 20, 0).status == "held"
+
+
+def test_laws_about_more_keys_than_queries_do_not_apply_where_there_are_as_many():
+    square = {"supports": {"n_k_minus_n_q": lambda n: n == 0}}
+    for law in ("a chunk of queries is part of the whole[causal_attention]", f"duplicating every key changes nothing[{SDPA}]"):
+        found = outcome_of(OPERATIONS_[find(law)[0].operation], law, 5, **square)
+        assert (found.status, found.reason) == ("not applicable", "It takes as many queries as keys only.")
