@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from properties.law import Law
-from properties.laws import LAWS
+from properties.laws import LAWS, LONG
 from properties.report import PASSING, Outcome, Report, Violation, counted
 
 __all__ = ["SIGNS", "print_report", "print_violation", "shown", "statement_of", "violation_text"]
@@ -215,7 +215,7 @@ def violation_text(violation: Violation, width: int = 120) -> str:
 
 def statement_of(name: str, operation: str) -> str:
     """The statement of a law, its first paragraph; "" where there is no such law."""
-    law: Law | None = next((law for law in LAWS if (law.name, law.operation) == (name, operation)), None)
+    law: Law | None = next((law for law in (*LAWS, *LONG) if (law.name, law.operation) == (name, operation)), None)
     return " ".join(law.statement.split("\n\n")[0].split()) if law else ""
 
 

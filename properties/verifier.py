@@ -14,7 +14,7 @@ from oracles import Arithmetic, Conventions
 from properties.diagnosis import Seen, diagnosed
 from properties.implementation import Implementation, implementation_of
 from properties.law import Law
-from properties.laws import LAWS, find
+from properties.laws import LAWS, LONG, find
 from properties.operations import OPERATIONS, sizes_of
 from properties.report import Outcome, Report, Violation, counted
 from properties.script import script
@@ -139,7 +139,7 @@ def check(
     shrinks = not reason if shrink is None else shrink
     profile = settings.default or settings()
     number = max_examples or profile.max_examples
-    trial = _Trial(law, implementation, observe, seconds_per_call, shrinks=_SHRINKS * number)
+    trial = _Trial(law, implementation, observe, seconds_per_call, shrinks=ceil(_SHRINKS * number * min(1.0, 4 * law.effort)))
 
     def hold(case: _Case) -> None:
         trial.hold(case.entries)
@@ -210,15 +210,15 @@ def _judged(outcome: Outcome, trial: _Trial, law: Law, diagnose: bool) -> Outcom
     return outcome
 
 
-def plan(implementation: Implementation, laws: Iterable[str] | None = None) -> list[Law]:
-    """The laws to check: all, or those named, of operations that the implementation offers.
+def plan(implementation: Implementation, laws: Iterable[str] | None = None, long: bool = False) -> list[Law]:
+    """The laws to check: all, with those of the long plan where it is asked for, or those named, of operations that are offered.
 
     Raises ValueError for a name that no law has, and for a declared deviation from a law that does not apply.
     """
     if isinstance(laws, str):
         raise TypeError(f"laws={laws!r}, but should be a collection of names.")
-    chosen = list(LAWS) if laws is None else list(dict.fromkeys(law for name in laws for law in find(name)))
-    applicable = [law for law in LAWS if not law.not_applicable(implementation)]
+    chosen = [*LAWS, *(LONG if long else ())] if laws is None else list(dict.fromkeys(law for name in laws for law in find(name)))
+    applicable = [law for law in (*LAWS, *LONG) if not law.not_applicable(implementation)]
     names = {name for law in applicable for name in (law.name, law.id)}
     if unmatched := sorted(set(implementation.known_deviations) - names):
         raise ValueError(f"{implementation.name} declares to deviate from {unmatched}, but no such law applies to it.")
@@ -234,14 +234,16 @@ def verify(
     seed: int = 0,
     known_deviations: Mapping[str, str] | None = None,
     *,
+    long: bool = False,
     progress: Callable[[Outcome], None] | None = None,
 ) -> Report:
     """Check every law that applies to an implementation, and diagnose what fails.
 
     `target` is a mapping, module or object with functions of the operations' names, or an `Implementation`, whose arithmetic (float64
-    otherwise), conventions and deviations the arguments replace. `laws` names some laws, "law" or "law[operation]". Of each law
-    `max_examples` cases are tried; the same seed draws the same cases. `known_deviations` maps laws that are known to be broken to
-    the reason; a declaration that matches no law, or a law that holds, is an error. `progress` is told each outcome as it is known.
+    otherwise), conventions and deviations the arguments replace. `laws` names some laws, "law" or "law[operation]"; `long` adds those of
+    the long plan, with 131072 keys. Of each law `max_examples` cases are tried; the same seed draws the same cases. `known_deviations`
+    maps laws that are known to be broken to the reason; a declaration that matches no law, or a law that holds, is an error. `progress` is
+    told each outcome as it is known.
 
     Interrupting it returns what is known so far. It runs in the caller's process, which a crash or a hang of the implementation takes down:
     the command `attnspec verify` runs it in a process of its own. Raises ValueError and TypeError for arguments that are none of these.
@@ -251,7 +253,7 @@ def verify(
     if isinstance(seed, bool) or not isinstance(seed, int):
         raise TypeError(f"seed has type {type(seed).__name__}, but should be an int.")
     implementation = implementation_of(target, arithmetic, conventions, known_deviations)
-    chosen = plan(implementation, laws)
+    chosen = plan(implementation, laws, long)
     outcomes: list[Outcome] = []
     interrupted = False
     try:
