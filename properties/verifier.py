@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from itertools import takewhile
 from math import ceil
@@ -15,6 +16,7 @@ from properties.diagnosis import Seen, diagnosed
 from properties.implementation import Implementation, implementation_of
 from properties.law import Law
 from properties.laws import LAWS, LONG, find
+from properties.narrowest import Narrowest
 from properties.operations import OPERATIONS, sizes_of
 from properties.report import Outcome, Report, Violation, counted
 from properties.script import script
@@ -28,6 +30,8 @@ Observer = Callable[[str, tuple[Any, ...], str], None]
 _SHRINKS = 10  # cases tried after the first violation for each example asked for; the smallest is shown
 _FRESH = 10  # cases that Hypothesis draws afresh; those after them are mostly earlier ones, with parts of them copied elsewhere
 _PATIENCE = 10  # more runs of so many cases each, where too few were informative, or a declared deviation has not been seen
+_AFTERWARDS = 8  # cases drawn after a violation, for the diagnosis: those that shrank are alike
+_LOOKS = 40  # cases of which the first call of one is put to finer presets
 _EVIDENCE = 24  # calls kept of other cases, for the diagnosis
 
 
@@ -39,12 +43,14 @@ class _Trial:
         self.started = self.examples = self.informative = self.vacuous = 0
         self.worst = 0.0
         self.evidence: list[Call] = []
+        self.narrowest = Narrowest(implementation)
         self.broken: BrokenError | None = None
         self.again = False  # the next case has been tried
         self.case: tuple[Any, ...] = ()
         self.calls: tuple[Call, ...] = ()
         self.shrinks, self.tried = shrinks, 0
         self.seen: list[Seen] = []
+        self.fresh: list[Call] = []
 
     def begin(self, case: tuple[Any, ...]) -> "_Case":
         self.started += 1
@@ -76,10 +82,19 @@ class _Trial:
         self._see(True)
         self._keep()
         if self.broken is None:
+            if self.examples % _LOOKS == 0:
+                self.narrowest.look(subject.calls)
             self.examples += 1
             self.informative += subject.informative
             self.vacuous += bool(subject.vacuous)
             self.worst = max(self.worst, subject.worst)
+
+    def look_on(self, case: tuple[Any, ...]) -> None:
+        """The calls of one case more, whether the law holds on it or not."""
+        self.subject.begin()
+        with suppress(BrokenError):
+            self.law.body(self.subject, *case)
+        self.fresh += self.subject.calls
 
     def _see(self, held: bool) -> None:
         if self.subject.calls:
@@ -176,6 +191,9 @@ def check(
         if isinstance(error, KeyboardInterrupt | MemoryError) or trial.broken is None:
             raise
         trial.broken = BrokenError(f"{trial.broken} The same case passed when it was tried again.", trial.broken.excess)
+    if trial.broken is not None and shrinks and not reason:
+        once = settings(profile, max_examples=min(_AFTERWARDS, wanted), **(options | own | {"phases": (Phase.generate,)}))
+        seed(f"{random_seed} afterwards")(once(given(cases)(trial.look_on)))()
     found = replace(
         outcome,
         examples=trial.examples,
@@ -185,6 +203,8 @@ def check(
         worst_excess=trial.worst if trial.broken is None else trial.broken.excess,
         seconds=time.perf_counter() - start,
         reason=reason,
+        within=trial.narrowest.names,
+        looked_at=trial.narrowest.calls,
     )
     return _judged(found, trial, law, shrinks)
 
@@ -194,7 +214,7 @@ def _judged(outcome: Outcome, trial: _Trial, law: Law, diagnose: bool) -> Outcom
     if trial.broken is not None:
         case = dict(zip(law.parameters, trial.case, strict=True))
         law_id, who, broken = (law.name, law.operation), outcome.implementation, trial.broken
-        seen = trial.calls, tuple(trial.evidence)
+        seen = trial.calls, tuple(trial.evidence), tuple(trial.fresh)
         violation = Violation(*law_id, who, str(broken), case, broken.excess, *seen, shrunk=diagnose)
         if outcome.reason or not diagnose:
             return replace(outcome, status="declared" if outcome.reason else "violated", violation=violation)
