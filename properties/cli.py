@@ -75,6 +75,7 @@ def _parser() -> argparse.ArgumentParser:
     verify.add_argument("--timeout", type=_positive, default=60.0, metavar="SECONDS", help="for one call (60)")
     verify.add_argument("--json", metavar="FILE", help="write the report as JSON too; - writes it to standard output, and nothing else")
     verify.add_argument("--html", metavar="DIR", type=Path, help="write the report as a page too: DIR/index.html")
+    verify.add_argument("--strict", action="store_true", help="exit status 1 where something is suspicious, too")
     verify.add_argument("--all", action="store_true", help="a row for every law, and every violation at length")
     verify.set_defaults(run=_verify)
 
@@ -200,7 +201,7 @@ def _verify(options: argparse.Namespace) -> int:
         "environment": environment(),
         "implementations": [{key: getattr(entry, key) for key in ("name", "group", "target", "arithmetic")} for entry in entries],
     }
-    report = Report(tuple(_in_order(entries, found)), settings, stopped is not None)
+    report = Report(tuple(_in_order(entries, found)), settings, stopped is not None, options.strict)
     if entries or file:
         if file:
             file.write_text(_json(report))

@@ -10,8 +10,8 @@ from properties.subject import Call
 
 __all__ = ["Diagnosis", "Outcome", "Report", "Status", "Violation", "counted"]
 
-Status = Literal["held", "violated", "declared", "vacuous", "not applicable", "not run"]
-PASSING = ("held", "declared", "not applicable")
+Status = Literal["held", "suspicious", "violated", "declared", "vacuous", "not applicable", "not run"]
+PASSING = ("held", "suspicious", "declared", "not applicable")
 
 
 @dataclass(frozen=True)
@@ -76,8 +76,9 @@ class Outcome:
     """What became of a law on an implementation.
 
     Of `examples` cases, `informative` ones could have shown a mistake, `vacuous` ones had a budget that accepts anything, and `discarded`
-    draws were no cases. The largest error was `worst_excess` times its budget. `reason` says why the status is what it is, where it is not
-    simply held or violated. `unavailable` says that it was not run because the implementation declares that it cannot be run here.
+    draws were no cases. The largest error was `worst_excess` times its budget; where sums were long enough for a statistical line it was
+    `worst_line` times that, and `suspicious` cases had errors beyond it. `reason` says why the status is what it is, where it is not simply
+    held or violated. `unavailable` says that it was not run because the implementation declares that it cannot be run here.
     `within` names the presets within whose budgets are the `looked_at` calls that were put to them, finest first, the declared one last.
     """
 
@@ -90,6 +91,8 @@ class Outcome:
     vacuous: int = 0
     discarded: int = 0
     worst_excess: float = 0.0
+    suspicious: int = 0
+    worst_line: float = 0.0
     seconds: float = 0.0
     reason: str = ""
     violation: Violation | None = None
@@ -110,15 +113,20 @@ class Report:
     outcomes: tuple[Outcome, ...]
     settings: dict[str, Any] = field(default_factory=dict)
     interrupted: bool = False
+    strict: bool = False
 
     @property
     def ok(self) -> bool:
         """Whether every law that applies was run to its end, said something, and held, or was declared not to hold.
 
-        Implementations that declare to be unavailable do not count; where there are no others nothing was shown, and it is false.
+        What is suspicious passes, unless the report is strict. Implementations that declare to be unavailable do not count; where there are
+        no others nothing was shown, and it is false.
         """
         applied = [o for o in self.outcomes if o.status != "not applicable" and not o.unavailable]
-        return bool(applied) and not self.interrupted and all(o.status in PASSING for o in applied)
+        return bool(applied) and not self.interrupted and all(self._passes(o) for o in applied)
+
+    def _passes(self, o: Outcome) -> bool:
+        return o.status in PASSING and not (self.strict and o.status == "suspicious")
 
     @property
     def violations(self) -> tuple[Violation, ...]:
@@ -146,6 +154,7 @@ class Report:
         return {
             "ok": self.ok,
             "interrupted": self.interrupted,
+            "strict": self.strict,
             "settings": self.settings,
             "counts": self.counts(),
             "narrowest": {name: {"arithmetic": preset, "calls": calls} for name, (preset, calls) in self.narrowest().items()},

@@ -41,7 +41,7 @@ class _Trial:
     def __init__(self, law: Law, implementation: Implementation, observe: Observer | None, seconds_per_call: float, shrinks: int) -> None:
         self.law, self.subject = law, Subject(implementation, law.operation, observe, seconds_per_call)
         self.started = self.examples = self.informative = self.vacuous = 0
-        self.worst = 0.0
+        self.suspicious, self.worst, self.worst_line = 0, 0.0, 0.0
         self.evidence: list[Call] = []
         self.narrowest = Narrowest(implementation)
         self.broken: BrokenError | None = None
@@ -87,7 +87,8 @@ class _Trial:
             self.examples += 1
             self.informative += subject.informative
             self.vacuous += bool(subject.vacuous)
-            self.worst = max(self.worst, subject.worst)
+            self.suspicious += subject.worst_line > 1
+            self.worst, self.worst_line = max(self.worst, subject.worst), max(self.worst_line, subject.worst_line)
 
     def look_on(self, case: tuple[Any, ...]) -> None:
         """The calls of one case more, whether the law holds on it or not."""
@@ -200,6 +201,8 @@ def check(
         informative=trial.informative,
         vacuous=trial.vacuous,
         discarded=max(0, trial.started - trial.examples - trial.tried),
+        suspicious=trial.suspicious,
+        worst_line=trial.worst_line,
         worst_excess=trial.worst if trial.broken is None else trial.broken.excess,
         seconds=time.perf_counter() - start,
         reason=reason,
@@ -227,6 +230,9 @@ def _judged(outcome: Outcome, trial: _Trial, law: Law, diagnose: bool) -> Outcom
     if outcome.informative < least or not outcome.examples:
         why = f"Only {outcome.informative} of {outcome.examples} examples were informative, but at least {least} should be."
         return replace(outcome, status="vacuous", reason=why)
+    if outcome.suspicious:
+        where = f"In {outcome.suspicious} of {counted(outcome.examples, 'example')} an error was beyond the statistical line"
+        return replace(outcome, status="suspicious", reason=f"{where}, by up to {outcome.worst_line:.3g} times, and within the budget.")
     return outcome
 
 
@@ -255,6 +261,7 @@ def verify(
     known_deviations: Mapping[str, str] | None = None,
     *,
     long: bool = False,
+    strict: bool = False,
     progress: Callable[[Outcome], None] | None = None,
 ) -> Report:
     """Check every law that applies to an implementation, and diagnose what fails.
@@ -263,7 +270,8 @@ def verify(
     otherwise), conventions and deviations the arguments replace. `laws` names some laws, "law" or "law[operation]"; `long` adds those of
     the long plan, with 131072 keys. Of each law `max_examples` cases are tried; the same seed draws the same cases. `known_deviations`
     maps laws that are known to be broken to the reason; a declaration that matches no law, or a law that holds, is an error. `progress` is
-    told each outcome as it is known.
+    told each outcome as it is known. With `strict` the report is not ok either where an error is within its budget and beyond the
+    statistical line, which is suspicious and no proof.
 
     Interrupting it returns what is known so far. It runs in the caller's process, which a crash or a hang of the implementation takes down:
     the command `attnspec verify` runs it in a process of its own. Raises ValueError and TypeError for arguments that are none of these.
@@ -290,7 +298,7 @@ def verify(
         done = {(o.law, o.operation) for o in outcomes}
         outcomes += [Outcome(w.name, w.operation, implementation.name, "not run") for w in chosen if (w.name, w.operation) not in done]
     settings_ = {"max_examples": max_examples, "seed": seed, "arithmetic": implementation.rounding.name}
-    return Report(tuple(outcomes), settings_, interrupted)
+    return Report(tuple(outcomes), settings_, interrupted, strict)
 
 
 def replay(law: str, target: Any, **case: Any) -> None:

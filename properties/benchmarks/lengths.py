@@ -12,13 +12,11 @@ from properties.benchmarks.kernels import ARITHMETIC, RESULTS, Array, Problem, d
 from properties.benchmarks.sharpness import budgets
 from properties.strategies.arrays import rounded
 from properties.strategies.dominating import dominating, scores_of
+from properties.subject import LIKELY
 
-__all__ = ["LENGTHS", "LIKELY", "Sight", "section"]
+__all__ = ["LENGTHS", "Sight", "section"]
 
 LENGTHS = (128, 1024, 8192, 131072)
-LIKELY = 8.4
-"""λ of the statistical line."""
-
 _QUERIES = 4
 
 _INTRODUCTION = """\
