@@ -8,7 +8,9 @@ from ball arithmetic, less a multiple of 4 where it is above 2 (positions are in
     f = t − n                 exact: n is the integer nearest to t
     g = f + p·low, reduced    likewise by the nearest integer, so |g| ≤ 1/2
 
-and sin and cos of (π/2)·p·φ are ±sin(πg/2) and ±cos(πg/2), in an order and with signs that follow from the quadrant.
+and sin and cos of (π/2)·p·φ are ±sin(πg/2) and ±cos(πg/2), in an order and with signs that follow from the quadrant, the
+sum of both integers mod 4.  Each is reduced before they are added: n may be as large as 2p, up to 2⁵⁴, where n + 1 is no
+float64 number, while n itself is one (it is rounded from one) and n mod 4 is exact, as any remainder is.
 The error of g is at most p·rest + u·|p·low| + u·(1/2 + |p·low|), from the rest, the product and the sum.
 
 The series sin(πg/2) = g·Σ aₖzᵏ and cos(πg/2) = Σ cₖzᵏ, z = g² ≤ 1/4, end with z⁸: their remainders, (π/4)¹⁹/19! and
@@ -118,7 +120,7 @@ def cos_sin(positions: Array, chosen: Frequencies, arithmetic: Arithmetic | None
     turns += tail
     step = np.rint(turns)
     turns -= step
-    quadrant += step
+    quadrant = np.fmod(quadrant, 4.0) + np.fmod(step, 4.0)
     cos, sin = _series(turns, chosen)
     quarter = quadrant.astype(np.int64) & 3
     swapped = (quarter & 1).astype(bool)

@@ -19,7 +19,7 @@ from oracles.conventions import Conventions
 from oracles.formats import Arithmetic
 from oracles.forward import rows_forward, uniform_rows
 from oracles.jvp import Tangents, rows_jvp
-from oracles.scores import ROW_TILE, Mask, Operand, Problem, operand
+from oracles.scores import ROW_TILE, Mask, Operand, Problem, offset, operand
 from oracles.terms import KEY_TILE, OWN, Terms, ranges, terms
 from oracles.vjp import gradients
 
@@ -52,11 +52,11 @@ def forward(q: Ball, k: Ball, v: Ball, setting: Setting) -> Ball:
     mid, rad = (np.empty((*q.mid.shape[:-1], v.mid.shape[-1])) for _ in range(2))
     with np.errstate(all="ignore"):
         for at, p, _ in _pieces(q, k, v, setting):
-            uniform = uniform_rows(p)
+            uniform = uniform_rows(p) if setting.conventions.dead_rows == "uniform" else None
             for rows in p.row_tiles():
                 found = rows_forward(p, rows)
                 out, error = found.out, found.error
-                if setting.conventions.dead_rows == "uniform":
+                if uniform is not None:
                     out = np.where(found.dead, uniform.out, out)
                     error = np.where(found.dead, uniform.error, error)
                 result = _rounded(p.terms, out, error)
@@ -70,11 +70,11 @@ def jvp(q: Ball, k: Ball, v: Ball, dq: Ball, dk: Ball, dv: Ball, setting: Settin
     with np.errstate(all="ignore"):
         for at, p, moves in _pieces(q, k, v, setting, dq, dk, dv):
             tangents = Tangents(*moves)
-            uniform = uniform_rows(replace(p, v=tangents.v))
+            uniform = uniform_rows(replace(p, v=tangents.v)) if setting.conventions.dead_rows == "uniform" else None
             for rows in p.row_tiles():
                 out, error = rows_jvp(p, tangents, rows)
                 dead = _dead_rows(p, rows)
-                if setting.conventions.dead_rows == "uniform":
+                if uniform is not None:
                     out, error = np.where(dead, uniform.out, out), np.where(dead, uniform.error, error)
                 result = _rounded(p.terms, out, error)
                 _store(mid, rad, at, rows, *_dead(dead, result, setting.conventions))
@@ -92,7 +92,8 @@ def vjp(q: Ball, k: Ball, v: Ball, g: Ball, setting: Setting) -> tuple[Ball, Bal
                 dead = _dead_rows(p, slice(0, p.n_q))
                 share = np.where(dead, cotangent.raw, 0.0).sum(axis=-2, keepdims=True) / p.n_k
                 size = np.where(dead, cotangent.reach, 0.0).sum(axis=-2, keepdims=True) / p.n_k
-                relative = uniform_rows(p).weight + p.terms.queries_sum + p.terms.weights + p.terms.product
+                uniform = uniform_rows(p)
+                relative = uniform.entry + uniform.common + p.terms.queries_sum.positive + p.terms.weights + p.terms.product
                 dv, dv_error = dv + share, dv_error + np.expm1(relative) * size * (1 + 2.0**-40)
                 dv_error = dv_error + p.terms.weight_underflow * p.n_k * size + p.terms.sum_underflow * (size > 0)
                 dv_error = np.where(4 * size <= p.ranges.gradients, dv_error, np.inf)
@@ -110,11 +111,14 @@ def _pieces(q: Ball, k: Ball, v: Ball, setting: Setting, *others: Ball) -> Itera
     head, n_q, d = q.mid.shape[:-2], q.mid.shape[-2], q.mid.shape[-1]
     n_k, d_v, a = k.mid.shape[-2], v.mid.shape[-1], setting.arithmetic
     sizes = (n_q, n_k, d, d_v, setting.scale)
-    together = terms(OWN, *sizes) if a is None else terms(OWN, *sizes) + terms(a, *sizes)
+    own = terms(OWN, *sizes)
+    together = own if a is None else own + terms(a, *sizes)
     small = int(np.prod(head)) * n_q * n_k <= TOGETHER
-    room = np.empty((4, *(head if small else ()), min(n_q, ROW_TILE), min(n_k, KEY_TILE)))
+    room = np.empty((5, *(head if small else ()), min(n_q, ROW_TILE), min(n_k, KEY_TILE)))
     for at in [...] if small else np.ndindex(head):
         operands = [operand(Ball(x.mid[at], x.rad[at])) for x in (q, k, v, *others)]
+        elementwise = setting.sharp or a is not None or any(x.rad is not None for x in operands)
+        all_read = setting.mask is None and setting.causal is None  # else a centre would depend on values that a row may not read
         yield (
             at,
             Problem(
@@ -126,8 +130,11 @@ def _pieces(q: Ball, k: Ball, v: Ball, setting: Setting, *others: Ball) -> Itera
                 positions=setting.positions,
                 scale=setting.scale,
                 terms=together,
+                own=own,
+                delta=OWN.delta if a is None else a.delta,
                 ranges=ranges(a),
-                elementwise=setting.sharp or a is not None or any(x.rad is not None for x in operands),
+                elementwise=elementwise,
+                centre=offset(operands[2]) if elementwise and all_read else np.zeros((*operands[2].value.shape[:-2], 1, d_v)),
                 room=room,
             ),
             operands[3:],

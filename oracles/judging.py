@@ -1,6 +1,7 @@
 """From balls to enclosures: which evaluation to take, whether it is narrow enough to judge by, and whether a budget is
 vacuous."""
 
+import sys
 from collections.abc import Callable
 from typing import Literal, get_args
 
@@ -11,15 +12,29 @@ from oracles.enclosure import Enclosure
 from oracles.formats import BINARY32, Arithmetic
 from oracles.scores import Mask
 
+_SMALLEST_NORMAL = sys.float_info.min
 Method = Literal["auto", "fast", "arb"]
 Balls = tuple[Ball, ...]
+
+SAMPLE = 256
+"""Elements of a matrix from which a typical one is taken, at most."""
 
 AFFORDABLE = 1 << 20
 """Multiplications in ball arithmetic that take about 100 ms."""
 
 
 def require_method(method: object) -> None:
-    """Raise ValueError or TypeError unless the method is one of "auto", "fast" and "arb"."""
+    """Raise ValueError or TypeError unless the method is one of "auto", "fast" and "arb", and RuntimeError unless its
+    arithmetic can be trusted.
+
+    The thread that calls must not flush subnormal numbers: neither a result (half of the smallest normal number) nor an
+    operand (when that is doubled again).  Every operation comes by here.
+    """
+    if _SMALLEST_NORMAL * 0.5 * 2.0 != _SMALLEST_NORMAL:
+        raise RuntimeError(
+            "This thread flushes subnormal numbers to zero, but should keep them: the oracles' radii hold for IEEE 754 only. "
+            "Undo it, as by torch.set_flush_denormal(False), before an oracle is called."
+        )
     choices = ", ".join(map(repr, get_args(Method)))
     if not isinstance(method, str):
         raise TypeError(f"method has type {type(method).__name__}, but should be one of {choices}.")
@@ -107,13 +122,24 @@ def _is_finer(a: Arithmetic | None) -> bool:
 
 
 def _is_narrow(x: Ball) -> bool:
-    """Whether a certificate can tell binary32 results apart: rad ≤ u/4 of the largest element, u = 2⁻²⁴.
+    """Whether a certificate can tell binary32 results apart: every rad ≤ u/4 of a typical element, u = 2⁻²⁴.
 
-    Entries without a midpoint are left out: nothing is known of them because of an input, which no method can change.
+    Typical of a matrix (the last two axes) is the median of its elements other than 0, of `SAMPLE` of them at most: the
+    largest would let one huge element excuse a wide radius elsewhere, and a row alone may be 0 but for rounding, as the
+    first row of dq is under a causal mask.  Entries without a midpoint are left out: nothing is known of them because of
+    an input, which no method can change.
     """
-    largest = np.fmax.reduce(np.abs(x.mid), axis=None, initial=0.0)
-    widest = np.max(x.rad, where=~np.isnan(x.mid), initial=0.0)
-    return bool(widest <= BINARY32.unit_roundoff / 4 * largest + BINARY32.smallest_subnormal)
+    if x.mid.size == 0:
+        return True
+    known = ~np.isnan(x.mid)
+    axes = x.mid.shape[-2:] if x.mid.ndim > 1 else (1, *x.mid.shape)
+    flat = np.abs(np.where(known, x.mid, 0.0)).reshape(-1, axes[0] * axes[1])
+    widest = np.where(known, x.rad, 0.0).reshape(flat.shape).max(axis=-1)
+    sample = flat[:, :: -(-flat.shape[1] // SAMPLE)]
+    nonzero = np.where(sample > 0, sample, np.nan)
+    nonzero[:, 0] = np.where((sample > 0).any(axis=-1), nonzero[:, 0], 0.0)
+    typical = np.nanquantile(nonzero, 0.5, axis=-1, method="lower")
+    return bool((widest <= BINARY32.unit_roundoff / 4 * typical + BINARY32.smallest_subnormal).all())
 
 
 def _around(exact: Ball, budget: Ball) -> Ball:

@@ -1,6 +1,6 @@
 """The directional derivative of attention with its error.
 
-With t = scale·(dq·kᵀ + q·dkᵀ), t̄_i = Σ_j p_ij t_ij and U = p(exp(ρ + κ) − 1) the error of a weight:
+With t = scale·(dq·kᵀ + q·dkᵀ), t̄_i = Σ_j p_ij t_ij and U = (p + η)(exp(ρ + κ) − 1) the error of a weight that may have underflowed:
 
     dout = Σ_j p_j (t_j − t̄) v_j + Σ_j p_j dv_j = Σ_j p_j t_j v_j − t̄·o + Σ_j p_j dv_j.
 
@@ -40,7 +40,7 @@ class Tangents(NamedTuple):
 def rows_jvp(p: Problem, tangents: Tangents, rows: slice) -> tuple[Array, Array]:
     """dout and the bound of its error for a tile of rows, before rounding to the output's format; 0 on dead rows."""
     t, forward, q, dq = p.terms, rows_forward(p, rows), part(p.q, rows), part(tangents.q, rows)
-    kappa = t.grad_scores + t.normalise + t.weights + 2 * t.product + t.keys_sum
+    kappa = t.grad_scores + t.normalise + t.weights + 2 * t.product + t.keys_sum.positive
     grow, growth_of_one = float(np.exp(kappa)), float(np.expm1(kappa)) * (1 + 2.0**-48)
     head, d_v = q.value.shape[:-1], p.v.value.shape[-1]
     mean, mean_error, largest = (np.zeros((*head, 1)) for _ in range(3))
@@ -48,8 +48,8 @@ def rows_jvp(p: Problem, tangents: Tangents, rows: slice) -> tuple[Array, Array]
     for keys, allowed in p.key_tiles(rows):
         k, v, dk, dv = (part(x, keys) for x in (p.k, p.v, tangents.k, tangents.v))
         s = scores(p, q, k, allowed)
-        excess = growth(p, q, k, s, allowed)
-        excess += forward.weight
+        excess = growth(p, q, k, s, allowed, t.slope)
+        excess += forward.entry + forward.common
         s -= forward.lse
         weights = np.exp(s, out=s)
         tangent, spread = _score_tangents(p, q, k, dq, dk, allowed)
@@ -57,18 +57,21 @@ def rows_jvp(p: Problem, tangents: Tangents, rows: slice) -> tuple[Array, Array]
         reach += spread
         largest = np.maximum(largest, reach.max(axis=-1, keepdims=True))
         lift = expm1(excess) * grow + growth_of_one
+        possible = weights + t.weight_underflow
+        if allowed is not None:
+            np.copyto(possible, 0.0, where=~allowed)
         errors = np.multiply(reach, lift, out=p.tile(3, q, k))
         errors += spread * grow
-        errors *= weights
-        drifts = np.multiply(weights, lift, out=reach)
+        errors *= possible
+        drifts = np.multiply(possible, lift, out=reach)
         tangent *= weights
         mid += tangent @ v.value + weights @ dv.value
         mean += tangent.sum(axis=-1, keepdims=True)
         wrong, drifting, total = (x.sum(axis=-1, keepdims=True) for x in (errors, drifts, weights))
         mean_error += wrong
-        error += sizes(p, errors, wrong, v, allowed)[0] + sizes(p, drifts, drifting, dv, allowed)[0]
-        drift += sizes(p, drifts, drifting, v, allowed)[0]
-        size_here, readable_here = sizes(p, weights, total, v, allowed)
+        error += sizes(p, errors, wrong, v.reach, allowed)[0] + sizes(p, drifts, drifting, dv.reach, allowed)[0]
+        drift += sizes(p, drifts, drifting, v.reach, allowed)[0]
+        size_here, readable_here = sizes(p, weights, total, v.reach, allowed)
         size += size_here
         readable += readable_here
         readable_tangent += over_keys(allowed, dv.reach)

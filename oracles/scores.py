@@ -21,6 +21,9 @@ Mask = NDArray[np.bool_]
 ROW_TILE = 256
 """Query rows the oracle handles at a time."""
 
+SAMPLE = 64
+"""Rows from which a median is taken, at most."""
+
 
 class Operand(NamedTuple):
     """An input ball, made safe to multiply.
@@ -54,6 +57,21 @@ def operand(x: Ball) -> Operand:
     return Operand(raw, value, rad, unknown, _norms(value if rad is None else np.abs(value) + rad))
 
 
+def offset(v: Operand) -> Array:
+    """An offset (…, 1, d_v) that all values of a column share: their median, if none is less than half of it, else 0.
+
+    So no distance |v − c| is more than 3|v|, and values with a large offset are near it.
+    """
+    middle = np.median(v.value[..., :: -(-v.value.shape[-2] // SAMPLE), :], axis=-2, keepdims=True)
+    return np.asarray(np.where(np.abs(v.value).min(axis=-2, keepdims=True) >= np.abs(middle) / 2, middle, 0.0))
+
+
+def distances(v: Operand, centre: Array) -> Array:
+    """A bound of |v − centre| for every number in the ball, but for one rounding."""
+    far = np.abs(v.value - centre)
+    return far if v.rad is None else far + v.rad
+
+
 def part(x: Operand, rows: slice) -> Operand:
     """The operand's rows in a slice."""
     rad, unknown = (None if field is None else field[..., rows, :] for field in (x.rad, x.unknown))
@@ -65,10 +83,12 @@ class Problem:
     """One attention problem with all its batch axes: what is asked, and the terms to answer it with.
 
     `mask` (…, n_q, n_k) is True where a row may read a key; `positions` (n_q,) and `causal`, if given, allow key j to
-    row i where j ≤ positions[i] + causal.  `ranges` says where the modelled arithmetic overflows.  With `elementwise`,
-    errors of scores and of dP are bounded entry by entry; without, by one number per row, which is faster and a few
-    times wider.  `room` holds four arrays of the size of a tile, to be overwritten by the next: fresh memory would cost
-    as much as the arithmetic.
+    row i where j ≤ positions[i] + causal.  `terms` are those of the modelled arithmetic and the oracle's together, `own`
+    the oracle's alone; `delta` says how a kernel forms δ, `ranges` where the modelled arithmetic overflows.  With
+    `elementwise`, errors of scores and of dP are bounded entry by entry; without, by one number per row, which is faster
+    and a few times wider.  `centre` (…, 1, d_v) is any point: errors are counted by distances of values from it.  `room`
+    holds five arrays of the size of a tile, to be overwritten by the next: fresh memory would cost as much as the
+    arithmetic.
     """
 
     q: Operand
@@ -79,8 +99,11 @@ class Problem:
     positions: NDArray[np.int64]
     scale: float
     terms: Terms
+    own: Terms
+    delta: str | None
     ranges: Ranges
     elementwise: bool
+    centre: Array
     room: Array
 
     @property
@@ -94,7 +117,7 @@ class Problem:
         return int(self.k.value.shape[-2])
 
     def tile(self, number: int, q: Operand, k: Operand) -> Array:
-        """Uninitialised memory for one of the four arrays of a tile."""
+        """Uninitialised memory for one of the five arrays of a tile."""
         tile: Array = self.room[number, ..., : q.value.shape[-2], : k.value.shape[-2]]
         return tile
 
@@ -133,22 +156,22 @@ def scores(p: Problem, q: Operand, k: Operand, allowed: Mask | None) -> Array:
     return s
 
 
-def growth(p: Problem, q: Operand, k: Operand, s: Array, allowed: Mask | None) -> Array:
+def growth(p: Problem, q: Operand, k: Operand, s: Array, allowed: Mask | None, slope: float) -> Array:
     """The exponent τ of each weight's error that comes with its score: (rows, keys), or its row maxima (rows, 1).
 
-    τ = (dot + product + scale_on_inputs)·R + (stored_scores + slope)·|s| + underflow + what the inputs' radii add, with
-    R = |scale|·|q||k|ᵀ.  A scaled q that underflows by η moves a score by at most η‖k‖₁, a scaled k by η‖q‖₁.  0 where
-    a row may not read a key.
+    τ = (dot.terms + product + scale_on_inputs)·R + (dot.result + stored_scores + slope)·|s| + underflow + what the inputs'
+    radii add, with R = |scale|·|q||k|ᵀ.  A scaled q that underflows by η moves a score by at most η‖k‖₁, a scaled k by
+    η‖q‖₁.  0 where a row may not read a key.
     """
     if not p.elementwise:
-        return _row_growth(p, q, k, allowed)
+        return _row_growth(p, q, k, allowed, slope)
     t, c = p.terms, abs(p.scale)
     tau = q.reach @ k.reach.swapaxes(-1, -2)
     overflow = _overflows(p, q, k, tau) if _may_overflow(p, q, k) else None
     tau *= c  # apart, as c times the exponents may underflow
-    tau *= t.dot + t.product + t.scale_on_inputs
-    size = np.abs(s)
-    size *= t.stored_scores + t.slope
+    tau *= t.dot.terms + t.product + t.scale_on_inputs
+    size = np.abs(s, out=p.tile(4, q, k))
+    size *= t.dot.result + t.stored_scores + slope
     tau += size
     tau += t.score_underflow
     if t.input_underflow:
@@ -173,13 +196,12 @@ def row_products(a: Operand, b: Operand, allowed: Mask | None) -> Array:
     return farthest
 
 
-def sizes(p: Problem, weights: Array, sums: Array, x: Operand, allowed: Mask | None) -> tuple[Array, Array]:
-    """Upper bounds of Σ_j w_ij |x_j|, given the sums of the weights of each row, and of the Σ_j |x_j| that it may read.
+def sizes(p: Problem, weights: Array, sums: Array, reach: Array, allowed: Mask | None) -> tuple[Array, Array]:
+    """Upper bounds of Σ_j w_ij x_j for x ≥ 0, given the sums of the weights of each row, and of the Σ_j x_j that it may read.
 
-    Where one number per row is enough, and every row may read all keys, the largest |x_j| of each column stands for
-    all of them: that saves a matrix product.
+    Where one number per row is enough, and every row may read all keys, the largest x_j of each column stands for all of
+    them: that saves a matrix product.
     """
-    reach = x.reach
     if p.elementwise or allowed is not None:
         return weights @ reach, over_keys(allowed, reach)
     largest = reach.max(axis=-2, keepdims=True)
@@ -205,10 +227,10 @@ def over_rows(allowed: Mask | None, x: Array) -> Array:
     return x.sum(axis=-2, keepdims=True) if allowed is None else allowed.swapaxes(-1, -2).astype(np.float64) @ x
 
 
-def _row_growth(p: Problem, q: Operand, k: Operand, allowed: Mask | None) -> Array:
+def _row_growth(p: Problem, q: Operand, k: Operand, allowed: Mask | None, slope: float) -> Array:
     """Row maxima of `growth` where inputs have no radii and nothing is modelled: |s| ≤ R ≤ |scale|‖q‖‖k‖."""
     t = p.terms
-    return abs(p.scale) * row_products(q, k, allowed) * (t.dot + t.slope) + t.score_underflow
+    return abs(p.scale) * row_products(q, k, allowed) * (t.dot.positive + slope) + t.score_underflow
 
 
 def _norms(x: Array) -> Array:

@@ -120,14 +120,14 @@ def _weights(s: Array, allowed: Mask | None, t: Terms, most: Ranges, uniform: bo
     total = e.sum(axis=-1, keepdims=True)
     total = np.where(total == 0, 1.0, total)
     p, lse, n = np.where(may, e / total, 0.0), m + np.log(total), s.shape[-1]
-    row = t.slope * (np.abs(m) + np.abs(lse)) + t.exp + t.rescale + t.sum
+    row = t.slope * (np.abs(m) + np.abs(lse)) + t.anew + t.sum.positive + t.summed_weights
     size = np.where(may, np.abs(s), 0.0)
     row = np.where(2 * size.max(axis=-1, keepdims=True) <= most.work, row, np.nan)
     tau = t.slope * size
     inflation = 1 + 8 * gamma(n + 8, ROUNDOFF)
-    lam = (np.sum(p * np.expm1(tau + row), axis=-1, keepdims=True) + n * t.weight_underflow) * inflation
+    lam = (np.sum((p + t.weight_underflow) * np.expm1(tau + row), axis=-1, keepdims=True) + n * t.weight_underflow) * inflation
     rho = tau + row + t.normalise - np.log1p(-np.where(lam < 1, lam, np.nan))
-    error = np.where(may, (p * np.expm1(rho) + t.weight_underflow) * inflation, 0.0)
+    error = np.where(may, ((p + t.weight_underflow) * np.expm1(rho) + t.weight_underflow) * inflation, 0.0)
     return _Weights(p, error, may, dead)
 
 
@@ -151,7 +151,7 @@ def _vjp(s: Array, allowed: Mask | None, g: Array, t: Terms, most: Ranges, c: Co
     with np.errstate(all="ignore"):
         w = _weights(s, allowed, t, most, uniform=False)
         g = np.where(w.allowed, np.where(np.isfinite(g), g, np.nan), 0.0)
-        stored = w.error + float(np.expm1(t.weights + t.sum + t.normalise + t.delta_sum)) * (w.p + w.error)
+        stored = w.error + float(np.expm1(t.weights + t.sum.positive + t.normalise + t.delta_sum.positive)) * (w.p + w.error)
         mean = (w.p * g).sum(axis=-1, keepdims=True)
         spread = (stored * np.abs(g)).sum(axis=-1, keepdims=True) + t.sum_underflow
         centred = g - mean

@@ -29,58 +29,129 @@ OWN = replace(
     saved_output=None,
     scale_on_inputs=None,
     rescale_block=KEY_TILE,
+    shared_weights=True,
+    delta="output",
 )
+
+
+@dataclass(frozen=True)
+class Sum:
+    """How far a computed sum of products Σx may be off: by at most `terms`·Σ|x| + `result`·|Σx|."""
+
+    terms: float
+    result: float
+
+    def __add__(self, other: "Sum") -> "Sum":
+        return Sum(self.terms + other.terms, self.result + other.result)
+
+    def widened(self, exponent: float) -> "Sum":
+        """The same with an error of so much of every term in addition."""
+        return Sum(self.terms + exponent, self.result)
+
+    @property
+    def positive(self) -> float:
+        """The relative error of a sum whose terms have one sign, and a bound of the error in units of Σ|x| of any."""
+        return self.terms + self.result
+
+
+def summed(a: Arithmetic, n: int, roundoff: float) -> Sum:
+    """The error of a sum of n products in the orders that an arithmetic permits.
+
+    Products are off by π = γ₁ each.  An addition is off by u of its result, which is the sum of a subset of the terms
+    and of errors made before.  Subset sums are at most M = (Σ|x| + |Σx|)/2, the sum of the positive or of the negative
+    terms; so the errors E of all n − 1 additions, in any order, obey E ≤ (n − 1)·u·(M + E), which is E ≤ γ_{n−1}·M.
+    (An adder of many operands, which cuts them off at the largest one's last bit, is off by as much for each: every
+    operand is a subset sum.)  Where no term passes through more than D additions, E ≤ γ_D·Σ|x|.  In blocks of B terms
+    both are combined: B − 1 additions on the way of a term through its block, then n/B − 1 of blocks.
+    """
+    product, blocks = gamma(1, roundoff), 1
+    inside = Sum(0.0, 0.0)
+    if a.sum_block is not None and n > a.sum_block:
+        blocks, inside = -(-n // a.sum_block), Sum(gamma(a.sum_block - 1, roundoff), 0.0)
+        n = blocks
+    across = gamma(max(n - 1, 0), roundoff)
+    found = Sum(inside.terms + across * (0.5 + inside.terms), across / 2)
+    if a.sum_depth is not None and (deep := gamma(a.sum_depth, roundoff)) < found.terms:
+        found = Sum(deep, 0.0)
+    return Sum(product + found.terms * (1 + product), found.result * (1 + product))
+
+
+@dataclass(frozen=True)
+class Exponents:
+    """What computing a weight from its score costs, as exponents.
+
+    slope      × |s|, |m|, |lse|  arguments of the exponential
+    exp        × 1                the exponential itself
+    rescale    × 1                all rescalings of an online softmax, or merges of split keys
+    rescaling  × 1                one of them
+    """
+
+    slope: float
+    exp: float
+    rescale: float
+    rescaling: float
+
+    def __add__(self, other: "Exponents") -> "Exponents":
+        return Exponents(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(Exponents)))
+
+
+NOTHING = Exponents(0.0, 0.0, 0.0, 0.0)
 
 
 @dataclass(frozen=True)
 class Terms:
     """What each rounding contributes.  R = |scale|·|q||k|ᵀ, s scores, m row maximum, lse = m + log D, p weights, o
-    output.
+    output; a `Sum` says how much of Σ|x| and how much of |Σx|.
 
     Exponents of a weight:
-    dot              × R              products, additions and scaling of a score
+    dot              × (R, |s|)       products, additions and scaling of a score
     product          × R, p|v|, …     operands rounded before a matrix product (TF32), both of them
     scale_on_inputs  × R, |dS||k|     scaled q and scaled k stored in a narrow format
     stored_scores    × |s|            a score stored in a narrow format
-    slope            × |s|, |m|, |lse|  arguments of exponentials
+    shared           `Exponents`      what the sum of the weights and their product with v have in common
+    apart            `Exponents`      what each of the two has of its own
     saved_lse        × |lse|          a log-sum-exp stored in a narrow format
-    exp              × 1              the exponential itself
-    rescale          × 1              rescalings of an online softmax, or merges of split keys
-    sum              × 1              the sums over keys
+    sum              × (p|v|, |o|)    the sums over keys; `addition` is one of their additions, ∞ where it may truncate
     normalise        × 1              division by D, before or after the product with v
-    weights          × 1              weights stored in a narrow format
+    weights          × 1              weights stored in a narrow format, before the product with v
+    summed_weights   × 1              … before they are added up
+    saved_weights    × 1              … before the backward pass reads them
     Relative errors:
     output           × |o|, |dq|, …   rounding of a result
     saved_output     × |o|            the output from which delta is taken
-    grad_dot         × |g||v|ᵀ        products and additions of dP = g·vᵀ, and of delta = rowsum(g·o)
-    delta_sum        × p|dP|          the sum over keys in delta, where it is coarser than that of the output
-    tangent_dot      × |dq||k| + |q||dk|  the same of dS = dq·kᵀ + q·dkᵀ
+    grad_dot         × (|g||v|ᵀ, |dP|)  products and additions of dP = g·vᵀ, and of delta = rowsum(g·o)
+    grad_weights     × |dP|           a dP stored in a narrow format
+    delta_sum        × (p|dP|, |δ|)   the sum over keys in delta = rowsum(p·dP)
+    tangent_dot      × |dq||k| + |q||dk|  products and additions of dS = dq·kᵀ + q·dkᵀ
     grad_scores      × |dS|           roundings of dS, and its storage in a narrow format
-    keys_sum         × |dS||k|        the sum over keys in dq, its scaling, and partial gradients stored in between
-    queries_sum      × |dS||q|, p|g|  the sums over queries in dk and dv
+    keys_sum         × (|dS||k|, |dq|)  the sum over keys in dq, its scaling, and partial gradients stored in between
+    queries_sum      × (|dS||q|, |dk|), (p|g|, |dv|)  the sums over queries in dk and dv
     Absolute errors:
     score_underflow, input_underflow, weight_underflow, sum_underflow, grad_underflow, output_underflow, saved_underflow
     """
 
-    dot: float
+    dot: Sum
     product: float
     scale_on_inputs: float
     stored_scores: float
-    slope: float
+    shared: Exponents
+    apart: Exponents
     saved_lse: float
-    exp: float
-    rescale: float
-    sum: float
+    sum: Sum
+    addition: float
     normalise: float
     weights: float
+    summed_weights: float
+    saved_weights: float
     output: float
     saved_output: float
-    grad_dot: float
-    delta_sum: float
+    grad_dot: Sum
+    grad_weights: float
+    delta_sum: Sum
     tangent_dot: float
     grad_scores: float
-    keys_sum: float
-    queries_sum: float
+    keys_sum: Sum
+    queries_sum: Sum
     score_underflow: float
     input_underflow: float
     weight_underflow: float
@@ -93,6 +164,17 @@ class Terms:
         """The terms of two computations of one value, as far apart as they can be."""
         return Terms(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(Terms)))
 
+    @property
+    def slope(self) -> float:
+        """What a weight that is computed anew has of |s|, |m| and |lse|."""
+        return self.shared.slope + self.apart.slope
+
+    @property
+    def anew(self) -> float:
+        """The exponent of a weight that is computed anew, or kept through all rescalings."""
+        both = self.shared + self.apart
+        return both.exp + both.rescale
+
 
 @dataclass(frozen=True)
 class Ranges:
@@ -100,12 +182,14 @@ class Ranges:
 
     work          scores, products, sums and their accumulators
     saved_output  the output from which delta is taken
-    grad_scores   dS as it is stored
+    grad_weights  dP as it is stored
+    grad_scores   dS as it is stored, scaled or not
     gradients     partial sums of gradients
     """
 
     work: float
     saved_output: float
+    grad_weights: float
     grad_scores: float
     gradients: float
 
@@ -113,7 +197,7 @@ class Ranges:
 def ranges(a: Arithmetic | None) -> Ranges:
     """The ranges of an arithmetic; those of float64 for the oracle's own."""
     if a is None:
-        return Ranges(LARGEST, LARGEST, LARGEST, LARGEST)
+        return Ranges(LARGEST, LARGEST, LARGEST, LARGEST, LARGEST)
 
     def most(*stored: Format | None) -> float:
         return min(x.largest for x in (a.elementwise, *stored) if x is not None)
@@ -121,6 +205,7 @@ def ranges(a: Arithmetic | None) -> Ranges:
     return Ranges(
         work=most(a.scores, a.scale_on_inputs),
         saved_output=most(a.saved_output),
+        grad_weights=most(a.grad_weights),
         grad_scores=most(a.grad_scores),
         gradients=most(a.output if a.grad_block is not None else None),
     )
@@ -129,9 +214,9 @@ def ranges(a: Arithmetic | None) -> Ranges:
 def terms(a: Arithmetic, n_q: int, n_k: int, d: int, d_v: int, scale: float) -> Terms:
     """The terms of attention under an arithmetic.
 
-    dot        d products and additions in the accumulator; 5 roundings more: scale·s, the scale's own two, and two to
-               spare.  The kernel's score is off by all that is relative to R, on which its slope acts once more; R and
-               |s| are known to (1 + γ_d(2⁻⁵³)) only.
+    dot        d products and additions in the accumulator; then 5 roundings of the score: scale·s, the scale's own two,
+               and two to spare.  The kernel's score is off by all that, on which these roundings, its storage and its
+               slope act once more (`again`); R and |s| are known to (1 + γ_d(2⁻⁵³)) only.
     slope      At most 6u of each of |s|, |m| and |lse|, in every listed form.  An argument passes through the product
                with log₂e (one rounding for s, one for m or lse, one for the constant), the subtraction (1), and the
                logarithm, sum and change of base in lse (3, as |log D| ≤ |m| + |lse|), the logarithm itself being off by `log`
@@ -139,7 +224,10 @@ def terms(a: Arithmetic, n_q: int, n_k: int, d: int, d_v: int, scale: float) -> 
                m_old − m_new of one sign, which telescope to m − s_j (2).
     rescale    N = ⌈n_k / rescale_block⌉ − 1 factors exp(m_old − m_new), each with one exponential and 3 roundings: the
                keys of a block are rescaled at most once per other block, whether online or in a merge.
+    shared     A kernel of one pass takes one exponential for both sums, and the exponential of a rescaling for both; the
+               products with it stay apart.  A kernel of two passes may compute all of them twice.
     normalise  A reciprocal, a product, a conversion and a merge.
+    addition   Accumulators as fine as the format in between round to nearest; coarser ones may truncate.
     underflow  A product is off by at most η when it underflows, a sum never is (Higham, Problem 2.19); with flushing
                everything is, operands included, by the smallest normal number.  An operand of a product that keeps
                fewer bits (TF32) is, where it is subnormal, off by `product` of the smallest normal number; doubled,
@@ -153,42 +241,55 @@ def terms(a: Arithmetic, n_q: int, n_k: int, d: int, d_v: int, scale: float) -> 
     inputs = _roundoff(a.scale_on_inputs) * (2 + _roundoff(a.scale_on_inputs))
     operand = a.product * (2 + a.product) * work.smallest_normal
     flushed = operand + (work.smallest_normal if a.flush_to_zero else 0.0)
-    slope, chain = 6 * u + a.exp.per_unit + a.log, _chain(a, d, a.accumulate)
-    stored, known = _roundoff(a.scores), gamma(d, ROUNDOFF)
-    log_exp = a.exp.relative / (1 - a.exp.relative)
+    slope, chain = 6 * u + a.exp.per_unit + a.log, summed(a, d, a.accumulate)
+    stored, known, scaled = _roundoff(a.scores), gamma(d, ROUNDOFF), gamma(5, u)
+    again = (slope + known + scaled + stored) * (chain.positive + product + inputs + scaled + stored + known)
+    exp = a.exp.relative / (1 - a.exp.relative)
+    exponential = Exponents(slope, exp, rescalings * exp, exp)
+    multiplied = Exponents(0.0, 0.0, rescalings * gamma(3, u), gamma(3, u))
+    weights = _roundoff(a.weights)
     return Terms(
-        dot=chain + gamma(5, u) + (slope + known) * (chain + product + inputs + stored + known),
+        dot=Sum(chain.terms + again, chain.result + scaled),
         product=product,
         scale_on_inputs=inputs,
         stored_scores=stored,
-        slope=slope,
+        shared=exponential if a.shared_weights else NOTHING,
+        apart=multiplied if a.shared_weights else exponential + multiplied,
         saved_lse=_roundoff(a.saved_lse),
-        exp=log_exp,
-        rescale=rescalings * (log_exp + gamma(3, u)),
-        sum=_chain(a, n_k + 1, a.accumulate),
+        sum=summed(a, n_k + 1, a.accumulate),
+        addition=a.accumulate if a.accumulate <= u else float("inf"),
         normalise=gamma(4, u),
-        weights=_roundoff(a.weights),
+        weights=weights,
+        summed_weights=weights if a.stored_sum else 0.0,
+        saved_weights=_roundoff(a.saved_weights),
         output=a.output.unit_roundoff,
         saved_output=_roundoff(a.saved_output),
-        grad_dot=_chain(a, d_v + 1, a.grad_accumulate) + gamma(1, u),
-        delta_sum=_chain(a, n_k + 1, a.grad_accumulate) if a.grad_accumulate > a.accumulate else 0.0,
-        tangent_dot=_chain(a, 2 * d + 1, a.accumulate) + gamma(6, u),
+        grad_dot=summed(a, d_v + 1, a.grad_accumulate) + Sum(0.0, gamma(1, u)),
+        grad_weights=_roundoff(a.grad_weights),
+        delta_sum=summed(a, n_k + 1, max(a.accumulate, a.grad_accumulate)),
+        tangent_dot=summed(a, 2 * d + 1, a.accumulate).positive + gamma(6, u),
         grad_scores=gamma(4, u) + _roundoff(a.grad_scores),
-        keys_sum=_chain(a, n_k + 1, a.grad_accumulate) + gamma(4, u) + gamma(_partial(a, n_k), a.output.unit_roundoff),
-        queries_sum=_chain(a, n_q + 1, a.grad_accumulate) + gamma(4, u) + gamma(_partial(a, n_q), a.output.unit_roundoff),
+        keys_sum=_gradient(a, n_k),
+        queries_sum=_gradient(a, n_q),
         score_underflow=(d * abs(scale) + 2) * eta + _step(a.scores, a),
         input_underflow=(_step(a.scale_on_inputs, a) + flushed) * max(1.0, abs(scale)),
-        weight_underflow=max(a.exp.flush, eta) + 2 * eta + _step(a.weights, a) + operand,
+        weight_underflow=max(a.exp.flush, eta) + 2 * eta + _step(a.weights, a) + _step(a.saved_weights, a) + operand,
         sum_underflow=(n_k + n_q + d_v + rescalings + 4) * eta + _partial(a, max(n_q, n_k)) * _step(a.output, a) + n_q * operand,
-        grad_underflow=2 * eta + _step(a.grad_scores, a) + operand,
+        grad_underflow=2 * eta + _step(a.grad_scores, a) + _step(a.grad_weights, a) + operand,
         output_underflow=_step(a.output, a),
         saved_underflow=_step(a.saved_output, a),
     )
 
 
-def _chain(a: Arithmetic, n: int, roundoff: float) -> float:
-    """γ of a sum of n products: n roundings, or those of its longest chain of additions and one for the product."""
-    return gamma(n if a.sum_depth is None else min(n, a.sum_depth + 1), roundoff)
+def _gradient(a: Arithmetic, n: int) -> Sum:
+    """The sum over n rows in a gradient, its scaling, and the roundings of partial sums to the output's format.
+
+    A partial sum that is stored is a subset sum: all of them together are off by γ_N of M (see `summed`).
+    """
+    stored = gamma(_partial(a, n), a.output.unit_roundoff)
+    found = summed(a, n + 1, a.grad_accumulate)
+    again = Sum(stored * (0.5 + found.terms), stored * (0.5 + found.result))
+    return found + again + Sum(0.0, gamma(4, a.elementwise.unit_roundoff) * (1 + found.positive + again.positive))
 
 
 def _partial(a: Arithmetic, n: int) -> int:

@@ -4,18 +4,32 @@ With p_ij = exp(s_ij − lse_i), dP = g·vᵀ, δ_i = Σ_c g_ic o_ic = Σ_j p_ij
 
     dq = scale·dS·k,   dk = scale·dSᵀ·q,   dv = pᵀ·g.
 
-A kernel's p̃ = p·exp(±ρ), ρ_ij = τ_ij + (exponent of row i), except for an absolute error π where it underflows; its T̃
-is within r_ij = grad_dot·(|g||v|ᵀ)_ij + Δ_i + … of T, Δ_i bounding the error of δ in either form; its dS is off by at
-most
+**Weights.** A kernel's p̃_ij = p_ij·exp(t_ij + r_i), |t_ij| ≤ τ_ij + κ_i (`Rows.entry`), and |r_i| ≤ ρ_i (`Rows.common`) is
+the error of the row's sum, which all its weights share; where p̃ underflows there is an absolute error as well.
 
-    w_ij = (p(exp(ρ + grad_scores) − 1) + π)(|T| + r) + p·r + underflow,
+**dP.** It is off by at most E_ij = grad_dot·(|g||v|ᵀ, |dP|)_ij and what is stored.
 
-and the sums add theirs: |d̃q − dq| ≤ scale·Σ_j (w·exp(κ) + |dS|(exp(κ) − 1))|k|, alike for dk and dv (the product
-rule).
+**δ** is one number for each row, off by Δ_i.  As rowsum(g·o) it inherits the error of o (`oracles.forward`), in which what
+both sums share is Σ_j p_j(exp t_j − 1)(v_j − o), times g: Σ_j p_j(exp t_j − 1)T_j.  So with Θ = Σ_j p_j(exp τ_j − 1)|T_j|
+
+    Δ ≤ Θ/(1 − λ) + Σ_c |g_c|·(the rest of o_c's error, and its storage) + the error of the sum over c.
+
+As rowsum(p·dP) it is Σ_j p_j exp(t_j + r)(dP_j + E_j), and as Σ p_j T_j = 0,
+
+    Δ ≤ exp(ρ)·Σ_j p_j(exp(τ_j + κ) − 1)|T_j| + |δ|·|Σ p̃_j − 1| + Σ_j p̃_j E_j + the error of the sum over j.
+
+The oracle takes δ from o; so a kernel of the second form is as far from it as both bounds together.
+
+**dS.** p̃(T + E − Δ) − p·T is, but for roundings, what is common to a row, −p·exp(r)·Δ and (exp(r) − 1)·p·T, and the rest,
+
+    w_ij = exp(ρ)·[p(exp(τ + κ) − 1)·z + p·E] + underflow,   z = |T| + E + Δ.
+
+In dq what is common to a row goes with |Σ_j p_j k_j|·Δ and |dq|, where signs cancel; in dk with Σ_i p_ij|q_i|Δ_i.  Roundings of
+dS, and of the terms of a sum, are exponents K of each entry; those of the sum itself are `Sum`s of (Σ|dS||k|, |dq|).
 
 All this holds as long as nothing overflows.  Where |g||v|ᵀ, δ or T may, of which δ reaches its whole row, the row's
-errors are infinite; so is that of a dS that may leave the format it is stored in, and that of a gradient where a sum of
-|dS||k|, |dS||q| or p|g| may leave the range of its accumulator, before or after it is scaled.
+errors are infinite; so is that of a dP or dS, scaled or not, that may leave the format it is stored in, and that of a
+gradient where a sum of |dS||k|, |dS||q| or p|g| may leave the range of its accumulator, before or after it is scaled.
 """
 
 from typing import NamedTuple
@@ -23,7 +37,7 @@ from typing import NamedTuple
 import numpy as np
 
 from oracles.ball import ROUNDOFF, Array, gamma
-from oracles.forward import Rows, delta_error, rows_forward
+from oracles.forward import Rows, rows_forward
 from oracles.scores import (
     Mask,
     Operand,
@@ -36,6 +50,7 @@ from oracles.scores import (
     row_products,
     scores,
 )
+from oracles.terms import Terms
 
 
 class Gradients(NamedTuple):
@@ -49,41 +64,49 @@ class Gradients(NamedTuple):
     dv_error: Array
 
 
-class GradScores(NamedTuple):
-    """A tile of p, of dS, and of w·exp(κ) + |dS|(exp(κ) − 1); exp ρ − 1 entry by entry or one for each row; a bound of
-    dS and its error.
+class Tile(NamedTuple):
+    """A tile of p, p + η and dS; the error w of dS that is of each entry, and with what is common to a row; exp(τ + κ + ρ) − 1
+    entry by entry or one for each row; a bound of dS and its error.
     """
 
     p: Array
+    reach: Array
     ds: Array
+    apart: Array
     error: Array
     growth: Array
     largest: float
 
-    def flipped(self) -> "GradScores":
+    def flipped(self) -> "Tile":
         """The same with keys as rows."""
-        p, ds, error, growth = (x.swapaxes(-1, -2) for x in self[:4])
-        return GradScores(p, ds, error, growth, self.largest)
+        p, reach, ds, apart, error, growth = (x.swapaxes(-1, -2) for x in self[:6])
+        return Tile(p, reach, ds, apart, error, growth, self.largest)
 
 
 def gradients(p: Problem, g: Operand, dead_rows_are_unchecked: bool) -> Gradients:
     """dq, dk and dv of the live rows; a dead row's dq is 0, or NaN with an infinite error where it is unchecked."""
     head, d, d_v = p.q.value.shape[:-2], p.q.value.shape[-1], p.v.value.shape[-1]
+    t, c = p.terms, abs(p.scale)
     dq, dq_error, dq_size = (np.zeros((*head, p.n_q, d)) for _ in range(3))
     dk, dk_error, dk_size = (np.zeros((*head, p.n_k, d)) for _ in range(3))
     dv, dv_error, dv_size = (np.zeros((*head, p.n_k, d_v)) for _ in range(3))
     for rows in p.row_tiles():
         q, gi = part(p.q, rows), part(g, rows)
-        forward = rows_forward(p, rows)
+        forward = rows_forward(p, rows, gi if p.elementwise else None)
         delta = _delta_spread(p, rows, forward, gi)
+        mean, slack = np.zeros(dq[..., rows, :].shape), np.zeros(dq[..., rows, :].shape)
         for keys, allowed in p.key_tiles(rows):
             k = part(p.k, keys)
             tile = grad_scores(p, forward, delta, q, k, part(p.v, keys), gi, allowed)
             dq[..., rows, :] += tile.ds @ k.value
             dk[..., keys, :] += tile.ds.swapaxes(-1, -2) @ q.value
-            dq_error[..., rows, :] += _product_error(p, tile, k, over_keys(allowed, k.reach))
+            if p.elementwise:
+                mean += tile.p @ k.value
+            readable = over_keys(allowed, k.reach)
+            dq_error[..., rows, :] += _product_error(p, tile, tile.apart, k, readable)
+            slack = slack + 8 * gamma(p.n_k + 8, ROUNDOFF) * readable
             flipped = tile.flipped()
-            dk_error[..., keys, :] += _product_error(p, flipped, q, over_rows(allowed, q.reach))
+            dk_error[..., keys, :] += _product_error(p, flipped, flipped.error, q, over_rows(allowed, q.reach))
             mid, error = _weighted(p, tile, gi, allowed)
             dv[..., keys, :] += mid
             dv_error[..., keys, :] += error
@@ -92,126 +115,188 @@ def gradients(p: Problem, g: Operand, dead_rows_are_unchecked: bool) -> Gradient
                 dq_size[..., rows, :] += size @ k.reach
                 dk_size[..., keys, :] += size.swapaxes(-1, -2) @ q.reach
                 dv_size[..., keys, :] += tile.p.swapaxes(-1, -2) @ gi.reach
+        if p.elementwise:
+            lift = np.exp(forward.common)
+            dq_error[..., rows, :] += np.where(forward.dead, 0.0, c * lift * delta * (np.abs(mean) + slack))
+            dq_error[..., rows, :] += c * np.expm1(forward.common) * (1 + 2.0**-48) * np.abs(dq[..., rows, :])
         if dead_rows_are_unchecked:
             dq[..., rows, :] = np.where(forward.dead, np.nan, dq[..., rows, :])
     inflation = 1 + 8 * gamma(max(p.n_q, p.n_k) + d + d_v + 8, ROUNDOFF)
     dq *= p.scale
     dk *= p.scale
+    for x, error, of in ((dq, dq_error, t.keys_sum), (dk, dk_error, t.queries_sum), (dv, dv_error, t.queries_sum)):
+        error += of.result * (np.where(np.isnan(x), 0.0, np.abs(x)) + error)
     if p.elementwise:
-        c = max(1.0, abs(p.scale))
-        for sum_of_sizes, error in ((c * dq_size, dq_error), (c * dk_size, dk_error), (dv_size, dv_error)):
+        most = max(1.0, c)
+        for sum_of_sizes, error in ((most * dq_size, dq_error), (most * dk_size, dk_error), (dv_size, dv_error)):
             error[~(2 * (sum_of_sizes + error) <= p.ranges.gradients)] = np.inf
     return Gradients(dq, dq_error * inflation, dk, dk_error * inflation, dv, dv_error * inflation)
 
 
-def grad_scores(
-    p: Problem, forward: Rows, delta: Array, q: Operand, k: Operand, v: Operand, g: Operand, allowed: Mask | None
-) -> GradScores:
+def grad_scores(p: Problem, forward: Rows, delta: Array, q: Operand, k: Operand, v: Operand, g: Operand, allowed: Mask | None) -> Tile:
     """A tile of weights and of dS, with their errors; all 0 where a row may not read a key."""
     t = p.terms
-    kappa = t.grad_scores + t.product + t.scale_on_inputs + max(t.keys_sum, t.queries_sum)
+    kappa = t.grad_scores + t.product + t.scale_on_inputs + max(t.keys_sum.terms, t.queries_sum.terms)
     s = scores(p, q, k, allowed)
-    excess = growth(p, q, k, s, allowed)
-    excess += forward.weight
+    excess = growth(p, q, k, s, allowed, t.slope)
     s -= forward.lse
     weights = np.exp(s, out=s)
     grown = expm1(excess)
     ds = np.matmul(g.raw, v.raw.swapaxes(-1, -2), out=p.tile(1, q, k))
+    spread = _spread(p, g, v, ds, allowed)
     ds -= (g.raw * forward.out).sum(axis=-1, keepdims=True)
-    spread = _spread(p, delta, g, v, allowed)
     reach = np.abs(ds, out=p.tile(2, q, k))
+    common = weights * (np.exp(forward.common) * delta + np.expm1(forward.common) * (1 + 2.0**-48) * reach)
     reach += spread
+    reach += delta
     ds *= weights
-    lift = grown * float(np.exp(kappa)) + float(np.expm1(kappa) * (1 + 2.0**-48))
-    error = np.multiply(weights, lift, out=p.tile(3, q, k))
-    error += t.weight_underflow * float(np.exp(kappa))
+    own = forward.entry + kappa
+    lift = grown * np.exp(own) + np.expm1(own) * (1 + 2.0**-48)
+    possible = np.add(weights, t.weight_underflow, out=p.tile(3, q, k))
+    error = possible * lift
+    error += t.weight_underflow * np.exp(own)
     error *= reach
-    error += np.multiply(weights, spread * float(np.exp(kappa)), out=reach)
+    error += possible * (spread * np.exp(kappa))
+    error *= np.exp(forward.common)
+    grown = grown * np.exp(forward.entry + forward.common) + np.expm1(forward.entry + forward.common) * (1 + 2.0**-48)
+    together = error + common
     if allowed is not None:
-        np.copyto(ds, 0.0, where=~allowed)
-        np.copyto(error, 0.0, where=~allowed)
-        if not (np.isfinite(forward.lse) & np.isfinite(forward.weight)).all():
+        for x in (ds, error, together, possible):
+            np.copyto(x, 0.0, where=~allowed)
+        if not (np.isfinite(forward.lse) & np.isfinite(forward.entry + forward.common)).all():
             np.copyto(weights, 0.0, where=~allowed)
             grown = np.where(allowed, grown, 0.0)
-    largest = 2 * (2 * g.length.max(initial=0.0) * v.length.max(initial=0.0) + error.max(initial=0.0))
-    if p.elementwise and not largest <= p.ranges.grad_scores:
-        error[~(2 * (error + np.abs(ds)) <= p.ranges.grad_scores)] = np.inf
-    return GradScores(weights, ds, error, grown, float(largest))
+    largest = 2 * (2 * g.length.max(initial=0.0) * v.length.max(initial=0.0) + together.max(initial=0.0))
+    c = max(1.0, abs(p.scale))
+    if p.elementwise and not c * largest <= p.ranges.grad_scores:
+        overflow = ~(2 * c * (together + np.abs(ds)) <= p.ranges.grad_scores)
+        error[overflow], together[overflow] = np.inf, np.inf
+    return Tile(weights, possible, ds, error if p.elementwise else together, together, grown, float(largest))
 
 
 def _delta_spread(p: Problem, rows: slice, forward: Rows, g: Operand) -> Array:
-    """Δ: how far a kernel's δ may be from the exact one, ∞ where its row may overflow.
+    """Δ: how far a kernel's δ may be from the oracle's, ∞ where its row may overflow.
 
     Both forms of δ are at most max_j (|g||v|ᵀ)_ij + Δ, the output being a mean of values, and |T| is at most twice that.
     """
-    t = p.terms
-    error = delta_error(p, forward)
-    spread: Array = (g.reach * error).sum(axis=-1, keepdims=True) + 2 * t.sum_underflow
+    of_output, of_own = (_delta_of_output(p, forward, g, t, rest) for t, rest in ((p.terms, forward.apart), (p.own, forward.own_apart)))
+    spread = of_output
+    if p.elementwise and p.delta != "output":
+        of_weights = _delta_of_weights(p, forward, g) + of_own
+        spread = of_weights if p.delta == "weights" else np.maximum(of_output, of_weights)
     if g.rad is not None:
         spread = spread + (g.rad * np.abs(forward.out)).sum(axis=-1, keepdims=True)
+    spread = np.where(forward.dead, 0.0, np.where((forward.error == np.inf).any(axis=-1, keepdims=True), np.inf, spread))
     if not p.elementwise:
         return spread
-    stored = (np.abs(forward.out) + error).max(axis=-1, keepdims=True, initial=0.0)
+    stored = (np.abs(forward.out) + forward.error).max(axis=-1, keepdims=True, initial=0.0)
     spread = np.where(stored <= p.ranges.saved_output, spread, np.inf)
     longest = g.length.max(initial=0.0) * p.v.length.max(initial=0.0)
-    if longest <= p.ranges.work / 4 and spread.max(initial=0.0) <= p.ranges.work / 4:
+    most = min(p.ranges.work, p.ranges.grad_weights) / 4
+    if longest <= most and spread.max(initial=0.0) <= most:
         return spread
     farthest = np.zeros(spread.shape)
     for keys, allowed in p.key_tiles(rows):
         products = g.reach @ part(p.v, keys).reach.swapaxes(-1, -2)
         where = True if allowed is None else allowed
         farthest = np.maximum(farthest, products.max(axis=-1, keepdims=True, initial=0.0, where=where))
-    return np.where(farthest + spread <= p.ranges.work / 4, spread, np.inf)
+    return np.where(farthest + spread <= most, spread, np.inf)
 
 
-def _fits(p: Problem, tile: GradScores, q: Operand, k: Operand, g: Operand) -> bool:
+def _turns(p: Problem, forward: Rows, g: Operand) -> tuple[Array, Array, Array]:
+    """Bounds of Σ p|T| and Σ p(exp τ − 1)|T|, from T = g·(v − c) − g·(o − c), and of |δ|."""
+    apart = (g.reach * forward.distance).sum(axis=-1, keepdims=True)
+    mean = np.abs((g.value * forward.out).sum(axis=-1, keepdims=True))
+    size = forward.sums.size + np.abs(p.centre)
+    mean = mean + 8 * gamma(p.n_k + g.value.shape[-1] + 8, ROUNDOFF) * (g.reach * size).sum(axis=-1, keepdims=True)
+    if g.rad is not None:
+        mean = mean + (g.rad * np.abs(forward.out)).sum(axis=-1, keepdims=True)
+    return forward.sums.turned + apart, forward.sums.moved + apart * forward.sums.x, mean
+
+
+def _delta_of_output(p: Problem, forward: Rows, g: Operand, t: Terms, rest: Array) -> Array:
+    """Δ for δ = rowsum(g·o) under the terms t, `rest` being the part of o's error that its sums do not share."""
+    if p.elementwise:
+        turned, moved, _ = _turns(p, forward, g)
+        theta = (np.exp(forward.shared) * moved + np.expm1(forward.shared) * (1 + 2.0**-48) * turned) / forward.room
+    else:
+        theta, rest = np.zeros(forward.lse.shape), forward.error
+    saved = rest + t.saved_output * (np.abs(forward.out) + forward.error) + t.saved_underflow
+    saved = saved + t.grad_dot.positive * (np.abs(forward.out) + forward.error)
+    spread: Array = theta + (g.reach * saved).sum(axis=-1, keepdims=True) + 2 * t.sum_underflow
+    return spread * (1 + 8 * gamma(p.n_k + 8, ROUNDOFF))
+
+
+def _delta_of_weights(p: Problem, forward: Rows, g: Operand) -> Array:
+    """Δ for δ = rowsum(p·dP)."""
+    t, a = p.terms, forward.sums
+    turned, moved, mean = _turns(p, forward, g)
+    own, lift = forward.entry, np.exp(forward.common)
+    reach = lift * np.exp(own)
+    of_weights = reach * moved + lift * np.expm1(own) * (1 + 2.0**-48) * turned
+    too_much = reach * a.x + lift * np.expm1(own) * (1 + 2.0**-48) + np.expm1(forward.common)
+    sizes = a.size + a.grown + (1 + a.x) * np.abs(p.centre)
+    of_dot = (t.grad_dot.positive + t.product + t.grad_weights) * reach * (g.reach * sizes).sum(axis=-1, keepdims=True)
+    spread = of_weights + too_much * mean + of_dot
+    weighted = reach * (turned + moved) + (1 + too_much) * mean + of_dot
+    spread = spread + t.delta_sum.terms * weighted + t.delta_sum.result * (mean + spread)
+    underflow = t.weight_underflow * (g.reach * forward.readable).sum(axis=-1, keepdims=True) + p.n_k * t.grad_underflow
+    return np.asarray((spread + 4 * reach * underflow + 2 * t.sum_underflow) * (1 + 8 * gamma(p.n_k + 8, ROUNDOFF)))
+
+
+def _fits(p: Problem, tile: Tile, q: Operand, k: Operand, g: Operand) -> bool:
     """Whether no sum over keys or queries can leave the range of the gradients because of this tile's share of it."""
     longest = max(p.n_k * k.length.max(initial=0.0), p.n_q * q.length.max(initial=0.0))
     share = max(tile.largest * longest * max(1.0, abs(p.scale)), p.n_q * g.length.max(initial=0.0))
     return not p.elementwise or bool(4 * share <= p.ranges.gradients)
 
 
-def _spread(p: Problem, delta: Array, g: Operand, v: Operand, allowed: Mask | None) -> Array:
-    """r: how far a kernel's T = dP − δ may be from the exact one, before T is rounded (or the row maxima of that)."""
+def _spread(p: Problem, g: Operand, v: Operand, dp: Array, allowed: Mask | None) -> Array:
+    """E: how far a kernel's dP may be from the oracle's (or the row maxima of that)."""
     t = p.terms
-    spread = g.reach @ v.reach.swapaxes(-1, -2) if p.elementwise else row_products(g, v, allowed)
-    spread *= t.grad_dot + t.product
+    if p.elementwise:
+        spread = g.reach @ v.reach.swapaxes(-1, -2)
+        spread *= t.grad_dot.terms + t.product + 2 * t.grad_weights * (t.grad_dot.positive + t.product)
+        spread += (t.grad_dot.result + t.grad_weights) * np.abs(dp)
+    else:
+        spread = row_products(g, v, allowed) * (t.grad_dot.positive + t.product)
     if g.rad is not None:
         spread += g.rad @ v.reach.swapaxes(-1, -2)
     if v.rad is not None:
         spread += g.reach @ v.rad.swapaxes(-1, -2)
     if t.input_underflow:
         spread += t.input_underflow * (g.reach.sum(-1)[..., :, None] + v.reach.sum(-1)[..., None, :])
-    spread += delta
+    spread += 2 * t.sum_underflow
     return spread
 
 
-def _product_error(p: Problem, tile: GradScores, x: Operand, allowed: Array) -> Array:
-    """The error of scale·dS·x: the error of dS against |x|, |dS| against the radius of x, and underflow.
+def _product_error(p: Problem, tile: Tile, error: Array, x: Operand, allowed: Array) -> Array:
+    """The error of scale·dS·x: a given error of dS against |x|, |dS| against the radius of x, and underflow.
 
     `allowed` is the sum of |x| over what may be read: where it is 0 the gradient is exactly 0.
     """
     t, c = p.terms, abs(p.scale)
-    error = c * (tile.error @ x.reach)
-    error = error + max(1.0, c) * (t.grad_underflow * allowed + t.sum_underflow * (allowed > 0))
+    found = c * (error @ x.reach)
+    found = found + max(1.0, c) * (t.grad_underflow * allowed + t.sum_underflow * (allowed > 0))
     if x.rad is not None:
-        error = error + c * ((np.abs(tile.ds) + tile.error) @ x.rad)
+        found = found + c * ((np.abs(tile.ds) + tile.error) @ x.rad)
     if t.input_underflow:
-        error = error + t.input_underflow * (np.abs(tile.ds) + tile.error).sum(axis=-1, keepdims=True)
-    return error
+        found = found + t.input_underflow * (np.abs(tile.ds) + tile.error).sum(axis=-1, keepdims=True)
+    return found
 
 
-def _weighted(p: Problem, tile: GradScores, g: Operand, allowed: Mask | None) -> tuple[Array, Array]:
+def _weighted(p: Problem, tile: Tile, g: Operand, allowed: Mask | None) -> tuple[Array, Array]:
     """pᵀ·g over a tile's rows, and its error: the weights' exponents, the sum's, and what underflows."""
     t = p.terms
     weights, reach = tile.p.swapaxes(-1, -2), g.reach
-    exponent = t.weights + t.product + t.queries_sum
+    exponent = max(t.weights, t.saved_weights) + t.product + t.queries_sum.terms
     lift = np.exp(exponent) * tile.growth + np.expm1(exponent) * (1 + 2.0**-48)
+    possible = tile.reach.swapaxes(-1, -2)
     by_row = tile.growth.shape[-1] == 1
-    error = weights @ (lift * reach) if by_row else (tile.p * lift).swapaxes(-1, -2) @ reach
+    error = possible @ (lift * reach) if by_row else (tile.reach * lift).swapaxes(-1, -2) @ reach
     readable = over_rows(allowed, reach)
     error = error + t.weight_underflow * readable + t.sum_underflow * (readable > 0)
     if g.rad is not None:
-        error = error + np.exp(exponent) * ((tile.p * (1 + tile.growth)).swapaxes(-1, -2) @ g.rad)
+        error = error + np.exp(exponent) * ((tile.reach * (1 + tile.growth)).swapaxes(-1, -2) @ g.rad)
     mid = weights @ g.value
     return (mid if g.unknown is None else np.where(over_rows(allowed, g.unknown) > 0, np.nan, mid)), error

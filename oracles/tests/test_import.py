@@ -26,6 +26,7 @@ def test_the_design_s_operations_are_all_there() -> None:
         # What other systems than TorchLean have besides:
         *("tensor2tensor_sinusoidal", "inv_freq", "rope_angles", "rope_tables", "rotate_half"),
         *("padding_mask", "combine_masks", "table_lookup"),
+        "preset",
     }
 
 

@@ -227,8 +227,8 @@ def test_a_coarse_logarithm_may_move_all_weights() -> None:
 def test_the_slope_of_the_exponential_acts_on_the_error_of_its_score(change: dict[str, float]) -> None:
     sloping = Elementary(2.0**-50, 0.25, 0.0)
     steep, flat = (terms(replace(FLOAT64, exp=exp, **change), 1, 4, 4, 1, 1.0) for exp in (sloping, replace(sloping, per_unit=0.0)))
-    wrong = flat.dot + flat.product
-    assert steep.dot + steep.product + steep.slope >= wrong + 0.25 * (1 + 0.99 * wrong)
+    wrong = flat.dot.positive + flat.product
+    assert steep.dot.positive + steep.product + steep.slope >= wrong + 0.25 * (1 + 0.99 * wrong)
 
 
 def test_scores_that_overflow_in_units_of_ln_2_are_not_judged() -> None:

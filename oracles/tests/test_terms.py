@@ -22,7 +22,7 @@ from oracles.ball import Array
 from oracles.enclosure import Enclosure
 from oracles.formats import BINARY64, BRAIN16, FLOAT32, FLOAT64, Arithmetic, Elementary, Format
 from oracles.softmax import hard_masked_softmax
-from oracles.terms import Terms
+from oracles.terms import Exponents, Sum, Terms
 
 Rounding = Callable[[Array], Array]
 
@@ -51,6 +51,16 @@ def chopped(bits: int) -> Rounding:
     return chop
 
 
+def nearest(bits: int) -> Rounding:
+    """Rounding to the nearest number of `bits` significant bits."""
+
+    def rounded(x: Array) -> Array:
+        mantissa, exponent = np.frexp(x)
+        return np.asarray(np.ldexp(np.rint(mantissa * 2.0**bits) / 2.0**bits, exponent))
+
+    return rounded
+
+
 def product(a: Array, b: Array, accumulate: Rounding) -> Array:
     """a·b, summed in order by an accumulator that rounds every addition."""
     total = np.zeros((a.shape[0], b.shape[1]))
@@ -76,7 +86,10 @@ class Kernel:
     block: int | None = None
     rescale: float = 1.0
     saved_lse: Rounding = unchanged
+    summed: Rounding = unchanged
     weight: Rounding = unchanged
+    saved_weight: Rounding = unchanged
+    grad_weight: Rounding = unchanged
     term: Rounding = unchanged
     output: Rounding = unchanged
     saved: Rounding = unchanged
@@ -90,17 +103,18 @@ class Kernel:
         return self.score(product(scaled, self.operands(k).T, self.accumulate))
 
     def exponentials(self, s: Array) -> tuple[Array, Array]:
-        """exp(s − m), block by block with a rescaling of the earlier ones before each, and m."""
+        """exp(s − m), block by block with a rescaling of the earlier ones where a larger score is met, and m."""
         m = s.max(axis=1, keepdims=True)
         e = self.exp(s - m)
         for start in range(self.block or s.shape[1], s.shape[1], self.block or 1):
-            e[:, :start] *= self.rescale
+            moves = s[:, start : start + (self.block or 1)].max(axis=1) > s[:, :start].max(axis=1)
+            e[moves, :start] *= self.rescale
         return e, m
 
     def forward(self, q: Array, k: Array, v: Array) -> Array:
         """The output, with stored weights normalised before the product with v."""
         e, _ = self.exponentials(self.scores(q, k))
-        p = self.weight(e / product(e, np.ones((e.shape[1], 1)), self.accumulate))
+        p = self.weight(self.summed(e) / product(self.summed(e), np.ones((e.shape[1], 1)), self.accumulate))
         total = np.zeros((q.shape[0], v.shape[1]))
         for left, right in zip(p.T, self.operands(v), strict=True):
             total = self.accumulate(total + self.term(left[:, None] * right))
@@ -111,8 +125,8 @@ class Kernel:
         s = self.scores(q, k)
         e, m = self.exponentials(s)
         total = e.sum(axis=1, keepdims=True)
-        p = self.exp(s - self.saved_lse(m + np.log(total)))
-        dp = product(g, v.T, self.grad_accumulate)
+        p = self.saved_weight(self.exp(s - self.saved_lse(m + np.log(total))))
+        dp = self.grad_weight(product(g, v.T, self.grad_accumulate))
         delta = (g * self.saved(e / total @ v)).sum(axis=1, keepdims=True)
         if self.delta_of_weights:
             delta = product(p * dp, np.ones((dp.shape[1], 1)), self.grad_accumulate)
@@ -149,7 +163,7 @@ class Case:
         """q, k, v, the cotangent, and the tangent of q."""
         n_q, n_k, d, d_v = self.sizes
         rng = np.random.default_rng(0)
-        draw = rng.standard_normal if self.values == "normal" else rng.random
+        draw = {"normal": rng.standard_normal, "positive": rng.random, "one": np.ones}[self.values]
         q, k, v, g = (draw(shape) for shape in ((n_q, d), (n_k, d), (n_k, d_v), (n_q, d_v)))
         if self.q is not None:
             q = q * self.q
@@ -198,7 +212,27 @@ def keys_along_the_gradient(k: Array, v: Array, g: Array) -> None:
     k[0], v[0] = (100, 0), 0
 
 
+def two_large_keys(k: Array, v: Array, g: Array) -> None:
+    """The first key and, with a larger score, a late one; queries are 1."""
+    k[:], v[:] = -100, 0
+    k[0], k[100], v[0] = 0, 1, 1
+
+
+def keys_of_one_and_a_half_roundoffs(k: Array, v: Array, g: Array) -> None:
+    """Each moves a sum of 1 by two roundoffs of 2⁻⁹, to the nearest number; queries are 1."""
+    k[:], v[:] = np.log(1.5 * 2.0**-9), 0
+    k[0], v[0] = 0, 1
+
+
+def keys_that_are_rounded_up(k: Array, v: Array, g: Array) -> None:
+    """All weights but the first gain almost a roundoff where they are stored; queries are 1."""
+    k[:], v[:] = np.log(0.502), 0
+    k[0], v[0] = 0, 1
+
+
 FIXED = replace(BINARY64, smallest_subnormal=2.0**-20, smallest_normal=2.0**-20)
+COARSE = Elementary(2.0**-8, 0.0, 0.0)
+NINE_BITS = replace(BINARY64, unit_roundoff=2.0**-9)
 CASES = [
     Case(
         "dot",
@@ -212,14 +246,52 @@ CASES = [
     Case("product", replace(FLOAT64, product=2.0**-9), Kernel(operands=chopped(10)), (4, 8, 8, 2), q=4),
     Case("scale_on_inputs", replace(FLOAT64, scale_on_inputs=BRAIN16), Kernel(scaled_q=brain16), (4, 8, 8, 2), q=4),
     Case("stored_scores", replace(FLOAT64, scores=BRAIN16), Kernel(score=brain16), (4, 8, 8, 2), q=4),
-    Case("slope", replace(FLOAT64, exp=Elementary(2.0**-50, 2.0**-8, 0.0)), Kernel(exp=sloping_exp), (4, 8, 8, 2), q=4),
-    Case("saved_lse", replace(FLOAT64, saved_lse=BRAIN16), Kernel(saved_lse=brain16), (4, 8, 8, 2), "dv", q=4),
-    Case("exp", replace(FLOAT64, exp=Elementary(2.0**-8, 0.0, 0.0)), Kernel(exp=coarse_exp), (4, 8, 8, 2)),
+    Case("apart.slope", replace(FLOAT64, exp=Elementary(2.0**-50, 2.0**-8, 0.0)), Kernel(exp=sloping_exp), (4, 8, 8, 2), q=4),
     Case(
-        "rescale",
-        replace(FLOAT64, rescale_block=1, exp=Elementary(2.0**-8, 0.0, 0.0)),
-        Kernel(block=1, rescale=1 + 2.0**-8),
-        (4, 32, 2, 2),
+        "shared.slope",
+        replace(FLOAT64, exp=Elementary(2.0**-50, 2.0**-8, 0.0), shared_weights=True),
+        Kernel(exp=sloping_exp),
+        (4, 8, 8, 2),
+        q=4,
+    ),
+    Case("saved_lse", replace(FLOAT64, saved_lse=BRAIN16), Kernel(saved_lse=brain16), (4, 8, 8, 2), "dv", q=4),
+    Case("apart.exp", replace(FLOAT64, exp=Elementary(2.0**-8, 0.0, 0.0)), Kernel(exp=coarse_exp), (4, 8, 8, 2)),
+    Case("shared.exp", replace(FLOAT64, exp=COARSE, shared_weights=True), Kernel(exp=coarse_exp), (4, 8, 8, 2)),
+    Case(
+        "apart.rescale",
+        replace(FLOAT64, rescale_block=1, exp=COARSE),
+        Kernel(block=1, rescale=1 + 2.0**-5),
+        (8, 32, 2, 2),
+    ),
+    Case(
+        "shared.rescale",
+        replace(FLOAT64, rescale_block=1, exp=COARSE, shared_weights=True),
+        Kernel(block=1, rescale=1 + 2.0**-5),
+        (8, 32, 2, 2),
+    ),
+    Case(
+        "apart.rescaling",
+        replace(FLOAT64, rescale_block=1, exp=COARSE),
+        Kernel(block=1, rescale=1 + 2.0**-6),
+        (1, 128, 1, 1),
+        values="one",
+        prepare=two_large_keys,
+    ),
+    Case(
+        "shared.rescaling",
+        replace(FLOAT64, rescale_block=1, exp=COARSE, shared_weights=True),
+        Kernel(block=1, rescale=1 + 2.0**-6),
+        (1, 128, 1, 1),
+        values="one",
+        prepare=two_large_keys,
+    ),
+    Case(
+        "addition",
+        replace(FLOAT64, accumulate=2.0**-9, elementwise=NINE_BITS, scale_on_inputs=None, saved_output=None, rescale_block=None),
+        Kernel(accumulate=nearest(9)),
+        (1, 128, 1, 1),
+        values="one",
+        prepare=keys_of_one_and_a_half_roundoffs,
     ),
     Case(
         "sum",
@@ -237,6 +309,16 @@ CASES = [
         q=0,
     ),
     Case("weights", replace(FLOAT64, weights=BRAIN16), Kernel(weight=brain16), (4, 8, 8, 2)),
+    Case(
+        "summed_weights",
+        replace(FLOAT64, weights=BRAIN16, stored_sum=True),
+        Kernel(summed=brain16, weight=brain16),
+        (1, 52, 1, 1),
+        values="one",
+        prepare=keys_that_are_rounded_up,
+    ),
+    Case("saved_weights", replace(FLOAT64, saved_weights=BRAIN16), Kernel(saved_weight=brain16), (4, 8, 8, 2), "dq"),
+    Case("grad_weights", replace(FLOAT64, grad_weights=BRAIN16), Kernel(grad_weight=brain16), (4, 8, 8, 2), "dq"),
     Case("output", replace(FLOAT64, output=BRAIN16), Kernel(output=brain16), (4, 8, 8, 2)),
     Case("saved_output", replace(FLOAT64, saved_output=BRAIN16), Kernel(saved=brain16), (4, 8, 8, 2), "dq", offset=10),
     Case("grad_dot", replace(FLOAT64, grad_accumulate=2.0**-9), Kernel(grad_accumulate=chopped(10)), (2, 2, 2, 256), "dq"),
@@ -306,20 +388,31 @@ def test_a_base_two_softmax_of_large_scores_needs_the_slope(monkeypatch: pytest.
         return float(hard_masked_softmax(s, arithmetic=FLOAT32).excess(weights).max())
 
     assert worst() <= 1
-    monkeypatch.setattr(oracles.softmax, "terms", lambda *sizes: replace(oracles.terms.terms(*sizes), slope=0.0))
+    monkeypatch.setattr(oracles.softmax, "terms", lambda *sizes: without("apart.slope", oracles.terms.terms(*sizes)))
     assert worst() > 1
 
 
+def names() -> list[str]:
+    """The terms, those of exponents one by one."""
+    exponents = [field.name for field in fields(Exponents)]
+    grouped = {"shared", "apart"}
+    return sorted(name for f in fields(Terms) for name in ([f"{f.name}.{part}" for part in exponents] if f.name in grouped else [f.name]))
+
+
+def without(term: str, t: Terms) -> Terms:
+    """The terms with one of them deleted."""
+    name, _, inside = term.partition(".")
+    given = getattr(t, name)
+    gone = replace(given, **{inside: 0.0}) if inside else Sum(0.0, 0.0) if isinstance(given, Sum) else 0.0
+    return replace(t, **{name: gone})
+
+
 def test_every_term_has_a_case() -> None:
-    assert sorted(case.term for case in CASES) == sorted(f.name for f in fields(Terms))
+    assert sorted(case.term for case in CASES) == names()
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.term)
 def test_a_budget_without_the_term_refuses_a_correct_kernel(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     assert case.worst() <= 1
-
-    def without(a: Arithmetic, n_q: int, n_k: int, d: int, d_v: int, scale: float) -> Terms:
-        return replace(oracles.terms.terms(a, n_q, n_k, d, d_v, scale), **{case.term: 0.0})
-
-    monkeypatch.setattr(oracles.attend, "terms", without)
+    monkeypatch.setattr(oracles.attend, "terms", lambda *given: without(case.term, oracles.terms.terms(*given)))
     assert case.worst() > 1
