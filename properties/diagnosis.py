@@ -70,8 +70,8 @@ def diagnosed(violation: Violation, law: Law, implementation: Implementation, se
 
 def _arithmetics(violation: Violation, law: Law, implementation: Implementation) -> Iterator[Diagnosis]:
     """The narrowest arithmetic that explains every call that is known, and the narrowest preset that does."""
-    others = (*violation.fresh, *violation.evidence[:_FEW])
-    found = explained(law, implementation, violation.calls, others, violation.counterexample.values())
+    seen = violation.calls, violation.fresh, violation.evidence[:_FEW]
+    found = explained(law, implementation, *seen, violation.counterexample.values())
     presets = [each for each in found if each[0].preset]
     for c, excess in (*[each for each in found if not each[0].preset][:1], *presets[:1]):
         meaning = f"an arithmetic: within budget as if {c.sentence}"

@@ -6,7 +6,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from oracles import PRESETS, preset
+from oracles import preset
+from oracles.formats import PRESETS
 from properties.arithmetics import candidates
 from properties.bugs import CATALOGUE
 from properties.narrowest import finer_presets
@@ -36,7 +37,7 @@ def sinusoids(seq_len, embed_dim, start_pos=0):
 
 
 def diagnosis_of(operation, function, arithmetic, law):
-    (violation,) = verify({operation: function}, arithmetic=arithmetic, laws=[f"{law}[{operation}]"], max_examples=40).violations
+    (violation,) = verify({operation: function}, arithmetic=arithmetic, laws=[f"{law}[{operation}]"], max_examples=10).violations
     return violation.diagnosis
 
 
@@ -80,10 +81,10 @@ def test_a_bug_that_is_an_arithmetic_is_named_first_and_the_arithmetic_beside_it
     assert second.citation.startswith("an arithmetic")
 
 
-LANES = ("rope-half-split-pairs", "sdpa-scale-missing", "sdpa-last-key-dropped", "sin-concatenated-layout", "rope-positions-in-bfloat16")
+LANES = ("rope-half-split-pairs", "sdpa-scale-missing", "sdpa-last-key-dropped", "sin-concatenated-layout")
 
 
-@pytest.mark.parametrize("bug", [b for b in LANES if b in CATALOGUE])
+@pytest.mark.parametrize("bug", LANES)
 def test_no_arithmetic_explains_a_bug_that_is_none(bug):
     law = min(KILLS[bug], key=KILLS[bug].get)
     found = violation_of(law, CATALOGUE[bug].operation, CATALOGUE[bug].fresh())
@@ -107,9 +108,8 @@ def test_candidates_are_arithmetics_that_differ():
         found = list(candidates(a))
         assert len({c.id for c in found}) == len(found)
         assert all(c.converted is not None or replace(c.arithmetic, name=a.name) != a for c in found if not c.preset)
-    assert {"scores=float16", "inputs=bfloat16", "product=TF32", "arithmetic=bfloat16-eager"} <= {
-        c.id for c in candidates(preset("float32"))
-    }
+    ids = {c.id for c in candidates(preset("float32"))}
+    assert ids >= {"scores=float16", "inputs=bfloat16", "product=TF32", "arithmetic=bfloat16-eager"}
 
 
 # -- A passing implementation --------------------------------------------------------------------------------------------------
