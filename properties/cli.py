@@ -67,6 +67,7 @@ def _parser() -> argparse.ArgumentParser:
     verify.add_argument("--max-examples", type=_natural, default=100, metavar="N", help="cases for each law (100)")
     verify.add_argument("--seed", type=int, default=0, metavar="N", help="what the cases are drawn from (0): the same seed, the same cases")
     verify.add_argument("--laws", nargs="+", action="extend", metavar="LAW", help="some laws only, by name or name[operation]")
+    verify.add_argument("--long", action="store_true", help="the long plan too: laws with 131072 keys, which take minutes")
     verify.add_argument(
         "--only", nargs="+", action="extend", default=[], metavar="TEXT", help="some implementations only, or groups of them"
     )
@@ -74,6 +75,7 @@ def _parser() -> argparse.ArgumentParser:
     verify.add_argument("--timeout", type=_positive, default=60.0, metavar="SECONDS", help="for one call (60)")
     verify.add_argument("--json", metavar="FILE", help="write the report as JSON too; - writes it to standard output, and nothing else")
     verify.add_argument("--html", metavar="DIR", type=Path, help="write the report as a page too: DIR/index.html")
+    verify.add_argument("--strict", action="store_true", help="exit status 1 where something is suspicious, too")
     verify.add_argument("--all", action="store_true", help="a row for every law, and every violation at length")
     verify.set_defaults(run=_verify)
 
@@ -182,9 +184,8 @@ def _verify(options: argparse.Namespace) -> int:
     laws = tuple(dict.fromkeys(law.id for text in options.laws for law in laws_of(text))) if options.laws else None
     file = _writable(options.json)
     folder = _page_folder(options.html) if options.html else None
-    order = Order(
-        tuple(options.targets), options.arithmetic, laws, options.max_examples, options.seed, options.timeout, tuple(options.only)
-    )
+    chosen = tuple(options.targets), options.arithmetic, laws
+    order = Order(*chosen, options.max_examples, options.seed, options.timeout, tuple(options.only), options.long)
     entries, found, stopped = _run(order, options.jobs, options.timeout)
     planned = {law for entry in entries for law in entry.laws}
     for text in options.laws or () if entries else ():
@@ -198,10 +199,11 @@ def _verify(options: argparse.Namespace) -> int:
         "arithmetic": options.arithmetic,
         "laws": options.laws,
         "only": options.only,
+        "long": options.long,
         "environment": environment(),
         "implementations": [{key: getattr(entry, key) for key in ("name", "group", "target", "arithmetic")} for entry in entries],
     }
-    report = Report(tuple(_in_order(entries, found)), settings, stopped is not None)
+    report = Report(tuple(_in_order(entries, found)), settings, stopped is not None, options.strict)
     if entries or file:
         if file:
             file.write_text(_json(report))

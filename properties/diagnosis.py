@@ -3,6 +3,9 @@
 A candidate is an implementation itself: the oracle in another convention, or the reference with a bug in it. The law is put to it on the
 same case, so that it is called as the implementation was, in the same order and layouts. It is named if it breaks the law there too, which
 means that it differs from the oracle by more than the budget, and returned the same as the implementation within the budget of each call.
+
+Other arithmetics are tried besides, as `properties.arithmetics` says: one that explains every call is named before all that reproduce only
+some of them.
 """
 
 from collections.abc import Callable, Iterator
@@ -15,6 +18,7 @@ import numpy as np
 
 from oracles import Conventions
 from oracles.ball import Array
+from properties.arithmetics import explained
 from properties.bugs import CATALOGUE, Bug
 from properties.implementation import Implementation
 from properties.law import Law
@@ -28,6 +32,8 @@ __all__ = ["Seen", "diagnosed"]
 
 _NUMBERS = {"rope_base": (100.0, 1000.0, 500_000.0, 1_000_000.0), "rope_scale": (0.125, 0.25, 0.5, 2.0)}
 _SHOWN = 5  # candidates named at most
+_FEW = 8  # calls of the cases seen that other arithmetics are put to, besides those drawn afresh
+_ARITHMETIC = 3  # their rank
 
 
 @dataclass(frozen=True)
@@ -56,9 +62,21 @@ def diagnosed(violation: Violation, law: Law, implementation: Implementation, se
         return violation
     called = [OPERATIONS[name] for name in dict.fromkeys(call.operation for call in violation.calls)]
     found = [d for c in _candidates(called, implementation) if (d := _tried(c, violation, law, implementation))]
-    found.sort(key=lambda d: (-d[0].explains, d[1], d[0].excess))
+    found += [(d, False, _ARITHMETIC) for d in _arithmetics(violation, law, implementation)]
+    found.sort(key=lambda d: (-d[0].explains, not d[1], d[2] != _ARITHMETIC, d[2], d[2] != _ARITHMETIC and d[0].excess))
     notes = (*_where(violation.calls, implementation), *_from_which_size_on(seen))
-    return replace(violation, diagnosis=tuple(d for d, _ in found[:_SHOWN]), notes=notes)
+    return replace(violation, diagnosis=tuple(d for d, _, _ in found[:_SHOWN]), notes=notes)
+
+
+def _arithmetics(violation: Violation, law: Law, implementation: Implementation) -> Iterator[Diagnosis]:
+    """The narrowest arithmetic that explains every call that is known, and the narrowest preset that does."""
+    seen = violation.calls, violation.fresh, violation.evidence[:_FEW]
+    found = explained(law, implementation, *seen, violation.counterexample.values())
+    presets = [each for each in found if each[0].preset]
+    for c, excess in (*[each for each in found if not each[0].preset][:1], *presets[:1]):
+        meaning = f"an arithmetic: within budget as if {c.sentence}"
+        repair = "Round to more bits there, or declare an arithmetic of which this is so, if it is what is meant."
+        yield Diagnosis(c.id, excess, meaning, repair, 1.0)
 
 
 def _candidates(called: list[Operation], implementation: Implementation) -> Iterator[_Candidate]:
@@ -97,8 +115,11 @@ def _answer(operation: Operation, implementation: Implementation, field: str, va
     return values[0] if len(values) == 1 else values
 
 
-def _tried(c: _Candidate, violation: Violation, law: Law, implementation: Implementation) -> tuple[Diagnosis, int] | None:
-    """The candidate as a diagnosis with its rank, if it reproduces the violation; where it remembers calls, after the others seen."""
+def _tried(c: _Candidate, violation: Violation, law: Law, implementation: Implementation) -> tuple[Diagnosis, bool, int] | None:
+    """The candidate as a diagnosis, whether it reproduces every fresh call too, and its rank, if it reproduces the violation.
+
+    Where it remembers calls it is tried after the others seen.
+    """
     subject = _stand_in(c, law, implementation)
     for call in violation.evidence if c.remembers else ():
         _repeats(call, subject)
@@ -117,7 +138,8 @@ def _tried(c: _Candidate, violation: Violation, law: Law, implementation: Implem
     again = _stand_in(c, law, implementation)
     agree = [_repeats(call, again) for call in violation.evidence]
     share = (1 + sum(agree)) / (1 + len(agree))
-    return Diagnosis(c.id, excess, c.citation, c.repair, share), c.rank
+    throughout = share == 1 and (c.remembers or all(_repeats(call, again) for call in violation.fresh))
+    return Diagnosis(c.id, excess, c.citation, c.repair, share), throughout, c.rank
 
 
 def _stand_in(c: _Candidate, law: Law, implementation: Implementation) -> Subject:

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from properties.bugs import CATALOGUE, Bug
 from properties.law import Law
-from properties.laws import LAWS
+from properties.laws import LAWS, LONG
 
 __all__ = ["laws_of", "named", "print_bug", "print_bugs", "print_law", "print_laws"]
 
@@ -39,8 +39,8 @@ def named(text: str, names: Iterable[str], what: str) -> str:
 def laws_of(text: str) -> list[Law]:
     """The laws that a name means, of every operation; or of one, "law[operation]". Raises ValueError as `named`."""
     name, _, operation = text.removesuffix("]").partition("[")
-    found = named(name, dict.fromkeys(law.name for law in LAWS), "law")
-    laws = [law for law in LAWS if law.name == found]
+    found = named(name, dict.fromkeys(law.name for law in (*LAWS, *LONG)), "law")
+    laws = [law for law in (*LAWS, *LONG) if law.name == found]
     if operation:
         chosen = [law for law in laws if law.operation == operation]
         if not chosen:
@@ -66,7 +66,10 @@ def print_laws(console: Console) -> None:
             _print_entry(console, name, about)
         console.print()
     names = len({law.name for law in LAWS})
-    console.print(f"{names} laws, {len(LAWS)} with each operation by itself; `attnspec explain LAW` shows one.", highlight=False)
+    console.print(
+        f"{names} laws, {len(LAWS)} with each operation by itself, and {len(LONG)} of the long plan; `attnspec explain LAW` shows one.",
+        highlight=False,
+    )
 
 
 def print_law(console: Console, laws: Sequence[Law]) -> None:

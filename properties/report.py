@@ -10,16 +10,17 @@ from properties.subject import Call
 
 __all__ = ["Diagnosis", "Outcome", "Report", "Status", "Violation", "counted"]
 
-Status = Literal["held", "violated", "declared", "vacuous", "not applicable", "not run"]
-PASSING = ("held", "declared", "not applicable")
+Status = Literal["held", "suspicious", "violated", "declared", "vacuous", "not applicable", "not run"]
+PASSING = ("held", "suspicious", "declared", "not applicable")
 
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """A convention or a known bug that reproduces what was seen.
+    """A convention or a known bug that reproduces what was seen, or an arithmetic within whose budgets it is.
 
-    `id` is "rope_pairing=half" or the bug's; `excess` the largest difference from what was seen in units of the budget; `explains` the
-    share of the results seen, right and wrong ones, that it reproduces.
+    `id` is "rope_pairing=half", the bug's, or "scores=float16"; `excess` the largest difference from what was seen in units of the budget,
+    or, for an arithmetic, the largest error in units of its own; `explains` the share of the results seen, right and wrong ones, that it
+    reproduces.
     """
 
     id: str
@@ -33,6 +34,7 @@ class Diagnosis:
 class Violation:
     """A law that an implementation breaks, and a case that shows it.
 
+    `calls` are those of the case, `evidence` some of those seen before, and `fresh` of cases drawn afterwards, which nothing made smaller.
     `summary` says in a sentence what is wrong there; `counterexample` maps the names of the case to its arrays and numbers; `excess` is
     the error in units of its budget, ∞ where something else than a number is wrong; `diagnosis` ranks what reproduces it; `notes` say
     what else is known; `script` is Python that shows it again. `shrunk` says that smaller cases were tried,
@@ -47,6 +49,7 @@ class Violation:
     excess: float
     calls: tuple[Call, ...] = ()
     evidence: tuple[Call, ...] = ()
+    fresh: tuple[Call, ...] = ()
     diagnosis: tuple[Diagnosis, ...] = ()
     notes: tuple[str, ...] = ()
     script: str = ""
@@ -73,8 +76,10 @@ class Outcome:
     """What became of a law on an implementation.
 
     Of `examples` cases, `informative` ones could have shown a mistake, `vacuous` ones had a budget that accepts anything, and `discarded`
-    draws were no cases. The largest error was `worst_excess` times its budget. `reason` says why the status is what it is, where it is not
-    simply held or violated. `unavailable` says that it was not run because the implementation declares that it cannot be run here.
+    draws were no cases. The largest error was `worst_excess` times its budget; where sums were long enough for a statistical line it was
+    `worst_line` times that, and `suspicious` cases had errors beyond it. `reason` says why the status is what it is, where it is not simply
+    held or violated. `unavailable` says that it was not run because the implementation declares that it cannot be run here.
+    `within` names the presets within whose budgets are the `looked_at` calls that were put to them, finest first, the declared one last.
     """
 
     law: str
@@ -86,10 +91,14 @@ class Outcome:
     vacuous: int = 0
     discarded: int = 0
     worst_excess: float = 0.0
+    suspicious: int = 0
+    worst_line: float = 0.0
     seconds: float = 0.0
     reason: str = ""
     violation: Violation | None = None
     unavailable: bool = False
+    within: tuple[str, ...] = ()
+    looked_at: int = 0
 
     def to_dict(self) -> dict[str, Any]:
         """Numbers, strings, lists and mappings only."""
@@ -104,20 +113,36 @@ class Report:
     outcomes: tuple[Outcome, ...]
     settings: dict[str, Any] = field(default_factory=dict)
     interrupted: bool = False
+    strict: bool = False
 
     @property
     def ok(self) -> bool:
         """Whether every law that applies was run to its end, said something, and held, or was declared not to hold.
 
-        Implementations that declare to be unavailable do not count; where there are no others nothing was shown, and it is false.
+        What is suspicious passes, unless the report is strict. Implementations that declare to be unavailable do not count; where there are
+        no others nothing was shown, and it is false.
         """
         applied = [o for o in self.outcomes if o.status != "not applicable" and not o.unavailable]
-        return bool(applied) and not self.interrupted and all(o.status in PASSING for o in applied)
+        return bool(applied) and not self.interrupted and all(self._passes(o) for o in applied)
+
+    def _passes(self, o: Outcome) -> bool:
+        return o.status in PASSING and not (self.strict and o.status == "suspicious")
 
     @property
     def violations(self) -> tuple[Violation, ...]:
         """The violations that nobody declared."""
         return tuple(o.violation for o in self.outcomes if o.violation is not None and o.status == "violated")
+
+    def narrowest(self) -> dict[str, tuple[str, int]]:
+        """For each implementation that breaks no law the finest preset within whose budgets it was on so many calls that were looked at."""
+        found = {}
+        for name in dict.fromkeys(o.implementation for o in self.outcomes if o.looked_at):
+            these = [o for o in self.outcomes if o.implementation == name]
+            seen = [o for o in these if o.looked_at]
+            if all(o.status in PASSING for o in these):
+                finest = next(p for p in seen[0].within if all(p in o.within for o in seen))
+                found[name] = finest, sum(o.looked_at for o in seen)
+        return found
 
     def counts(self) -> dict[str, int]:
         """How many outcomes have each status."""
@@ -129,8 +154,10 @@ class Report:
         return {
             "ok": self.ok,
             "interrupted": self.interrupted,
+            "strict": self.strict,
             "settings": self.settings,
             "counts": self.counts(),
+            "narrowest": {name: {"arithmetic": preset, "calls": calls} for name, (preset, calls) in self.narrowest().items()},
             "outcomes": [o.to_dict() for o in self.outcomes],
         }
 

@@ -17,7 +17,13 @@ from properties import exchange
 from properties.implementation import Implementation
 from properties.operations import OPERATIONS, Operation
 
-__all__ = ["BrokenError", "Call", "RaisedError", "Result", "Subject", "Watched"]
+__all__ = ["LIKELY", "BrokenError", "Call", "RaisedError", "Result", "Subject", "Watched"]
+
+
+LIKELY = 8.4
+"""λ of the statistical line: an error beyond it has a probability of about 10⁻¹⁵ if roundings are independent."""
+
+_SHORTEST = 64  # terms of a sum up to which the line is the proof
 
 
 class BrokenError(AssertionError):
@@ -47,10 +53,16 @@ class Call:
 
 
 class Result:
-    """One result of a call: its numbers in float64, its oracle, and itself as a ball that contains the exact value."""
+    """One result of a call: its numbers in float64, its oracle, and itself as a ball that contains the exact value.
 
-    def __init__(self, subject: "Subject", name: str, value: Array, budget: Callable[[], Enclosure]) -> None:
-        self.subject, self.name, self.value, self._budget = subject, name, value, budget
+    `line()` is the oracle's enclosure by the statistical line, narrower than the budget and no proof; None where no sum is long enough for
+    the two to differ.
+    """
+
+    def __init__(
+        self, subject: "Subject", name: str, value: Array, budget: Callable[[], Enclosure], line: Callable[[], Enclosure | None]
+    ) -> None:
+        self.subject, self.name, self.value, self._budget, self.line = subject, name, value, budget, line
 
     @cached_property
     def budget(self) -> Enclosure:
@@ -118,7 +130,7 @@ class Subject:
         """Forget the last case."""
         self.calls: list[Call] = []
         self.vacuous = 0
-        self.worst = 0.0
+        self.worst = self.worst_line = 0.0
         self._told = False
         self._matters = True
 
@@ -172,8 +184,16 @@ class Subject:
         def enclosures() -> tuple[Enclosure, ...]:
             return self.expected(o, arguments)
 
+        @cache_once
+        def lines() -> tuple[Enclosure, ...] | None:
+            return self.likely(o, arguments)
+
+        def line(place: int) -> Enclosure | None:
+            found = lines()
+            return None if found is None else found[place]
+
         results = values if o.returns_booleans else tuple(
-            Result(self, name, x, partial(lambda place: enclosures()[place], place))
+            Result(self, name, x, partial(lambda place: enclosures()[place], place), partial(line, place))
             for place, (name, x) in enumerate(zip(o.outputs, values, strict=True))
         )  # fmt: skip
         return Watched(tuple(given), tuple(returned), results, besides)
@@ -181,6 +201,15 @@ class Subject:
     def expected(self, o: Operation, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
         """The oracle's enclosures of an operation's results, or the mask it builds, in the implementation's arithmetic and conventions."""
         return o.expected(arguments, self.implementation.rounding, replace(self.implementation.reading, mask_polarity="true_allows"))
+
+    def likely(self, o: Operation, arguments: tuple[Any, ...]) -> tuple[Enclosure, ...] | None:
+        """The same by the statistical line; None where no axis is longer than 64, where the line is the proof, or it is declared itself."""
+        a = self.implementation.rounding
+        longest = max((n for x in arguments if isinstance(x, np.ndarray) for n in x.shape), default=0)
+        if longest <= _SHORTEST or a.likely is not None:
+            return None
+        reading = replace(self.implementation.reading, mask_polarity="true_allows")
+        return o.expected(arguments, replace(a, likely=LIKELY), reading)
 
     def run(
         self, o: Operation, arguments: tuple[Any, ...], layout: str = "contiguous"
@@ -254,10 +283,12 @@ class Subject:
     # What laws state.
 
     def within(self, result: Result) -> None:
-        """A result is within its budget of the exact value."""
+        """A result is within its budget of the exact value; how far it is in units of the statistical line is noted."""
         budget = result.budget
         excess = budget.excess(result.value)
         self._measure(result.name, result.value, budget.mid, budget.rad, excess)
+        if (line := result.line()) is not None:
+            self.worst_line = max(self.worst_line, float(line.excess(result.value).max(initial=0.0)))
         self._tell(excess.size and budget.judged and not budget.vacuous)
 
     def close(self, a: Any, b: Any, name: str = "") -> None:

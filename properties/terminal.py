@@ -12,13 +12,14 @@ from rich.table import Table
 from rich.text import Text
 
 from properties.law import Law
-from properties.laws import LAWS
+from properties.laws import LAWS, LONG
 from properties.report import PASSING, Outcome, Report, Violation, counted
 
 __all__ = ["SIGNS", "print_report", "print_violation", "shown", "statement_of", "violation_text"]
 
 SIGNS = {
     "held": ("✓", "green"),
+    "suspicious": ("!", "bold yellow"),
     "violated": ("✗", "bold red"),
     "declared": ("~", "yellow"),
     "vacuous": ("?", "bold magenta"),
@@ -54,6 +55,9 @@ def print_report(console: Console, report: Report, groups: Mapping[str, Sequence
         console.print()
         _print_likeness(console, report.violations)
     counts = ", ".join(f"{n} {status}" for status, n in report.counts().items() if n or status in ("held", "violated"))
+    for name, (preset, calls) in report.narrowest().items():
+        said = f": within {preset} on the {counted(calls, 'call')} that finer arithmetics were tried on"
+        console.print(Text.assemble((name, "bold"), said), highlight=False)
     verdict = "Interrupted. " if report.interrupted else ""
     console.print(f"{verdict}{counts}", style="bold green" if report.ok else "bold red", highlight=False)
 
@@ -84,7 +88,8 @@ def print_group(console: Console, group: str, names: Sequence[str], outcomes: Se
         console.print(table)
         console.print()
     if rows:
-        signs = "  ".join(f"{sign} {status}" for status, (sign, _) in SIGNS.items())
+        known = {o.status for o in outcomes} | set(SIGNS) - {"suspicious"}
+        signs = "  ".join(f"{sign} {status}" for status, (sign, _) in SIGNS.items() if status in known)
         console.print(f"{signs}; worst error in units of its budget, in so many examples", style="dim", highlight=False)
         console.print()
     if len(names) == 1:
@@ -132,7 +137,8 @@ def _said(outcomes: Sequence[Outcome]) -> tuple[Text, Text]:
     said = f"{counted(len(held), 'law')} held" if outcomes else "none of these laws is about it"
     if held:
         cases, worst = counted(sum(o.examples for o in held), "example"), max(o.worst_excess for o in held)
-        said += f" on {cases}, worst error {_budgets(worst)} budgets"
+        vacuous = sum(o.vacuous for o in held)
+        said += f" on {cases}{f', {vacuous} of them with a vacuous budget' if vacuous else ''}, worst error {_budgets(worst)} budgets"
     others = ", ".join(f"{n} {status}" for status in SIGNS if status != "held" and (n := sum(o.status == status for o in outcomes)))
     fine = all(o.status in PASSING for o in outcomes)
     return Text(*SIGNS["held" if held and fine else "not applicable" if fine else "violated"]), Text(
@@ -142,7 +148,7 @@ def _said(outcomes: Sequence[Outcome]) -> tuple[Text, Text]:
 
 def _print_reasons(console: Console, outcomes: Sequence[Outcome]) -> None:
     """Why laws are declared not to hold, said nothing, or were not run: each reason, what it concerns, and what was seen."""
-    for status in ("declared", "vacuous", "not run"):
+    for status in ("declared", "suspicious", "vacuous", "not run"):
         these = [o for o in outcomes if o.status == status and o.reason and not o.unavailable]
         for reason in dict.fromkeys(o.reason for o in these):
             concerned = [o for o in these if o.reason == reason]
@@ -215,7 +221,7 @@ def violation_text(violation: Violation, width: int = 120) -> str:
 
 def statement_of(name: str, operation: str) -> str:
     """The statement of a law, its first paragraph; "" where there is no such law."""
-    law: Law | None = next((law for law in LAWS if (law.name, law.operation) == (name, operation)), None)
+    law: Law | None = next((law for law in (*LAWS, *LONG) if (law.name, law.operation) == (name, operation)), None)
     return " ".join(law.statement.split("\n\n")[0].split()) if law else ""
 
 

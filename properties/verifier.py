@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from itertools import takewhile
 from math import ceil
@@ -16,7 +17,8 @@ from oracles import Arithmetic, Conventions
 from properties.diagnosis import Seen, diagnosed
 from properties.implementation import Implementation, implementation_of
 from properties.law import Law
-from properties.laws import LAWS, find
+from properties.laws import LAWS, LONG, find
+from properties.narrowest import Narrowest
 from properties.operations import OPERATIONS, sizes_of
 from properties.report import Outcome, Report, Violation, counted
 from properties.script import script
@@ -30,6 +32,8 @@ Observer = Callable[[str, tuple[Any, ...], str], None]
 _SHRINKS = 10  # cases tried after the first violation for each example asked for; the smallest is shown
 _FRESH = 10  # cases that Hypothesis draws afresh; those after them are mostly earlier ones, with parts of them copied elsewhere
 _PATIENCE = 10  # more runs of so many cases each, where too few were informative, or a declared deviation has not been seen
+_AFTERWARDS = 8  # cases drawn after a violation, for the diagnosis: those that shrank are alike
+_LOOKS = 40  # cases of which the first call of one is put to finer presets
 _EVIDENCE = 24  # calls kept of other cases, for the diagnosis
 
 
@@ -39,8 +43,9 @@ class _Trial:
     def __init__(self, law: Law, implementation: Implementation, observe: Observer | None, seconds_per_call: float, shrinks: int) -> None:
         self.law, self.subject = law, Subject(implementation, law.operation, observe, seconds_per_call)
         self.started = self.examples = self.informative = self.vacuous = 0
-        self.worst = 0.0
+        self.suspicious, self.worst, self.worst_line = 0, 0.0, 0.0
         self.evidence: list[Call] = []
+        self.narrowest = Narrowest(implementation)
         self.broken: BrokenError | None = None
         self.again = False  # the next case has been tried
         self.case: tuple[Any, ...] = ()
@@ -48,6 +53,7 @@ class _Trial:
         self.shrinks, self.tried = shrinks, 0
         self.unsupported = ""  # why the last draw that was none was none
         self.seen: list[Seen] = []
+        self.fresh: list[Call] = []
 
     def drawn_from(self, cases: SearchStrategy[tuple[Any, ...]]) -> SearchStrategy["_Case"]:
         """The cases, counted; a draw that comes to sizes that are not supported is none."""
@@ -89,10 +95,20 @@ class _Trial:
         self._see(True)
         self._keep()
         if self.broken is None:
+            if self.examples % _LOOKS == 0:
+                self.narrowest.look(subject.calls)
             self.examples += 1
             self.informative += subject.informative
             self.vacuous += bool(subject.vacuous)
-            self.worst = max(self.worst, subject.worst)
+            self.suspicious += subject.worst_line > 1
+            self.worst, self.worst_line = max(self.worst, subject.worst), max(self.worst_line, subject.worst_line)
+
+    def look_on(self, case: tuple[Any, ...]) -> None:
+        """The calls of one case more, whether the law holds on it or not."""
+        self.subject.begin()
+        with suppress(BrokenError):
+            self.law.body(self.subject, *case)
+        self.fresh += self.subject.calls
 
     def _see(self, held: bool) -> None:
         if self.subject.calls:
@@ -152,7 +168,7 @@ def check(
     shrinks = not reason if shrink is None else shrink
     profile = settings.default or settings()
     number = max_examples or profile.max_examples
-    trial = _Trial(law, implementation, observe, seconds_per_call, shrinks=_SHRINKS * number)
+    trial = _Trial(law, implementation, observe, seconds_per_call, shrinks=ceil(_SHRINKS * number * min(1.0, 4 * law.effort)))
 
     def hold(case: _Case) -> None:
         trial.hold(case.entries)
@@ -193,15 +209,22 @@ def check(
         if isinstance(error, KeyboardInterrupt | MemoryError) or trial.broken is None:
             raise
         trial.broken = BrokenError(f"{trial.broken} The same case passed when it was tried again.", trial.broken.excess)
+    if trial.broken is not None and shrinks and not reason:
+        once = settings(profile, max_examples=min(_AFTERWARDS, wanted), **(options | own | {"phases": (Phase.generate,)}))
+        seed(f"{random_seed} afterwards")(once(given(cases)(trial.look_on)))()
     found = replace(
         outcome,
         examples=trial.examples,
         informative=trial.informative,
         vacuous=trial.vacuous,
         discarded=max(0, trial.started - trial.examples - trial.tried),
+        suspicious=trial.suspicious,
+        worst_line=trial.worst_line,
         worst_excess=trial.worst if trial.broken is None else trial.broken.excess,
         seconds=time.perf_counter() - start,
         reason=reason,
+        within=trial.narrowest.names,
+        looked_at=trial.narrowest.calls,
     )
     return _judged(found, trial, law, shrinks)
 
@@ -220,7 +243,7 @@ def _judged(outcome: Outcome, trial: _Trial, law: Law, diagnose: bool) -> Outcom
     if trial.broken is not None:
         case = dict(zip(law.parameters, trial.case, strict=True))
         law_id, who, broken = (law.name, law.operation), outcome.implementation, trial.broken
-        seen = trial.calls, tuple(trial.evidence)
+        seen = trial.calls, tuple(trial.evidence), tuple(trial.fresh)
         violation = Violation(*law_id, who, str(broken), case, broken.excess, *seen, shrunk=diagnose)
         if outcome.reason or not diagnose:
             return replace(outcome, status="declared" if outcome.reason else "violated", violation=violation)
@@ -233,6 +256,9 @@ def _judged(outcome: Outcome, trial: _Trial, law: Law, diagnose: bool) -> Outcom
     if outcome.informative < least or not outcome.examples:
         why = f"Only {outcome.informative} of {outcome.examples} examples were informative, but at least {least} should be."
         return replace(outcome, status="vacuous", reason=why)
+    if outcome.suspicious:
+        where = f"In {outcome.suspicious} of {counted(outcome.examples, 'example')} an error was beyond the statistical line"
+        return replace(outcome, status="suspicious", reason=f"{where}, by up to {outcome.worst_line:.3g} times, and within the budget.")
     return outcome
 
 
@@ -243,15 +269,15 @@ def require_planned(laws: Iterable[str] | None, planned: Iterable[Law]) -> None:
         raise ValueError(f"{missing[0]!r} is a law about an operation that is not offered; `attnspec explain` says which.")
 
 
-def plan(implementation: Implementation, laws: Iterable[str] | None = None) -> list[Law]:
-    """The laws to check: all, or those named, of operations that the implementation offers.
+def plan(implementation: Implementation, laws: Iterable[str] | None = None, long: bool = False) -> list[Law]:
+    """The laws to check: all, with those of the long plan where it is asked for, or those named, of operations that are offered.
 
     Raises ValueError for a name that no law has, and for a declared deviation from a law that does not apply.
     """
     if isinstance(laws, str):
         raise TypeError(f"laws={laws!r}, but should be a collection of names.")
-    chosen = list(LAWS) if laws is None else list(dict.fromkeys(law for name in laws for law in find(name)))
-    applicable = [law for law in LAWS if not law.not_applicable(implementation)]
+    chosen = [*LAWS, *(LONG if long else ())] if laws is None else list(dict.fromkeys(law for name in laws for law in find(name)))
+    applicable = [law for law in (*LAWS, *LONG) if not law.not_applicable(implementation)]
     names = {name for law in applicable for name in (law.name, law.id)}
     if unmatched := sorted(set(implementation.known_deviations) - names):
         raise ValueError(f"{implementation.name} declares to deviate from {unmatched}, but no such law applies to it.")
@@ -267,14 +293,18 @@ def verify(
     seed: int = 0,
     known_deviations: Mapping[str, str] | None = None,
     *,
+    long: bool = False,
+    strict: bool = False,
     progress: Callable[[Outcome], None] | None = None,
 ) -> Report:
     """Check every law that applies to an implementation, and diagnose what fails.
 
     `target` is a mapping, module or object with functions of the operations' names, or an `Implementation`, whose arithmetic (float64
-    otherwise), conventions and deviations the arguments replace. `laws` names some laws, "law" or "law[operation]". Of each law
-    `max_examples` cases are tried; the same seed draws the same cases. `known_deviations` maps laws that are known to be broken to
-    the reason; a declaration that matches no law, or a law that holds, is an error. `progress` is told each outcome as it is known.
+    otherwise), conventions and deviations the arguments replace. `laws` names some laws, "law" or "law[operation]"; `long` adds those of
+    the long plan, with 131072 keys. Of each law `max_examples` cases are tried; the same seed draws the same cases. `known_deviations`
+    maps laws that are known to be broken to the reason; a declaration that matches no law, or a law that holds, is an error. `progress` is
+    told each outcome as it is known. With `strict` the report is not ok either where an error is within its budget and beyond the
+    statistical line, which is suspicious and no proof.
 
     Interrupting it returns what is known so far. It runs in the caller's process, which a crash or a hang of the implementation takes down:
     the command `attnspec verify` runs it in a process of its own. Raises ValueError and TypeError for arguments that are none of these.
@@ -284,7 +314,7 @@ def verify(
     if isinstance(seed, bool) or not isinstance(seed, int):
         raise TypeError(f"seed has type {type(seed).__name__}, but should be an int.")
     implementation = implementation_of(target, arithmetic, conventions, known_deviations)
-    chosen = plan(implementation, laws)
+    chosen = plan(implementation, laws, long)
     require_planned(laws, chosen)
     outcomes: list[Outcome] = []
     interrupted = False
@@ -302,7 +332,7 @@ def verify(
         done = {(o.law, o.operation) for o in outcomes}
         outcomes += [Outcome(w.name, w.operation, implementation.name, "not run") for w in chosen if (w.name, w.operation) not in done]
     settings_ = {"max_examples": max_examples, "seed": seed, "arithmetic": implementation.rounding.name}
-    return Report(tuple(outcomes), settings_, interrupted)
+    return Report(tuple(outcomes), settings_, interrupted, strict)
 
 
 def replay(law: str, target: Any, **case: Any) -> None:

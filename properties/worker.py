@@ -40,6 +40,7 @@ class Order:
     seed: int = 0
     timeout: float = 60.0
     only: tuple[str, ...] = ()
+    long: bool = False
 
 
 @dataclass(frozen=True)
@@ -79,7 +80,7 @@ def main() -> None:
 
     try:
         found = load(order.targets, order.arithmetic, order.only)
-        plans = [plan(one.implementation, order.laws) for one in found]
+        plans = [plan(one.implementation, order.laws, order.long) for one in found]
     except (TargetError, ValueError) as error:
         answer(str(error))
         return

@@ -16,6 +16,7 @@ import torch
 import oracles
 from properties.benchmarks.faults import FAULTS, Fault, formula
 from properties.benchmarks.kernels import ARITHMETIC, DTYPES, RESULTS, Array, Problem, draw, kernel, to_numpy, to_torch
+from properties.benchmarks.lengths import LENGTHS, section
 from properties.benchmarks.sharpness import budgets
 
 __all__ = ["CRITERIA", "Reference", "correct", "excesses", "main", "reference"]
@@ -194,15 +195,15 @@ def _table(heading: str, columns: list[str], rows: list[list[str]]) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
-def page(n: int, d: int, seeds: int) -> tuple[str, int]:
+def page(n: int, d: int, seeds: int, lengths: tuple[int, ...] = LENGTHS) -> tuple[str, int]:
     """The whole page, in Markdown, and how many correct runs the budget rejects."""
-    accused = 0
     names = list(CRITERIA)
     parts = [_INTRODUCTION.format(n=n, d=d, seeds=seeds)]
     for dtype in DTYPES:
         rows = [[fault.name, *(_seen(found[name]) for name in names)] for fault, found in planted(dtype, n, d, seeds)]
         parts.append(f"## {dtype}\n\n{_table('planted', names, rows)}\n")
-    parts.append(_ALARMS.format(n=n, d=d))
+    long, accused = section(tuple(DTYPES), lengths, d, min(seeds, 3))
+    parts += [long, _ALARMS.format(n=n, d=d)]
     rows = []
     for dtype in DTYPES:
         for domain, settings in DOMAINS.items():
@@ -223,9 +224,10 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--size", type=int, default=512, help="queries, and keys (512)")
     parser.add_argument("--width", type=int, default=64, help="columns (64)")
     parser.add_argument("--seeds", type=int, default=5, help="draws (5)")
+    parser.add_argument("--lengths", type=int, nargs="+", default=LENGTHS, metavar="N", help="keys of the long rows (128 to 131072)")
     parser.add_argument("--output", type=Path, help="a file for the page, instead of the terminal")
     options = parser.parse_args(arguments)
-    text, accused = page(options.size, options.width, options.seeds)
+    text, accused = page(options.size, options.width, options.seeds, tuple(options.lengths))
     if options.output:
         options.output.write_text(text, encoding="utf-8")
     else:

@@ -73,15 +73,27 @@ def _dropped_key(p: Problem, dtype: str) -> dict[str, Array]:
     return found | {name: np.vstack([found[name], np.zeros_like(found[name][:1])]) for name in ("dk", "dv")}
 
 
-def _scale(p: Problem, dtype: str) -> dict[str, Array]:
-    return kernel(p, dtype, "math", scale=1.01 * p.q.shape[1] ** -0.5)
+def _scale(share: float) -> Fault:
+    def plant(p: Problem, dtype: str) -> dict[str, Array]:
+        return kernel(p, dtype, "math", scale=(1 + share) * p.q.shape[1] ** -0.5)
+
+    return Fault(f"scale off by {100 * share:g} %", plant)
+
+
+def _converted(narrow: str, dtypes: tuple[str, ...]) -> Fault:
+    def plant(p: Problem, dtype: str) -> dict[str, Array]:
+        q, k, v, g = (to_numpy(to_torch(x, narrow)) for x in (p.q, p.k, p.v, p.g))
+        return kernel(replace(p, q=q, k=k, v=v, g=g), dtype, "math")
+
+    return Fault(f"inputs converted to {narrow}", plant, dtypes)
 
 
 def _zeroed(name: str) -> Fault:
     def plant(p: Problem, dtype: str) -> dict[str, Array]:
         found = kernel(p, dtype, "math")
-        order = np.argsort(np.abs(found[name]), axis=None)
-        found[name][np.unravel_index(order[order.size // 2], found[name].shape)] = 0.0
+        size = np.abs(found[name])
+        order = np.argsort(size, axis=None)[-np.count_nonzero(size) :]
+        found[name][np.unravel_index(order[len(order) // 2], size.shape)] = 0.0
         return found
 
     return Fault(f"{name} zeroed in one place, of median size", plant)
@@ -99,6 +111,10 @@ def _tf32(x: torch.Tensor) -> torch.Tensor:
 
 def _weights_in_bfloat16(p: Problem, dtype: str) -> dict[str, Array]:
     return formula(p, dtype, weight=_bfloat16)
+
+
+def _weights_in_float16(p: Problem, dtype: str) -> dict[str, Array]:
+    return formula(p, dtype, weight=lambda x: x.half().float())
 
 
 def _weights_rounded_twice(p: Problem, dtype: str) -> dict[str, Array]:
@@ -120,10 +136,14 @@ FAULTS = (
     _one_element(1e-2),
     _one_element(1e-4),
     Fault("the last key dropped", _dropped_key),
-    Fault("scale off by 1 %", _scale),
+    _scale(0.01),
+    _scale(0.008),
     _zeroed("dq"),
     _zeroed("dk"),
     _zeroed("dv"),
+    _converted("float16", ("float32",)),
+    _converted("bfloat16", ("float32", "float16")),
+    Fault("weights stored in float16", _weights_in_float16, ("float32",)),
     Fault("weights stored in bfloat16", _weights_in_bfloat16, ("float32",)),
     Fault("weights rounded before and after they are normalised", _weights_rounded_twice, ("bfloat16", "float16")),
     Fault("TF32 products", _tf32_products, ("float32",)),

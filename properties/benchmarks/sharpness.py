@@ -28,8 +28,8 @@ FLOORS = {
 """What the largest error ÷ budget of some kernel at some size should reach, by dtype and result."""
 
 
-def budgets(p: Problem, arithmetic: str) -> dict[str, oracles.Enclosure]:
-    """The budget of each result of a problem under a preset."""
+def budgets(p: Problem, arithmetic: oracles.Arithmetic | str) -> dict[str, oracles.Enclosure]:
+    """The budget of each result of a problem under an arithmetic."""
     out = oracles.scaled_dot_product_attention(p.q, p.k, p.v, is_causal=p.is_causal, arithmetic=arithmetic)
     grads = oracles.scaled_dot_product_attention_vjp(p.q, p.k, p.v, None, p.g, is_causal=p.is_causal, arithmetic=arithmetic)
     return dict(zip(RESULTS, (out, *grads), strict=True))

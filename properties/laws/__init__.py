@@ -7,6 +7,7 @@ from properties.laws import (
     attention_masks,
     batches,
     conduct,
+    dominating,
     frequencies,
     gradient_masks,
     gradient_sums,
@@ -31,21 +32,23 @@ from properties.laws import (
     torch_witness,
 )
 
-__all__ = ["LAWS", "find"]
+__all__ = ["LAWS", "LONG", "find"]
 
 _MODULES = (
-    *(masks, padding, softmax, attention, attention_invariance, attention_masks, grouped),
+    *(masks, padding, softmax, attention, attention_invariance, attention_masks, grouped, dominating),
     *(gradients, gradient_sums, gradient_symmetries, gradient_masks, tangents),
     *(multi_head, multi_head_gradients, torch_witness),
     *(positional, learned, lookups, frequencies, tables, rotary, rotations, rotary_tables, halves, lanes),
     *(conduct, batches),
 )
 LAWS: tuple[Law, ...] = tuple(law for module in _MODULES for law in module.law.laws)
+LONG: tuple[Law, ...] = tuple(dominating.long.laws)
+"""Laws of the long plan only: seconds for a case, and gigabytes for some kernels."""
 
 
 def find(names: str) -> list[Law]:
     """The laws of a name, with or without an operation in brackets; raises ValueError where there is none."""
-    found = [law for law in LAWS if names in (law.name, law.id)]
+    found = [law for law in (*LAWS, *LONG) if names in (law.name, law.id)]
     if not found:
         raise ValueError(f"There is no law {names!r}; `attnspec laws` lists them.")
     return found

@@ -162,7 +162,7 @@ def test_faults_change_what_they_say():
 
 def test_the_page_has_a_row_for_every_fault(tmp_path):
     file = tmp_path / "criteria.md"
-    assert criteria.main(["--size", "16", "--width", "8", "--seeds", "1", "--output", str(file)]) == 0
+    assert criteria.main(["--size", "16", "--width", "8", "--seeds", "1", "--lengths", "16", "33", "--output", str(file)]) == 0
     text = file.read_text(encoding="utf-8")
     assert all(f"| {fault.name} |" in text for fault in faults.FAULTS)
     assert "## False alarms" in text

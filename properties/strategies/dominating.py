@@ -1,0 +1,88 @@
+"""Cases that expose: a few keys with large scores share all the weight, and values read the weights out.
+
+A random row of many keys averages a mistake away, while its budget grows with its length. Here the score of a key is one product, so that a
+relative error of a product, of the scale, or of an input is the same share of a score, and exp makes it as large a share of the weight as
+the score is large: 1/2¹¹ of a score of 1024 is half the weight. A one-hot value reads out that weight alone, so that its error is compared
+with a budget that is a share of the weight itself, of 1/2 and of exp(−30) alike; no sum over the keys hides it, however many there are.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from hypothesis import strategies as st
+
+from oracles.ball import Array
+from oracles.formats import Arithmetic, Format
+from properties.implementation import Implementation
+from properties.strategies.arrays import Draw, batches, numbers, rounded, sizes
+
+__all__ = ["LONG", "MANY", "dominated", "dominated_jvp", "dominated_vjp", "dominating", "scores_of"]
+
+MANY = (2, 3, 9, 17, 33, 65, 128, 129, 257, 511, 1024, 1025, 2048, 4095, 8191, 8192)
+"""Numbers of keys, the simplest first."""
+
+LONG = (131072, 131071)
+"""Numbers of keys of the long plan."""
+
+_SCORES = (128.0, 1024.0, 8192.0)
+_DEPTH = 30.0  # how far below the first, at most, the scores of keys that matter are: exp(−30) is a number of every format but binary16
+_GAP = 128.0  # how far below all others are, at least: exp(−98) is no number of binary32
+_KEYS = 8  # that matter, at most
+
+
+def dominating(
+    rng: np.random.Generator, n_q: int, n_k: int, width: int, value_width: int, score: float, target: Format
+) -> tuple[Array, ...]:
+    """(q, k, v) in a format, in which up to 8 keys, the last and such at the edges of tiles, have scores of about `score`.
+
+    Query i is not 0 in lane i mod width alone; there each key has a number of its own, by which its score is what was drawn, but for the
+    rounding of the number. The keys that matter have one-hot values, one more of them than columns a value of 0, as all others have.
+    """
+    edges = {e for power in range(18) for e in (2**power - 1, 2**power)}
+    others = np.array([j for j in sorted({0, *edges}) if j < n_k - 1], int)
+    places = np.array([n_k - 1, *rng.permutation(others)[: _KEYS - 1]])
+    scores = score - _GAP - score * rng.random((n_k, width))
+    scores[places] = score - _DEPTH * rng.random((len(places), width)) ** 2
+    factors = rounded(rng.uniform(8, 16, width) * rng.choice([-1.0, 1.0], width), target)
+    q = np.where(np.arange(width) == np.arange(n_q)[:, None] % max(width, 1), factors, 0.0)
+    k = rounded(scores * np.sqrt(width) / factors, target)
+    v, column = np.zeros((n_k, value_width)), np.arange(len(places)) % (value_width + 1)
+    v[places[column < value_width], column[column < value_width]] = 1.0
+    return q, k, v
+
+
+def scores_of(a: Arithmetic) -> list[float]:
+    """The scores of which an arithmetic still says something: its errors are at most a quarter in an exponent, its inputs' steps 4."""
+    stored = [x.unit_roundoff for x in (a.scores, a.scale_on_inputs) if x is not None]
+    share = 2 * a.product + 2 * max([0.0, *stored])
+    return [s for s in _SCORES if s * share <= 0.25 and s * a.inputs.unit_roundoff <= 4] or [16.0]
+
+
+@st.composite
+def dominated(draw: Draw, i: Implementation, keys: Sequence[int] = MANY) -> tuple[Any, ...]:
+    """(q, k, v, mask) without a mask, in which a few keys share the weight of each query."""
+    wide = (64,) if max(keys) <= 2**13 else ()
+    n_q = draw(sizes(i, "n_q", (1, 2, 3, 4, 8)))
+    n_k = draw(sizes(i, "n_k", keys, minus=("n_q", n_q)))
+    d = draw(sizes(i, "head_dim", (8, 4, 1, 2, 16, *wide)))
+    d_v = draw(sizes(i, "value_dim", (8, 1, 4, *wide), minus=("head_dim", d)))
+    lead = draw(batches(i, among=(1,)))
+    seed, score = draw(st.integers(0, 2**16)), draw(st.sampled_from(scores_of(i.rounding)))
+    found = dominating(np.random.default_rng(seed), n_q, n_k, d, d_v, score, i.rounding.inputs)
+    return *(np.broadcast_to(x, (*lead, *x.shape)).copy() for x in found), None
+
+
+@st.composite
+def dominated_vjp(draw: Draw, i: Implementation, keys: Sequence[int] = MANY) -> tuple[Any, ...]:
+    """(q, k, v, mask, grad_out) likewise."""
+    case = draw(dominated(i, keys))
+    return *case, draw(numbers(i, (*case[0].shape[:-1], case[2].shape[-1])))
+
+
+@st.composite
+def dominated_jvp(draw: Draw, i: Implementation, keys: Sequence[int] = MANY) -> tuple[Any, ...]:
+    """(q, k, v, mask, dq, dk, dv) likewise; dq and dk are 0 half the time, and dv then reads out the weights as values do."""
+    q, k, v, mask = draw(dominated(i, keys))
+    dq, dk = (draw(numbers(i, x.shape, (1 / 64,))) for x in (q, k))
+    return q, k, v, mask, *((dq, dk) if draw(st.booleans()) else (0 * q, 0 * k)), v[..., ::-1].copy()

@@ -1,0 +1,132 @@
+"""Which arithmetic is it? Named before any bug where it is the truth, never where a bug gives what was returned on every call."""
+
+from dataclasses import replace
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from oracles import preset
+from oracles.formats import PRESETS
+from properties.arithmetics import candidates
+from properties.bugs import CATALOGUE
+from properties.narrowest import finer_presets
+from properties.reference import OPERATIONS
+from properties.tests.test_diagnosis import KILLS, violation_of
+from properties.verifier import verify
+
+SDPA = "scaled_dot_product_attention"
+SIN = "sinusoidal_positional_encoding"
+
+
+def attention(given, scores, returned):
+    """In float32, with inputs, scores and results as they are stored."""
+
+    def function(q, k, v, mask=None):
+        q, k, v = (x.astype(given).astype(np.float32) for x in (q, k, v))
+        found = (q @ k.swapaxes(-1, -2) / np.float32(np.sqrt(max(q.shape[-1], 1)))).astype(scores).astype(np.float32)
+        found = found if mask is None else np.where(mask, found, np.float32(-np.inf))
+        weights = np.exp(found - found.max(-1, keepdims=True))
+        return (weights @ v / weights.sum(-1, keepdims=True)).astype(returned)
+
+    return function
+
+
+def sinusoids(seq_len, embed_dim, start_pos=0):
+    return OPERATIONS[SIN](seq_len, embed_dim, start_pos).astype(ml_dtypes.bfloat16).astype(np.float32)
+
+
+def diagnosis_of(operation, function, arithmetic, law):
+    (violation,) = verify({operation: function}, arithmetic=arithmetic, laws=[f"{law}[{operation}]"], max_examples=10).violations
+    return violation.diagnosis
+
+
+@pytest.mark.parametrize("law", ["attention is within its budget", "a dominating key wins"])
+def test_float64_attention_of_float32_accuracy_is_named_so(law):
+    first, second, *_ = diagnosis_of(SDPA, attention(np.float32, np.float32, np.float64), "float64", law)
+    assert first.citation.startswith("an arithmetic: within budget as if")
+    assert "arithmetic=float32" in (first.id, second.id)
+
+
+@pytest.mark.parametrize("law", ["attention is within its budget", "few dominating keys share the weight"])
+def test_scores_of_16_bits_are_named_so(law):
+    first, *_ = diagnosis_of(SDPA, attention(np.float32, np.float16, np.float32), "float32", law)
+    assert first.id == "scores=float16"
+    assert first.citation == "an arithmetic: within budget as if its scores were stored in float16"
+    assert first.repair == "Round to more bits there, or declare an arithmetic of which this is so, if it is what is meant."
+    assert 0 < first.excess <= 1
+
+
+def test_inputs_converted_to_16_bits_are_named_so():
+    first, *_ = diagnosis_of(SDPA, attention(np.float16, np.float32, np.float32), "float32", "attention is within its budget")
+    assert first.id == "inputs=float16"
+
+
+@pytest.mark.parametrize("law", ["the sinusoidal encoding is within its budget", "shifting is a rotation"])
+def test_sinusoids_of_bfloat16_are_named_so(law):
+    first, *_ = diagnosis_of(SIN, sinusoids, "float32", law)
+    assert first.id == "angle.table=bfloat16"
+
+
+REALLY = ("sdpa-scores-in-single-precision", "sdpa-weights-in-half-precision", "sdpa-products-in-tf32")
+"""Bugs that are an arithmetic: it is named beside them."""
+
+
+@pytest.mark.parametrize("bug", REALLY)
+def test_a_bug_that_is_an_arithmetic_is_named_first_and_the_arithmetic_beside_it(bug):
+    law = min(KILLS[bug], key=KILLS[bug].get)
+    found = violation_of(law, SDPA, CATALOGUE[bug].fresh()) or violation_of(law, SDPA, CATALOGUE[bug].fresh(), "float64")
+    first, second, *_ = found.diagnosis
+    assert first.id == bug
+    assert second.citation.startswith("an arithmetic")
+
+
+LANES = ("rope-half-split-pairs", "sdpa-scale-missing", "sdpa-last-key-dropped", "sin-concatenated-layout")
+
+
+@pytest.mark.parametrize("bug", LANES)
+def test_no_arithmetic_explains_a_bug_that_is_none(bug):
+    law = min(KILLS[bug], key=KILLS[bug].get)
+    found = violation_of(law, CATALOGUE[bug].operation, CATALOGUE[bug].fresh())
+    assert not [d for d in found.diagnosis if d.citation.startswith("an arithmetic")]
+
+
+def test_what_is_wrong_beyond_rounding_is_no_arithmetic():
+    """A share of one part in a thousand would be within 16 bits; a key that is left out is not, on all cases."""
+
+    def without_last(q, k, v, mask=None):
+        cut = None if mask is None else mask[..., : max(1, k.shape[-2] - 1)]
+        keys = slice(0, max(1, k.shape[-2] - 1))
+        return attention(np.float32, np.float32, np.float32)(q, k[..., keys, :], v[..., keys, :], cut)
+
+    found = diagnosis_of(SDPA, without_last, "float32", "attention is within its budget")
+    assert not [d for d in found if d.citation.startswith("an arithmetic")]
+
+
+def test_candidates_are_arithmetics_that_differ():
+    for a in PRESETS:
+        found = list(candidates(a))
+        assert len({c.id for c in found}) == len(found)
+        assert all(c.converted is not None or replace(c.arithmetic, name=a.name) != a for c in found if not c.preset)
+    ids = {c.id for c in candidates(preset("float32"))}
+    assert ids >= {"scores=float16", "inputs=bfloat16", "product=TF32", "arithmetic=bfloat16-eager"}
+
+
+# -- A passing implementation --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arithmetic", "finer"),
+    [("float64", ()), ("float32", ()), ("tf32", ("float32",)), ("bfloat16", ()), ("bfloat16-stored-gradients", ("bfloat16",))],
+)
+def test_finer_presets_round_nothing_to_fewer_bits(arithmetic, finer):
+    assert tuple(p.name for p in finer_presets(preset(arithmetic))) == finer
+
+
+@pytest.mark.parametrize(("declared", "narrowest"), [("float32", "float32"), ("tf32", "float32")])
+def test_a_passing_implementation_is_told_the_narrowest_preset_it_is_within(declared, narrowest):
+    exact = attention(np.float32, np.float32, np.float32)
+    report = verify({SDPA: exact}, arithmetic=declared, laws=["attention is within its budget"], max_examples=50)
+    assert report.ok
+    assert report.narrowest() == {"implementation": (narrowest, 2)}
+    assert report.to_dict()["narrowest"] == {"implementation": {"arithmetic": narrowest, "calls": 2}}
