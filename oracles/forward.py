@@ -26,6 +26,9 @@ only small ones, of sum b, the rest is multiplied and divided by 1 + b, which ro
 off by 8·min(u, b) else.  So with n replaced by K + 1, five times what small keys contribute, with all their exponents, and
 8 times their sum of everything make up for the rest.  This is used in rows where it is less.
 
+The oracle sees a row's maximum only at its end, so it counts as large what may be so in its tile, and as small what may be
+so after a fall by `FALL`; where the maximum rises by more, all earlier keys are added to the small ones.  A key may be both.
+
 **Underflow.** A weight that comes out as 0 is less than the smallest normal number η, but the kernel's, or the exact one,
 may be exp(τ_j) times as large: so e_j + η takes the place of e_j in every bound, and exp(m_old − m_new) + η that of a
 rescaling.
@@ -58,6 +61,9 @@ from oracles.terms import Terms
 
 MANY = 64
 """Keys from which on it may matter that few of them are large."""
+
+FALL = 256.0
+"""A weight may fall by so much after its tile, as the maximum rises, before it is looked at again."""
 
 
 @dataclass(frozen=True)
@@ -129,7 +135,8 @@ def rows_forward(p: Problem, rows: slice, g: Operand | None = None) -> Rows:
     q, t = part(p.q, rows), p.terms
     head, d_v = q.value.shape[:-1], p.v.value.shape[-1]
     a = Sums(*(np.zeros((*head, 1)) for _ in range(6)), *(np.zeros((*head, d_v)) for _ in range(6)))
-    m, large, tau = np.full((*head, 1), -LARGEST), *(np.zeros((*head, 1)) for _ in range(2))
+    m, low = (np.full((*head, 1), -LARGEST) for _ in range(2))
+    large, tau = (np.zeros((*head, 1)) for _ in range(2))
     readable, unknown = (np.zeros((*head, d_v)) for _ in range(2))
     dead = np.ones((*head, 1), dtype=bool)
     few = p.elementwise and p.n_k > MANY and t.addition < np.inf
@@ -139,6 +146,11 @@ def rows_forward(p: Problem, rows: slice, g: Operand | None = None) -> Rows:
         s = scores(p, q, k, allowed)
         dead &= False if allowed is None else ~allowed.any(axis=-1, keepdims=True)
         highest = np.maximum(m, s.max(axis=-1, keepdims=True))
+        if few:
+            risen = highest - low > np.log(FALL)
+            low = np.where(risen, highest, low)
+            a.small += np.where(risen, a.total + a.x, 0.0)
+            a.tiny += np.where(risen, a.size + a.grown, 0.0)
         shrink = np.exp(m - highest)
         m = highest
         a.scale(shrink, shrink + UNDERFLOW)
@@ -171,7 +183,7 @@ def rows_forward(p: Problem, rows: slice, g: Operand | None = None) -> Rows:
         reach += excess
         if few:
             large += np.count_nonzero(reach > t.addition, axis=-1, keepdims=True)
-            rest = np.where(e * e <= t.addition * reach, reach, 0.0)
+            rest = np.where(e * e <= FALL * t.addition * reach, reach, 0.0)
             a.small += rest.sum(axis=-1, keepdims=True)
             a.tiny += rest @ far
         if slopes is not None:
