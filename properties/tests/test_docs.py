@@ -6,7 +6,7 @@ import runpy
 import shutil
 import subprocess
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -14,6 +14,7 @@ import pytest
 import oracles.attend
 import oracles.terms
 from oracles.tests.test_terms import CASES
+from oracles.tests.test_terms import without as forgotten
 from properties.bugs import CATALOGUE
 from properties.cli import main
 from properties.laws import LAWS
@@ -108,7 +109,7 @@ def test_the_guide_says_what_a_term_costs_when_it_is_forgotten(case, monkeypatch
     assert case.result == result
     assert case.worst() == pytest.approx(within, rel=0.05)  # two digits are shown
     terms = oracles.terms.terms
-    monkeypatch.setattr(oracles.attend, "terms", lambda *sizes: replace(terms(*sizes), **{case.term: 0.0}))
+    monkeypatch.setattr(oracles.attend, "terms", lambda *sizes: forgotten(case.term, terms(*sizes)))
     assert case.worst() == pytest.approx(without, rel=0.05)
 
 
