@@ -9,16 +9,7 @@ the error of the row's sum, which all its weights share; where p̃ underflows th
 
 **dP.** It is off by at most E_ij = grad_dot·(|g||v|ᵀ, |dP|)_ij and what is stored.
 
-**δ** is one number for each row, off by Δ_i.  As rowsum(g·o) it inherits the error of o (`oracles.forward`), in which what
-both sums share is Σ_j p_j(exp t_j − 1)(v_j − o), times g: Σ_j p_j(exp t_j − 1)T_j.  So with Θ = Σ_j p_j(exp τ_j − 1)|T_j|
-
-    Δ ≤ Θ/(1 − λ) + Σ_c |g_c|·(the rest of o_c's error, and its storage) + the error of the sum over c.
-
-As rowsum(p·dP) it is Σ_j p_j exp(t_j + r)(dP_j + E_j), and as Σ p_j T_j = 0,
-
-    Δ ≤ exp(ρ)·Σ_j p_j(exp(τ_j + κ) − 1)|T_j| + |δ|·|Σ p̃_j − 1| + Σ_j p̃_j E_j + the error of the sum over j.
-
-The oracle takes δ from o; so a kernel of the second form is as far from it as both bounds together.
+**δ** is one number for each row, off by Δ_i (`oracles.delta`).
 
 **dS.** p̃(T + E − Δ) − p·T is, but for roundings, what is common to a row, −p·exp(r)·Δ and (exp(r) − 1)·p·T, and the rest,
 
@@ -37,7 +28,9 @@ from typing import NamedTuple
 import numpy as np
 
 from oracles.ball import ROUNDOFF, Array, gamma
-from oracles.forward import Rows, rows_forward
+from oracles.delta import delta_spread
+from oracles.forward import rows_forward
+from oracles.quotient import Rows
 from oracles.scores import (
     Mask,
     Operand,
@@ -50,7 +43,6 @@ from oracles.scores import (
     row_products,
     scores,
 )
-from oracles.terms import Terms
 
 
 class Gradients(NamedTuple):
@@ -93,7 +85,7 @@ def gradients(p: Problem, g: Operand, dead_rows_are_unchecked: bool) -> Gradient
     for rows in p.row_tiles():
         q, gi = part(p.q, rows), part(g, rows)
         forward = rows_forward(p, rows, gi if p.elementwise else None)
-        delta = _delta_spread(p, rows, forward, gi)
+        delta = delta_spread(p, rows, forward, gi)
         mean, slack = np.zeros(dq[..., rows, :].shape), np.zeros(dq[..., rows, :].shape)
         for keys, allowed in p.key_tiles(rows):
             k = part(p.k, keys)
@@ -172,76 +164,6 @@ def grad_scores(p: Problem, forward: Rows, delta: Array, q: Operand, k: Operand,
         overflow = ~(2 * c * (together + np.abs(ds)) <= p.ranges.grad_scores)
         error[overflow], together[overflow] = np.inf, np.inf
     return Tile(weights, possible, ds, error if p.elementwise else together, together, grown, float(largest))
-
-
-def _delta_spread(p: Problem, rows: slice, forward: Rows, g: Operand) -> Array:
-    """Δ: how far a kernel's δ may be from the oracle's, ∞ where its row may overflow.
-
-    Both forms of δ are at most max_j (|g||v|ᵀ)_ij + Δ, the output being a mean of values, and |T| is at most twice that.
-    """
-    of_output, of_own = (_delta_of_output(p, forward, g, t, rest) for t, rest in ((p.terms, forward.apart), (p.own, forward.own_apart)))
-    spread = of_output
-    if p.elementwise and p.delta != "output":
-        of_weights = _delta_of_weights(p, forward, g) + of_own
-        spread = of_weights if p.delta == "weights" else np.maximum(of_output, of_weights)
-    if g.rad is not None:
-        spread = spread + (g.rad * np.abs(forward.out)).sum(axis=-1, keepdims=True)
-    spread = np.where(forward.dead, 0.0, np.where((forward.error == np.inf).any(axis=-1, keepdims=True), np.inf, spread))
-    if not p.elementwise:
-        return spread
-    stored = (np.abs(forward.out) + forward.error).max(axis=-1, keepdims=True, initial=0.0)
-    spread = np.where(stored <= p.ranges.saved_output, spread, np.inf)
-    longest = g.length.max(initial=0.0) * p.v.length.max(initial=0.0)
-    most = min(p.ranges.work, p.ranges.grad_weights) / 4
-    if longest <= most and spread.max(initial=0.0) <= most:
-        return spread
-    farthest = np.zeros(spread.shape)
-    for keys, allowed in p.key_tiles(rows):
-        products = g.reach @ part(p.v, keys).reach.swapaxes(-1, -2)
-        where = True if allowed is None else allowed
-        farthest = np.maximum(farthest, products.max(axis=-1, keepdims=True, initial=0.0, where=where))
-    return np.where(farthest + spread <= most, spread, np.inf)
-
-
-def _turns(p: Problem, forward: Rows, g: Operand) -> tuple[Array, Array, Array]:
-    """Bounds of Σ p|T| and Σ p(exp τ − 1)|T|, from T = g·(v − c) − g·(o − c), and of |δ|."""
-    apart = (g.reach * forward.distance).sum(axis=-1, keepdims=True)
-    mean = np.abs((g.value * forward.out).sum(axis=-1, keepdims=True))
-    size = forward.sums.size + np.abs(p.centre)
-    mean = mean + 8 * gamma(p.n_k + g.value.shape[-1] + 8, ROUNDOFF) * (g.reach * size).sum(axis=-1, keepdims=True)
-    if g.rad is not None:
-        mean = mean + (g.rad * np.abs(forward.out)).sum(axis=-1, keepdims=True)
-    return forward.sums.turned + apart, forward.sums.moved + apart * forward.sums.x, mean
-
-
-def _delta_of_output(p: Problem, forward: Rows, g: Operand, t: Terms, rest: Array) -> Array:
-    """Δ for δ = rowsum(g·o) under the terms t, `rest` being the part of o's error that its sums do not share."""
-    if p.elementwise:
-        turned, moved, _ = _turns(p, forward, g)
-        theta = (np.exp(forward.shared) * moved + np.expm1(forward.shared) * (1 + 2.0**-48) * turned) / forward.room
-    else:
-        theta, rest = np.zeros(forward.lse.shape), forward.error
-    saved = rest + t.saved_output * (np.abs(forward.out) + forward.error) + t.saved_underflow
-    saved = saved + t.grad_dot.positive * (np.abs(forward.out) + forward.error)
-    spread: Array = theta + (g.reach * saved).sum(axis=-1, keepdims=True) + 2 * t.sum_underflow
-    return spread * (1 + 8 * gamma(p.n_k + 8, ROUNDOFF))
-
-
-def _delta_of_weights(p: Problem, forward: Rows, g: Operand) -> Array:
-    """Δ for δ = rowsum(p·dP)."""
-    t, a = p.terms, forward.sums
-    turned, moved, mean = _turns(p, forward, g)
-    own, lift = forward.entry, np.exp(forward.common)
-    reach = lift * np.exp(own)
-    of_weights = reach * moved + lift * np.expm1(own) * (1 + 2.0**-48) * turned
-    too_much = reach * a.x + lift * np.expm1(own) * (1 + 2.0**-48) + np.expm1(forward.common)
-    sizes = a.size + a.grown + (1 + a.x) * np.abs(p.centre)
-    of_dot = (t.grad_dot.positive + t.product + t.grad_weights) * reach * (g.reach * sizes).sum(axis=-1, keepdims=True)
-    spread = of_weights + too_much * mean + of_dot
-    weighted = reach * (turned + moved) + (1 + too_much) * mean + of_dot
-    spread = spread + t.delta_sum.terms * weighted + t.delta_sum.result * (mean + spread)
-    underflow = t.weight_underflow * (g.reach * forward.readable).sum(axis=-1, keepdims=True) + p.n_k * t.grad_underflow
-    return np.asarray((spread + 4 * reach * underflow + 2 * t.sum_underflow) * (1 + 8 * gamma(p.n_k + 8, ROUNDOFF)))
 
 
 def _fits(p: Problem, tile: Tile, q: Operand, k: Operand, g: Operand) -> bool:

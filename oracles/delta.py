@@ -1,0 +1,104 @@
+"""δ = rowsum(g·o) = rowsum(p·dP) of the backward pass, and how far a kernel's may be from the oracle's.
+
+**δ** is one number for each row, off by Δ_i.  As rowsum(g·o) it inherits the error of o (`oracles.forward`), in which what
+both sums share is Σ_j p_j(exp t_j − 1)(v_j − o), times g: Σ_j p_j(exp t_j − 1)T_j.  What a weight has of its own in the
+numerator is common to the columns of o, Σ_j p_j(A_j − 1)v_j, times g: Σ_j p_j(A_j − 1)dP_j; and the error of the
+denominator, times o, times g, is one of δ.  So with Θ = Σ_j p_j(exp τ_j − 1)|T_j|
+
+    Δ ≤ (Θ + Σ_j p_j exp(τ_j)(exp(ω_j + a) − 1)|dP_j|)/(1 − λ) + |δ|·(the denominator's error)
+        + Σ_c |g_c|·(what is left of o_c's error, and its storage) + the error of the sum over c.
+
+As rowsum(p·dP) it is Σ_j p_j exp(t_j + r)(dP_j + E_j), and as Σ p_j T_j = 0,
+
+    Δ ≤ exp(ρ)·Σ_j p_j(exp(τ_j + κ) − 1)|T_j| + |δ|·|Σ p̃_j − 1| + Σ_j p̃_j E_j + the error of the sum over j.
+
+The oracle takes δ from o; so a kernel of the second form is as far from it as both bounds together.
+"""
+
+import numpy as np
+
+from oracles.ball import ROUNDOFF, Array, gamma
+from oracles.quotient import Apart, Rows
+from oracles.scores import Operand, Problem, part
+from oracles.terms import Terms
+
+
+def delta_spread(p: Problem, rows: slice, forward: Rows, g: Operand) -> Array:
+    """Δ: how far a kernel's δ may be from the oracle's, ∞ where its row may overflow.
+
+    Both forms of δ are at most max_j (|g||v|ᵀ)_ij + Δ, the output being a mean of values, and |T| is at most twice that.
+    """
+    of_output, of_own = (_delta_of_output(p, forward, g, t, rest) for t, rest in ((p.terms, forward.apart), (p.own, forward.own_apart)))
+    spread = of_output
+    if p.elementwise and p.delta != "output":
+        of_weights = _delta_of_weights(p, forward, g) + of_own
+        spread = of_weights if p.delta == "weights" else np.maximum(of_output, of_weights)
+    if g.rad is not None:
+        spread = spread + (g.rad * np.abs(forward.out)).sum(axis=-1, keepdims=True)
+    spread = np.where(forward.dead, 0.0, np.where((forward.error == np.inf).any(axis=-1, keepdims=True), np.inf, spread))
+    if not p.elementwise:
+        return spread
+    stored = (np.abs(forward.out) + forward.error).max(axis=-1, keepdims=True, initial=0.0)
+    spread = np.where(stored <= p.ranges.saved_output, spread, np.inf)
+    longest = g.length.max(initial=0.0) * p.v.length.max(initial=0.0)
+    most = min(p.ranges.work, p.ranges.grad_weights) / 4
+    if longest <= most and spread.max(initial=0.0) <= most:
+        return spread
+    farthest = np.zeros(spread.shape)
+    for keys, allowed in p.key_tiles(rows):
+        products = g.reach @ part(p.v, keys).reach.swapaxes(-1, -2)
+        where = True if allowed is None else allowed
+        farthest = np.maximum(farthest, products.max(axis=-1, keepdims=True, initial=0.0, where=where))
+    return np.where(farthest + spread <= most, spread, np.inf)
+
+
+def _turns(p: Problem, forward: Rows, g: Operand) -> tuple[Array, Array, Array]:
+    """Bounds of Σ p|T| and Σ p(exp τ − 1)|T|, from T = g·(v − c) − g·(o − c), and of |δ|."""
+    apart = (g.reach * forward.distance).sum(axis=-1, keepdims=True)
+    mean = np.abs((g.value * forward.out).sum(axis=-1, keepdims=True))
+    size = forward.sums.size + np.abs(p.centre)
+    mean = mean + 8 * gamma(p.n_k + g.value.shape[-1] + 8, ROUNDOFF) * (g.reach * size).sum(axis=-1, keepdims=True)
+    if g.rad is not None:
+        mean = mean + (g.rad * np.abs(forward.out)).sum(axis=-1, keepdims=True)
+    return forward.sums.turned + apart, forward.sums.moved + apart * forward.sums.x, mean
+
+
+def _delta_of_output(p: Problem, forward: Rows, g: Operand, t: Terms, apart: Apart) -> Array:
+    """Δ for δ = rowsum(g·o) under the terms t, `apart` being the part of o's error that its sums do not share."""
+    rest = forward.error
+    found = np.zeros(forward.lse.shape)
+    if p.elementwise:
+        turned, moved, mean = _turns(p, forward, g)
+        found = np.exp(forward.shared) * moved + np.expm1(forward.shared) * (1 + 2.0**-48) * turned
+        size, sway = _sizes(p, forward, g)
+        of_keys = np.exp(apart.key) * sway + np.expm1(apart.key) * (1 + 2.0**-48) * size
+        found = (found + np.exp(forward.shared) * of_keys) / forward.room + mean * apart.row
+        rest = apart.column
+    saved = rest + t.saved_output * (np.abs(forward.out) + forward.error) + t.saved_underflow
+    saved = saved + t.grad_dot.positive * (np.abs(forward.out) + forward.error)
+    spread: Array = found + (g.reach * saved).sum(axis=-1, keepdims=True) + 2 * t.sum_underflow
+    return spread * (1 + 8 * gamma(p.n_k + 8, ROUNDOFF))
+
+
+def _sizes(p: Problem, forward: Rows, g: Operand) -> tuple[Array, Array]:
+    """Bounds of Σ p·exp(τ)|dP| and of Σ p·exp(τ)(exp ω − 1)|dP|, from dP = g·(v − c) + g·c; ω is nothing in the oracle itself."""
+    a = forward.sums
+    of_centre = (g.reach * np.abs(p.centre)).sum(axis=-1, keepdims=True)
+    return a.turned + a.moved + of_centre * (1 + a.x), a.swayed + of_centre * a.wander
+
+
+def _delta_of_weights(p: Problem, forward: Rows, g: Operand) -> Array:
+    """Δ for δ = rowsum(p·dP)."""
+    t, a = p.terms, forward.sums
+    turned, moved, mean = _turns(p, forward, g)
+    own, lift = forward.entry, np.exp(forward.common)
+    reach = lift * np.exp(own)
+    of_weights = reach * moved + lift * np.expm1(own) * (1 + 2.0**-48) * turned
+    too_much = reach * a.x + lift * np.expm1(own) * (1 + 2.0**-48) + np.expm1(forward.common)
+    sizes = a.size + a.grown + (1 + a.x) * np.abs(p.centre)
+    of_dot = (t.grad_dot.positive + t.product + t.grad_weights) * reach * (g.reach * sizes).sum(axis=-1, keepdims=True)
+    spread = of_weights + too_much * mean + of_dot
+    weighted = reach * (turned + moved) + (1 + too_much) * mean + of_dot
+    spread = spread + t.delta_sum.terms * weighted + t.delta_sum.result * (mean + spread)
+    underflow = t.weight_underflow * (g.reach * forward.readable).sum(axis=-1, keepdims=True) + p.n_k * t.grad_underflow
+    return np.asarray((spread + 4 * reach * underflow + 2 * t.sum_underflow) * (1 + 8 * gamma(p.n_k + 8, ROUNDOFF)))

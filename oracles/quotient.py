@@ -1,0 +1,217 @@
+"""The error of the output of attention, a quotient of two sums over keys.
+
+With e_j = exp(s_j − m), D = Σ e_j and p_j = e_j/D, a kernel computes, for each column of v, the quotient
+
+    õ = Σ e_j exp(t_j) A_j v_j / Σ e_j exp(t_j) B_j,    |t_j| ≤ τ_j + h,  |log A_j| ≤ ω_j + a,  |log B_j| ≤ ω_j + b,
+
+of sums that are themselves off by the additions.  What the two sums share is in t: τ_j belongs to the score
+(`scores.growth`), h to the row.  What each has of its own is in A and B: ω_j = slope·|s_j|, and a and b of the row.  As
+Σ p_j (v_j − o) = 0,
+
+    õ − o = [Σ p_j (exp t_j − 1)(v_j − o) + Σ p_j exp(t_j) ((A_j − 1)·v_j − (B_j − 1)·o)] / Σ p_j exp(t_j) B_j.
+
+So an error that both sums share counts by the distance |v_j − o| ≤ |v_j − c| + |o − c| only, for any c (`Problem.centre`):
+values with a common offset are as exact as those without.  The denominator is at least 1 − λ,
+λ = Σ p_j (exp(τ_j + h + ω_j + b) − 1) + the error of its sum.  (Compare Blanchard, Higham & Higham, Accurately computing
+the log-sum-exp and softmax functions, IMA J. Numer. Anal. 41, 2021.)
+
+**Few keys.** Under round-to-nearest an addition is off by no more than either operand, |fl(a + b) − (a + b)| ≤
+min(|a|, |b|), as a and b are themselves numbers of the format (Rump, Error estimation of floating-point summation and dot
+product, BIT 52, 2012).  Call a key large if a kernel has exp(s̃_j − m) > u, and let K be the number of those that may be.
+In the tree of additions of any order at most K − 1 nodes have large keys on both sides.  Any other node either adds up
+small keys alone, or adds such a sum to another: all these together are off by Σ|x_j| over small keys, each term counted
+once, and by γ_n of it.  Large keys are rescaled by factors other than 1 at most K times, as a kernel's maximum moves from
+one large key to another; small ones may be by all the rescalings there are.  Where a part of the keys is merged that has
+only small ones, of sum b, the rest is multiplied and divided by 1 + b, which rounds to 1 where b is less than u, and is
+off by 8·min(u, b) else.  So with n replaced by K + 1, five times what small keys contribute, with all their exponents, and
+8 times their sum of everything make up for the rest.  This is used in rows where it is less.
+
+The oracle sees a row's maximum only at its end, so it counts as large what may be so in its tile, and as small what may be
+so after a fall by `FALL`; where the maximum rises by more, all earlier keys are added to the small ones.  A key may be both.
+
+Here p, o, s and lse are those that float64 computes, not the exact ones, which nobody has.  That is rigorous because the
+bound compares the kernel with the computed values at once: both have e_j up to an exponent, so the kernel's e_j is the
+computed one up to the sum of the two, which is what `terms(arithmetic) + terms(OWN)` gives; in a certificate the exact
+value takes the kernel's place.
+"""
+
+from dataclasses import dataclass, fields
+from typing import NamedTuple
+
+import numpy as np
+
+from oracles.ball import ROUNDOFF, Array, gamma
+from oracles.scores import Mask, Problem
+from oracles.terms import Terms
+
+
+@dataclass
+class Sums:
+    """Sums over keys, in units of e while they are added up and of p when they are complete.
+
+    With W = e(exp τ − 1), V = e·exp(τ)·(exp ω − 1), U = e·exp(τ) of small keys, and distances |v − c|:
+    total, out                 D and Σ e·v, so that `out` ends as o
+    x, wander, small           ΣW, ΣV, ΣU
+    size, grown, drift, tiny   Σe|v − c|, ΣW|v − c|, ΣV|v − c|, ΣU|v − c|
+    spread                     Σe·rad v
+    turned, moved, swayed      Σe|g·(v − c)|, ΣW|g·(v − c)|, ΣV|g·(v − c)|, if there is a cotangent g
+    """
+
+    total: Array
+    x: Array
+    wander: Array
+    small: Array
+    turned: Array
+    moved: Array
+    swayed: Array
+    out: Array
+    size: Array
+    grown: Array
+    drift: Array
+    tiny: Array
+    spread: Array
+
+    def scale(self, factor: Array, upwards: Array) -> None:
+        """Multiply the values by a factor, and the bounds by one that is no smaller."""
+        for field in fields(Sums):
+            x: Array = getattr(self, field.name)
+            x *= factor if field.name in ("total", "out") else upwards
+
+
+class Apart(NamedTuple):
+    """The part of the error of the output that the two sums over keys do not share, by what it is common to.
+
+    key          exponent of A_j, which all columns of the output share, on top of ω_j
+    row          error of the denominator, for each unit of |o|
+    column       the rest of the error of each entry
+    """
+
+    key: Array
+    row: Array
+    column: Array
+
+
+@dataclass(frozen=True)
+class Rows:
+    """What the forward pass knows of a tile of rows; columns are (rows, 1), matrices (rows, d_v).
+
+    lse         log-sum-exp of the scores
+    dead        which rows may read no key
+    out, error  the output and the bound of its error, before it is rounded to the output's format
+    apart       the part of the error that the sums over keys do not share; `own_apart` that of the oracle's own arithmetic
+    distance    |o − c|, from above
+    shared      h
+    room        1 − λ
+    entry       exponent κ of a normalised weight p̃_j, on top of τ_j
+    common      exponent ρ of the error that all weights of a row share
+    readable    Σ|v| over the keys that a row may read, from above
+    sums        what was added up over keys
+    """
+
+    lse: Array
+    dead: Mask
+    out: Array
+    error: Array
+    apart: Apart
+    own_apart: Apart
+    distance: Array
+    shared: Array
+    room: Array
+    entry: Array
+    common: Array
+    readable: Array
+    sums: Sums
+
+
+class _Few(NamedTuple):
+    """The error of sums in which few keys are large, as a `Sum` for each row, and the rescalings that these go through."""
+
+    terms: Array
+    result: Array
+    shared: Array
+    apart: Array
+
+
+def _few(t: Terms, large: Array) -> _Few:
+    """K + 1 in place of n, and at most so many rescalings."""
+    once = (large + 1) * t.addition
+    many = np.where(once < 1, once / (1 - once), np.inf) * (1 + 4 * t.addition) / 2
+    shared, apart = (np.minimum(of.rescale, (large + 1) * of.rescaling) for of in (t.shared, t.apart))
+    return _Few(2 * t.addition + many, many, shared, apart)
+
+
+def bounded(p: Problem, m: Array, lse: Array, dead: Mask, a: Sums, large: Array | None, readable: Array) -> Rows:
+    """The module's bound.  Its own sums over keys are known to γ_{n_k}(2⁻⁵³), which `inflation` covers."""
+    t, n_k = p.terms, p.n_k
+    inflation = 1 + 8 * gamma(n_k + 8, ROUNDOFF)
+    centre, m, size_of_lse = np.abs(p.centre), np.abs(m), np.abs(lse)
+    distance = np.abs(a.out - p.centre) + (inflation - 1) * (a.size + centre) + a.spread
+    h, b = t.shared.of_row(m, size_of_lse), t.apart.of_row(m, size_of_lse) + t.summed_weights
+    terms, result = (np.full(m.shape, x) for x in (t.sum.terms, t.sum.result))
+    small, tiny = np.zeros(m.shape), np.zeros(a.out.shape)
+    if large is not None:
+        few, all_exponents = _few(t, large), np.exp(h + b + t.normalise + t.weights + t.product) * (1 + t.sum.positive)
+        gain = t.sum.positive - few.terms - few.result + t.shared.rescale - few.shared + t.apart.rescale - few.apart
+        of_small = 8 * all_exponents * a.small
+        use = gain > of_small
+        h = np.where(use, h - t.shared.rescale + few.shared, h)
+        b = np.where(use, b - t.apart.rescale + few.apart, b)
+        terms, result = np.where(use, few.terms, terms), np.where(use, few.result, result)
+        small = np.where(use, of_small, 0.0)
+        tiny = np.where(use, 5 * all_exponents * (a.tiny + centre * a.small) + of_small * (a.size + centre), 0.0)
+    lam = np.exp(b + h) * (a.x + a.wander) + _expm1(b + h + terms + result) + 4 * n_k * t.weight_underflow + small
+    lam = lam * inflation
+    room = np.where(lam < 1.0, 1.0 - lam, np.nan)
+    grown = np.exp(h) * (a.grown + distance * a.x) + _expm1(h) * (a.size + distance)
+    absolute = a.spread + t.weight_underflow * (readable + n_k * centre) + t.sum_underflow
+
+    size, out = a.size + centre + a.grown + centre * a.x, np.abs(a.out) + (inflation - 1) * (a.size + centre)
+
+    def apart(of: Terms, b: Array, terms: Array, result: Array, wander: Array, drift: Array) -> tuple[Apart, Array]:
+        """The parts, and what they come to together."""
+        key, rest = b - of.summed_weights + of.weights, of.normalise + of.product
+        of_keys = np.exp(h) * (np.exp(key) * drift + _expm1(key) * size)
+        reach = np.exp(h + key) * (size + drift)
+        numerator = of_keys + np.expm1(rest) * (1 + 2.0**-48) * reach
+        row = np.exp(h) * (np.exp(b) * wander + _expm1(b) * (1 + a.x)) + 4 * n_k * of.weight_underflow
+        row = row + (terms + result) * np.exp(h + b) * (1 + a.x + wander)
+        sums = terms * np.exp(rest) * reach + result * (out + grown + numerator)
+        column = numerator - of_keys + sums + np.exp(key + rest + h) * absolute
+        return Apart(key, row * inflation / room, column * inflation / room), (of_keys + column + out * row) * inflation / room
+
+    parts, error = apart(t, b, terms, result, a.wander, a.drift + centre * a.wander)
+    of_few = (tiny + (np.abs(a.out) + distance) * small) * inflation / room
+    parts = parts._replace(column=parts.column + of_few)
+    own = parts
+    if p.terms is not p.own:
+        own_b, nothing = p.own.apart.of_row(m, size_of_lse), np.zeros(m.shape)
+        own, _ = apart(p.own, own_b, nothing + p.own.sum.terms, nothing + p.own.sum.result, nothing, 0.0 * tiny)
+    error = error + of_few + grown * inflation / room
+    overflow = (a.size + centre) * a.total * (1 + 2.0**-6) > p.ranges.work
+    unknown = np.where(overflow, np.inf, 0.0)
+    entry = t.anew.of_row(m, size_of_lse) + t.normalise + t.saved_weights
+    common = t.saved_lse * size_of_lse - np.log1p(-lam)
+
+    def live(x: Array, otherwise: float = 0.0) -> Array:
+        return np.where(dead, otherwise, x)
+
+    return Rows(
+        lse=live(lse),
+        dead=dead,
+        out=live(a.out),
+        error=live(error + unknown),
+        apart=Apart(*map(live, parts)),
+        own_apart=Apart(*map(live, own)),
+        distance=live(distance),
+        shared=live(h),
+        room=live(room, 1.0),
+        entry=live(entry),
+        common=live(common),
+        readable=readable + n_k * centre,
+        sums=a,
+    )
+
+
+def _expm1(x: Array) -> Array:
+    """exp(x) − 1, rounded upwards."""
+    return np.asarray(np.expm1(x) * (1 + 2.0**-48))
