@@ -41,9 +41,10 @@ def rows_forward(p: Problem, rows: slice, g: Operand | None = None) -> Rows:
             low = np.where(risen, highest, low)
             a.small += np.where(risen, a.total + a.x, 0.0)
             a.tiny += np.where(risen, a.size + a.grown, 0.0)
-        shrink = np.exp(m - highest)
+        if a.total.any():
+            shrink = np.exp(m - highest)
+            a.scale(shrink, shrink + UNDERFLOW)
         m = highest
-        a.scale(shrink, shrink + UNDERFLOW)
         growths = growth(p, q, k, s, allowed, t.shared.slope)
         slopes = np.abs(s) if p.elementwise and t.apart.slope else None
         s -= m

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oracles import Arithmetic, Enclosure
-from oracles.formats import BINARY16, BINARY32, BRAIN16, FLOAT32, PRESETS, TF32, Elementary, Format
+from oracles.formats import BINARY16, BINARY32, BRAIN16, FLOAT32, FLOAT32_FAMILIES, PRESETS, TF32, Elementary, Format
 from properties.implementation import Implementation
 from properties.law import Law
 from properties.operations import OPERATIONS
@@ -110,7 +110,10 @@ _HABITS: dict[str, tuple[str, Callable[[Arithmetic], Arithmetic]]] = {
 
 
 def candidates(a: Arithmetic) -> Iterator[Candidate]:
-    """Arithmetics that differ from one in a field, or are presets of its format or of narrower ones."""
+    """Arithmetics that differ from one in a field, or are presets of its format or of narrower ones.
+
+    Presets that state the order of sums round as the others do: they are none.
+    """
     for target in (BINARY32, BINARY16, _TEN_BITS, BRAIN16):
         if target.unit_roundoff > a.inputs.unit_roundoff:
             name = _NAMES[target.name]
@@ -128,7 +131,7 @@ def candidates(a: Arithmetic) -> Iterator[Candidate]:
         if changed(a) != a:
             yield Candidate(habit, words, changed(a))
     for p in PRESETS:
-        if p.name != a.name and p.output.unit_roundoff >= a.output.unit_roundoff:
+        if p.name != a.name and p not in FLOAT32_FAMILIES and p.output.unit_roundoff >= a.output.unit_roundoff:
             narrower = p.inputs if p.inputs.unit_roundoff > a.inputs.unit_roundoff else None
             yield Candidate(f"arithmetic={p.name}", f"all of it were {p.name}", replace(p, inputs=a.inputs), narrower, preset=True)
 
