@@ -68,7 +68,21 @@ def test_sinusoids_of_bfloat16_are_named_so(law):
     assert first.id == "angle.table=bfloat16"
 
 
-REALLY = ("sdpa-scores-in-single-precision", "sdpa-weights-in-half-precision", "sdpa-products-in-tf32")
+def test_products_in_tf32_are_named():
+    def cut(x):
+        return ((np.ascontiguousarray(x, np.float32).view(np.int32) + 0x1000) & ~0x1FFF).view(np.float32)
+
+    def function(q, k, v, mask=None):
+        scores = cut(q) @ cut(k).swapaxes(-1, -2) / np.float32(np.sqrt(max(q.shape[-1], 1)))
+        scores = scores if mask is None else np.where(mask, scores, np.float32(-np.inf))
+        weights = np.exp(scores - scores.max(-1, keepdims=True))
+        return cut(weights / weights.sum(-1, keepdims=True)) @ cut(v)
+
+    named = diagnosis_of(SDPA, function, "float32", "attention is within its budget")
+    assert named[0].id == "product=float16"  # which has as many bits as TF32 rounded to the nearest
+
+
+REALLY = ("sdpa-scores-in-single-precision", "sdpa-weights-in-half-precision")
 """Bugs that are an arithmetic: it is named beside them."""
 
 
