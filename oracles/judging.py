@@ -91,15 +91,18 @@ def zero_is_accepted(balls: Balls) -> tuple[bool, ...]:
 def is_wide(x: Ball) -> bool:
     """Whether a budget is as wide as what it judges: in at least half of the rows, half of the radii reach the row's mean |mid|.
 
-    The mean, so that a row is known by its large entries; half of the rows, as a few may be 0 but for rounding (the first
-    of dq under a causal mask).  Rows count that have an entry other than 0 and NaN; entries with an infinite radius, which
-    promise nothing, do not, unless there are no others.
+    The mean, so that a row is known by its large entries.  Rows count that have an entry above the last bit of binary32 next
+    to the largest of the matrix: others are 0 but for rounding (the first of dq under a causal mask), or for what underflows
+    (dv of keys whose weights do).  Entries with an infinite radius, which promise nothing, do not count, unless there are no
+    others.
     """
     if x.mid.size == 0:
         return False
     judged = ~np.isnan(x.mid) & (x.rad < np.inf)
     size = np.where(judged, np.abs(x.mid), 0.0)
-    counts = np.where(np.isnan(x.mid), 0.0, np.abs(x.mid)).max(axis=-1) > 0
+    largest = np.where(np.isnan(x.mid), 0.0, np.abs(x.mid)).max(axis=-1, keepdims=True)
+    most = largest.max(axis=-2, keepdims=True) if largest.ndim > 1 else largest
+    counts = ((largest > 0) & (largest >= BINARY32.unit_roundoff * most))[..., 0]
     number = judged.sum(axis=-1)
     with np.errstate(over="ignore", invalid="ignore"):
         wide = judged & (x.rad * number[..., None] >= size.sum(axis=-1, keepdims=True))

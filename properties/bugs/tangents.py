@@ -93,14 +93,14 @@ def jvp_product_of_tangents(q: Array, k: Array, v: Array, mask: Mask, dq: Array,
 
 @bug(
     "scaled_dot_product_attention_jvp",
-    effect="Nine digits are lost, more for steep scores.",
+    effect="One digit is right, fewer for steep scores.",
     repair="Differentiate instead.",
     citation="none: a stand-in from before the derivative was written",
     law=LINEAR,
 )
 def jvp_by_finite_differences(q: Array, k: Array, v: Array, mask: Mask, dq: Array, dk: Array, dv: Array) -> Array:
-    """The tangent is a quotient of differences with a step of 1e-7."""
-    step = 1e-7
+    """The tangent is a quotient of differences with a step of 1/8: a smaller one would lose to rounding, and differ by processor."""
+    step = 0.125
     moved = scaled_dot_product_attention(q + step * dq, k + step * dk, v + step * dv, mask)
     return np.asarray((moved - scaled_dot_product_attention(q, k, v, mask)) / step)
 
