@@ -103,11 +103,11 @@ class _Trial:
             self.suspicious += subject.worst_line > 1
             self.worst, self.worst_line = max(self.worst, subject.worst), max(self.worst_line, subject.worst_line)
 
-    def look_on(self, case: tuple[Any, ...]) -> None:
+    def look_on(self, case: "_Case") -> None:
         """The calls of one case more, whether the law holds on it or not."""
         self.subject.begin()
         with suppress(BrokenError):
-            self.law.body(self.subject, *case)
+            self.law.body(self.subject, *case.entries)
         self.fresh += self.subject.calls
 
     def _see(self, held: bool) -> None:
@@ -211,7 +211,10 @@ def check(
         trial.broken = BrokenError(f"{trial.broken} The same case passed when it was tried again.", trial.broken.excess)
     if trial.broken is not None and shrinks and not reason:
         once = settings(profile, max_examples=min(_AFTERWARDS, wanted), **(options | own | {"phases": (Phase.generate,)}))
-        seed(f"{random_seed} afterwards")(once(given(cases)(trial.look_on)))()
+        started = trial.started
+        with suppress(Unsatisfiable):
+            seed(f"{random_seed} afterwards")(once(given(drawn)(trial.look_on)))()
+        trial.started = started
     found = replace(
         outcome,
         examples=trial.examples,

@@ -148,7 +148,7 @@ def test_a_comparison_of_no_entries_or_within_a_radius_that_is_not_judged_tells_
     x = np.ones((1, 1))
     for told in ({}, {"judged": False}, {"vacuous": True}):
         subject.begin()
-        subject.within(Result(subject, "out", x, lambda told=told: Enclosure(x, x, **told)))
+        subject.within(Result(subject, "out", x, lambda told=told: Enclosure(x, x, **told), lambda: None))
         assert subject.informative is (not told)
 
 
@@ -179,7 +179,7 @@ def test_a_wrong_result_is_compared_by_more_than_its_own_rounding():
     subject, right, rad = Subject(implementation_of(reference), "rope"), np.array([0.0, 1.0]), np.array([0.0, 1e-15])
 
     def result(*values):
-        return Result(subject, "out", np.array(values), lambda: Enclosure(right, rad))
+        return Result(subject, "out", np.array(values), lambda: Enclosure(right, rad), lambda: None)
 
     subject.close(result(3.0, 1.0), result(3.0 + 4e-16, 1.0))
     with pytest.raises(BrokenError):
