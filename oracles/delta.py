@@ -76,6 +76,8 @@ def _delta_of_output(p: Problem, forward: Rows, g: Operand, t: Terms, apart: Apa
         rest = apart.column
     saved = rest + t.saved_output * (np.abs(forward.out) + forward.error) + t.saved_underflow
     saved = saved + t.grad_dot.positive * (np.abs(forward.out) + forward.error)
+    if t.input_underflow:
+        found = found + t.input_underflow * (g.reach + np.abs(forward.out) + forward.error).sum(axis=-1, keepdims=True)
     spread: Array = found + (g.reach * saved).sum(axis=-1, keepdims=True) + 2 * t.sum_underflow
     return spread * (1 + 8 * gamma(p.n_k + 8, ROUNDOFF))
 
@@ -100,5 +102,10 @@ def _delta_of_weights(p: Problem, forward: Rows, g: Operand) -> Array:
     spread = of_weights + too_much * mean + of_dot
     weighted = reach * (turned + moved) + (1 + too_much) * mean + of_dot
     spread = spread + t.delta_sum.terms * weighted + t.delta_sum.result * (mean + spread)
-    underflow = t.weight_underflow * (g.reach * forward.readable).sum(axis=-1, keepdims=True) + p.n_k * t.grad_underflow
+    of_operands = (g.reach + sizes).sum(axis=-1, keepdims=True) if t.input_underflow else 0.0
+    underflow = (
+        t.input_underflow * of_operands
+        + t.weight_underflow * (g.reach * forward.readable).sum(axis=-1, keepdims=True)
+        + p.n_k * t.grad_underflow
+    )
     return np.asarray((spread + 4 * reach * underflow + 2 * t.sum_underflow) * (1 + 8 * gamma(p.n_k + 8, ROUNDOFF)))

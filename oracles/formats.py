@@ -113,7 +113,8 @@ class Arithmetic:
     weights           format of the softmax weights as they enter the product with v, if narrower than `elementwise`
     saved_weights     format of the weights that the backward pass reads again, where they are not computed anew
     stored_sum        whether the sum of the weights is that of the weights as they are stored
-    shared_weights    whether the product with v and the sum of the weights take the same exponentials, as in one pass
+    shared_weights    whether the product with v and the sum of the weights take the same exponentials, as in one pass; parts
+                      are merged by sums and maxima then, not by log-sum-exps
     grad_weights      format in which dP = g·vᵀ is stored, if it is
     grad_scores       format of dS as it enters the products with q and k, likewise
     delta             "output" where the backward takes delta = rowsum(g·O), "weights" where rowsum(P·dP), None for either

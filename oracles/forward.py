@@ -46,6 +46,7 @@ def rows_forward(p: Problem, rows: slice, g: Operand | None = None) -> Rows:
             a.scale(shrink, shrink + UNDERFLOW)
         m = highest
         growths = growth(p, q, k, s, allowed, t.shared.slope)
+        tau = np.maximum(tau, growths.max(axis=-1, keepdims=True))
         slopes = np.abs(s) if p.elementwise and t.apart.slope else None
         s -= m
         e = np.exp(s, out=s)
@@ -60,7 +61,6 @@ def rows_forward(p: Problem, rows: slice, g: Operand | None = None) -> Rows:
         if v.unknown is not None:
             unknown += over_keys(allowed, v.unknown)
         if not p.elementwise:
-            tau = np.maximum(tau, growths)
             continue
         reach = e + t.weight_underflow if allowed is None else np.where(allowed, e + t.weight_underflow, 0.0)
         excess = expm1(growths)
@@ -90,17 +90,18 @@ def rows_forward(p: Problem, rows: slice, g: Operand | None = None) -> Rows:
     a.scale(1 / total, 1 / total)
     a.total = total
     if not p.elementwise:
-        a.x = expm1(tau) * (1 + p.n_k * t.weight_underflow)
+        a.x = expm1(tau.copy()) * (1 + p.n_k * t.weight_underflow)
         a.grown = a.x * (a.size + t.weight_underflow * readable)
     a.out = np.where(unknown > 0, np.nan, a.out)
-    return bounded(p, m, m + np.log(total), dead, a, large if few else None, readable)
+    return bounded(p, m, m + np.log(total), dead, a, large if few else None, readable, tau)
 
 
 def _turned(p: Problem, g: Operand, v: Operand, far: Array, allowed: Mask | None) -> Array:
     """Upper bounds of |g·(v − c)|, 0 where a row may not read a key; the product is off by γ·|g||v − c|ᵀ."""
     turned = np.abs(g.value @ (v.value - p.centre).swapaxes(-1, -2))
     relative = gamma(far.shape[-1] + 4, ROUNDOFF)
-    turned += (relative * g.length)[..., :, None] * np.sqrt(np.einsum("...d,...d->...", far, far))[..., None, :]
+    longest = far.max(axis=-1, initial=0.0) * far.shape[-1] ** 0.5  # of each row of v − c: its norm, without squares that may overflow
+    turned += (relative * g.length)[..., :, None] * longest[..., None, :]
     if g.rad is not None:
         turned += g.rad @ far.swapaxes(-1, -2)
     if v.rad is not None:
@@ -119,4 +120,4 @@ def uniform_rows(p: Problem) -> Rows:
     a.out = p.v.raw.sum(axis=-2, keepdims=True) / n_k
     a.size = far / n_k
     a.spread = a.spread if p.v.rad is None else p.v.rad.sum(axis=-2, keepdims=True) / n_k
-    return bounded(p, np.zeros((*head, 1, 1)), np.log(a.total), np.zeros((*head, 1, 1), dtype=bool), a, None, far)
+    return bounded(p, np.zeros((*head, 1, 1)), np.log(a.total), np.zeros((*head, 1, 1), dtype=bool), a, None, far, np.zeros((*head, 1, 1)))

@@ -17,7 +17,7 @@ Method = Literal["auto", "fast", "arb"]
 Balls = tuple[Ball, ...]
 
 SAMPLE = 256
-"""Elements of a matrix from which a typical one is taken, at most."""
+"""Elements of a column from which a typical one is taken, at most."""
 
 AFFORDABLE = 1 << 20
 """Multiplications in ball arithmetic that take about 100 ms."""
@@ -146,23 +146,22 @@ def _is_finer(a: Arithmetic | None) -> bool:
 
 
 def _is_narrow(x: Ball) -> bool:
-    """Whether a certificate can tell binary32 results apart: every rad ≤ u/4 of a typical element, u = 2⁻²⁴.
+    """Whether a certificate can tell binary32 results apart: every rad ≤ u/4 of a typical element of its column, u = 2⁻²⁴.
 
-    Typical of a matrix (the last two axes) is the median of its elements other than 0, of `SAMPLE` of them at most: the
-    largest would let one huge element excuse a wide radius elsewhere, and a row alone may be 0 but for rounding, as the
+    Typical of a column is the median of its elements other than 0, of `SAMPLE` of them at most: the largest would let one huge
+    element excuse a wide radius elsewhere, and so would another column's; a row alone may be 0 but for rounding, as the
     first row of dq is under a causal mask.  Entries without a midpoint are left out: nothing is known of them because of
     an input, which no method can change.
     """
     if x.mid.size == 0:
         return True
     known = ~np.isnan(x.mid)
-    axes = x.mid.shape[-2:] if x.mid.ndim > 1 else (1, *x.mid.shape)
-    flat = np.abs(np.where(known, x.mid, 0.0)).reshape(-1, axes[0] * axes[1])
-    widest = np.where(known, x.rad, 0.0).reshape(flat.shape).max(axis=-1)
-    sample = flat[:, :: -(-flat.shape[1] // SAMPLE)]
-    nonzero = np.where(sample > 0, sample, np.nan)
-    nonzero[:, 0] = np.where((sample > 0).any(axis=-1), nonzero[:, 0], 0.0)
-    typical = np.nanquantile(nonzero, 0.5, axis=-1, method="lower")
+    rows = x.mid.shape[-2] if x.mid.ndim > 1 else 1
+    size = np.where(known, np.abs(x.mid), 0.0).reshape(-1, rows, x.mid.shape[-1])
+    widest = np.where(known, x.rad, 0.0).reshape(size.shape).max(axis=1)
+    nonzero = np.where(size > 0, size, np.nan)[:, :: -(-rows // SAMPLE)]
+    nonzero[:, 0] = np.where(np.isnan(nonzero).all(axis=1), 0.0, nonzero[:, 0])
+    typical = np.nanquantile(nonzero, 0.5, axis=1, method="lower")
     return bool((widest <= BINARY32.unit_roundoff / 4 * typical + BINARY32.smallest_subnormal).all())
 
 

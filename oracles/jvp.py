@@ -86,6 +86,7 @@ def rows_jvp(p: Problem, tangents: Tangents, rows: slice) -> tuple[Array, Array]
     absolute = t.weight_underflow * ((largest + np.abs(mean)) * readable + readable_tangent)
     absolute = absolute + t.grad_underflow * (1.0 + p.n_k) * readable + t.sum_underflow * (1.0 + np.abs(mean) + size)
     absolute = absolute + 2 * t.input_underflow * (largest + mean_error)
+    absolute = absolute + np.abs(mean) * (t.saved_output * (np.abs(forward.out) + forward.error) + t.saved_underflow)
     error = error + np.abs(mean) * (drift + forward.error) + mean_error * (size + drift) + grow * absolute
     dout = np.where(unknown > 0, np.nan, mid - mean * forward.out)
     error = error * (1 + 8 * gamma(p.n_k + 8, ROUNDOFF))

@@ -20,11 +20,11 @@ min(|a|, |b|), as a and b are themselves numbers of the format (Rump, Error esti
 product, BIT 52, 2012).  Call a key large if a kernel has exp(s̃_j − m) > u, and let K be the number of those that may be.
 In the tree of additions of any order at most K − 1 nodes have large keys on both sides.  Any other node either adds up
 small keys alone, or adds such a sum to another: all these together are off by Σ|x_j| over small keys, each term counted
-once, and by γ_n of it.  Large keys are rescaled by factors other than 1 at most K times, as a kernel's maximum moves from
-one large key to another; small ones may be by all the rescalings there are.  Where a part of the keys is merged that has
-only small ones, of sum b, the rest is multiplied and divided by 1 + b, which rounds to 1 where b is less than u, and is
-off by 8·min(u, b) else.  So with n replaced by K + 1, five times what small keys contribute, with all their exponents, and
-8 times their sum of everything make up for the rest.  This is used in rows where it is less.
+once, and by γ_n of it.  Large keys are rescaled by other exponentials than exp(0) = 1 at most K times, as a kernel's
+maximum moves from one large key to another; small ones may be by all there are.  (The products with these factors count
+in full: a kernel that keeps its output normalised rounds it each time.)  So with n replaced by K + 1, five times what
+small keys contribute, with all their exponents, and 8 times their sum of everything make up for the rest.  This is used
+in rows where it is less.
 
 The oracle sees a row's maximum only at its end, so it counts as large what may be so in its tile, and as small what may be
 so after a fall by `FALL`; where the maximum rises by more, all earlier keys are added to the small ones.  A key may be both.
@@ -123,73 +123,84 @@ class Rows:
     sums: Sums
 
 
-class _Few(NamedTuple):
-    """The error of sums in which few keys are large, as a `Sum` for each row, and the rescalings that these go through."""
+class _Row(NamedTuple):
+    """What the sums of each row cost: h, what each weight has of its own in one of them, the error of a sum as a `Sum`, and
+    what small keys add where few are large: to a relative error, and to each entry."""
 
-    terms: Array
-    result: Array
     shared: Array
     apart: Array
+    terms: Array
+    result: Array
+    small: Array
+    tiny: Array
 
 
-def _few(t: Terms, large: Array) -> _Few:
-    """K + 1 in place of n, and at most so many rescalings."""
+def _row(t: Terms, m: Array, lse: Array, a: Sums, centre: Array) -> _Row:
+    """The costs for any number of large keys."""
+    terms, result = (np.full(m.shape, x) for x in (t.sum.terms, t.sum.result))
+    return _Row(t.shared.of_row(m, lse), t.apart.of_row(m, lse), terms, result, np.zeros(m.shape), np.zeros(a.out.shape))
+
+
+def _row_of_few(t: Terms, m: Array, lse: Array, a: Sums, centre: Array, large: Array) -> _Row:
+    """The costs where K keys are large: K + 1 in place of n, and at most so many exponentials of rescalings; in rows where
+    that is less."""
+    usual = _row(t, m, lse, a, centre)
     once = (large + 1) * t.addition
     many = np.where(once < 1, once / (1 - once), np.inf) * (1 + 4 * t.addition) / 2
-    shared, apart = (np.minimum(of.rescale, (large + 1) * of.rescaling) for of in (t.shared, t.apart))
-    return _Few(2 * t.addition + many, many, shared, apart)
+    saved = [of.rescale - np.minimum(of.rescale, (large + 1) * of.rescaling) for of in (t.shared, t.apart)]
+    exponents = usual.shared + usual.apart + t.rescaled + t.normalise + t.weights + t.product
+    everything = np.exp(exponents) * (1 + t.sum.positive)
+    small = 8 * everything * a.small
+    use = t.sum.positive - 2 * t.addition - 2 * many + saved[0] + saved[1] > small
+    return _Row(
+        np.where(use, usual.shared - saved[0], usual.shared),
+        np.where(use, usual.apart - saved[1], usual.apart),
+        np.where(use, 2 * t.addition + many, usual.terms),
+        np.where(use, many, usual.result),
+        np.where(use, small, 0.0),
+        np.where(use, 5 * everything * (a.tiny + centre * a.small) + small * (a.size + centre), 0.0),
+    )
 
 
-def bounded(p: Problem, m: Array, lse: Array, dead: Mask, a: Sums, large: Array | None, readable: Array) -> Rows:
-    """The module's bound.  Its own sums over keys are known to γ_{n_k}(2⁻⁵³), which `inflation` covers."""
-    t, n_k = p.terms, p.n_k
+def bounded(p: Problem, m: Array, lse: Array, dead: Mask, a: Sums, large: Array | None, readable: Array, tau: Array) -> Rows:
+    """The module's bound; `tau` is the largest τ of each row, by which a kernel's m and lse may differ.
+
+    Its own sums over keys are known to γ_{n_k}(2⁻⁵³), which `inflation` covers.
+    """
+    t, n_k, centre = p.terms, p.n_k, np.abs(p.centre)
+    m, size_of_lse = np.abs(m) + tau, np.abs(lse) + tau
     inflation = 1 + 8 * gamma(n_k + 8, ROUNDOFF)
-    centre, m, size_of_lse = np.abs(p.centre), np.abs(m), np.abs(lse)
     distance = np.abs(a.out - p.centre) + (inflation - 1) * (a.size + centre) + a.spread
-    h, b = t.shared.of_row(m, size_of_lse), t.apart.of_row(m, size_of_lse) + t.summed_weights
-    terms, result = (np.full(m.shape, x) for x in (t.sum.terms, t.sum.result))
-    small, tiny = np.zeros(m.shape), np.zeros(a.out.shape)
-    if large is not None:
-        few, all_exponents = _few(t, large), np.exp(h + b + t.normalise + t.weights + t.product) * (1 + t.sum.positive)
-        gain = t.sum.positive - few.terms - few.result + t.shared.rescale - few.shared + t.apart.rescale - few.apart
-        of_small = 8 * all_exponents * a.small
-        use = gain > of_small
-        h = np.where(use, h - t.shared.rescale + few.shared, h)
-        b = np.where(use, b - t.apart.rescale + few.apart, b)
-        terms, result = np.where(use, few.terms, terms), np.where(use, few.result, result)
-        small = np.where(use, of_small, 0.0)
-        tiny = np.where(use, 5 * all_exponents * (a.tiny + centre * a.small) + of_small * (a.size + centre), 0.0)
-    lam = np.exp(b + h) * (a.x + a.wander) + _expm1(b + h + terms + result) + 4 * n_k * t.weight_underflow + small
+    row = _row(t, m, size_of_lse, a, centre) if large is None else _row_of_few(t, m, size_of_lse, a, centre, large)
+    h = row.shared
+    b = row.apart + t.rescaled + t.summed_weights
+    lam = np.exp(b + h) * (a.x + a.wander) + _expm1(b + h + row.terms + row.result) + 4 * n_k * t.weight_underflow + row.small
     lam = lam * inflation
     room = np.where(lam < 1.0, 1.0 - lam, np.nan)
     grown = np.exp(h) * (a.grown + distance * a.x) + _expm1(h) * (a.size + distance)
     absolute = a.spread + t.weight_underflow * (readable + n_k * centre) + t.sum_underflow
-
     size, out = a.size + centre + a.grown + centre * a.x, np.abs(a.out) + (inflation - 1) * (a.size + centre)
 
-    def apart(of: Terms, b: Array, terms: Array, result: Array, wander: Array, drift: Array) -> tuple[Apart, Array]:
+    def apart(of: Terms, row: _Row, wander: Array, drift: Array) -> tuple[Apart, Array]:
         """The parts, and what they come to together."""
-        key, rest = b - of.summed_weights + of.weights, of.normalise + of.product
+        key, rest, b = row.apart + of.weights, of.normalise + of.product + of.rescaled, row.apart + of.rescaled + of.summed_weights
         of_keys = np.exp(h) * (np.exp(key) * drift + _expm1(key) * size)
         reach = np.exp(h + key) * (size + drift)
-        numerator = of_keys + np.expm1(rest) * (1 + 2.0**-48) * reach
-        row = np.exp(h) * (np.exp(b) * wander + _expm1(b) * (1 + a.x)) + 4 * n_k * of.weight_underflow
-        row = row + (terms + result) * np.exp(h + b) * (1 + a.x + wander)
-        sums = terms * np.exp(rest) * reach + result * (out + grown + numerator)
-        column = numerator - of_keys + sums + np.exp(key + rest + h) * absolute
-        return Apart(key, row * inflation / room, column * inflation / room), (of_keys + column + out * row) * inflation / room
+        of_columns = np.expm1(rest) * (1 + 2.0**-48) * reach
+        divisor = np.exp(h) * (np.exp(b) * wander + _expm1(b) * (1 + a.x)) + 4 * n_k * of.weight_underflow
+        divisor = divisor + (row.terms + row.result) * np.exp(h + b) * (1 + a.x + wander)
+        sums = row.terms * np.exp(rest) * reach + row.result * (out + grown + of_keys + of_columns)
+        column = of_columns + sums + np.exp(key + rest + h) * absolute + row.tiny + (out + distance) * row.small
+        return Apart(key, divisor * inflation / room, column * inflation / room), (of_keys + column + out * divisor) * inflation / room
 
-    parts, error = apart(t, b, terms, result, a.wander, a.drift + centre * a.wander)
-    of_few = (tiny + (np.abs(a.out) + distance) * small) * inflation / room
-    parts = parts._replace(column=parts.column + of_few)
+    parts, error = apart(t, row, a.wander, a.drift + centre * a.wander)
     own = parts
     if p.terms is not p.own:
-        own_b, nothing = p.own.apart.of_row(m, size_of_lse), np.zeros(m.shape)
-        own, _ = apart(p.own, own_b, nothing + p.own.sum.terms, nothing + p.own.sum.result, nothing, 0.0 * tiny)
-    error = error + of_few + grown * inflation / room
-    overflow = (a.size + centre) * a.total * (1 + 2.0**-6) > p.ranges.work
+        own, _ = apart(p.own, _row(p.own, m, size_of_lse, a, centre), np.zeros(m.shape), np.zeros(a.out.shape))
+    error = error + grown * inflation / room
+    overflow = (size + a.drift + centre * a.wander) * np.exp(h + b) * a.total * (1 + 2.0**-6) > p.ranges.work
     unknown = np.where(overflow, np.inf, 0.0)
-    entry = t.anew.of_row(m, size_of_lse) + t.normalise + t.saved_weights
+    entry = t.anew.of_row(m, size_of_lse) + t.rescaled + t.normalise + t.saved_weights
     common = t.saved_lse * size_of_lse - np.log1p(-lam)
 
     def live(x: Array, otherwise: float = 0.0) -> Array:

@@ -21,7 +21,7 @@ Mask = NDArray[np.bool_]
 ROW_TILE = 256
 """Query rows the oracle handles at a time."""
 
-SAMPLE = 64
+MEDIAN_OF = 64
 """Rows from which a median is taken, at most."""
 
 
@@ -62,7 +62,7 @@ def offset(v: Operand) -> Array:
 
     So no distance |v − c| is more than 3|v|, and values with a large offset are near it.
     """
-    middle = np.median(v.value[..., :: -(-v.value.shape[-2] // SAMPLE), :], axis=-2, keepdims=True)
+    middle = np.median(v.value[..., :: -(-v.value.shape[-2] // MEDIAN_OF), :], axis=-2, keepdims=True)
     return np.asarray(np.where(np.abs(v.value).min(axis=-2, keepdims=True) >= np.abs(middle) / 2, middle, 0.0))
 
 
@@ -176,10 +176,11 @@ def growth(p: Problem, q: Operand, k: Operand, s: Array, allowed: Mask | None, s
     tau += t.score_underflow
     if t.input_underflow:
         tau += t.input_underflow * (q.reach.sum(-1)[..., :, None] + k.reach.sum(-1)[..., None, :])
+    moved = c * (1 + t.dot.result + t.stored_scores + slope)  # the score itself is not known but to the radii
     if q.rad is not None:
-        tau += c * (q.rad @ k.reach.swapaxes(-1, -2))
+        tau += moved * (q.rad @ k.reach.swapaxes(-1, -2))
     if k.rad is not None:
-        tau += c * (q.reach @ k.rad.swapaxes(-1, -2))
+        tau += moved * (q.reach @ k.rad.swapaxes(-1, -2))
     if overflow is not None:
         tau[overflow] = np.inf
     if allowed is not None:

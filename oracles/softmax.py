@@ -3,7 +3,7 @@
 Weights are exp(s_j)/Σ_allowed exp(s_l) on allowed entries and exactly 0 on blocked ones.  A kernel's weight is
 p_j·exp(±ρ_j) with ρ_j = slope·(|s_j| + |m| + |lse|) + exp + rescale + sum + normalise − log(1 − λ) in the terms of
 `oracles.terms`: the score is an input, so it has no error of its own, and λ bounds the relative error of the sum, as in
-`oracles.forward`.
+`oracles.quotient`.
 """
 
 from typing import Any, NamedTuple
@@ -120,7 +120,7 @@ def _weights(s: Array, allowed: Mask | None, t: Terms, most: Ranges, uniform: bo
     total = e.sum(axis=-1, keepdims=True)
     total = np.where(total == 0, 1.0, total)
     p, lse, n = np.where(may, e / total, 0.0), m + np.log(total), s.shape[-1]
-    row = t.anew.of_row(np.abs(m), np.abs(lse)) + t.sum.positive + t.summed_weights
+    row = t.anew.of_row(np.abs(m), np.abs(lse)) + t.rescaled + t.sum.positive + t.summed_weights
     size = np.where(may, np.abs(s), 0.0)
     row = np.where(2 * size.max(axis=-1, keepdims=True) <= most.work, row, np.nan)
     tau = t.anew.slope * size
@@ -151,14 +151,16 @@ def _vjp(s: Array, allowed: Mask | None, g: Array, t: Terms, most: Ranges, c: Co
     with np.errstate(all="ignore"):
         w = _weights(s, allowed, t, most, uniform=False)
         g = np.where(w.allowed, np.where(np.isfinite(g), g, np.nan), 0.0)
-        stored = w.error + float(np.expm1(t.weights + t.sum.positive + t.normalise + t.delta_sum.positive)) * (w.p + w.error)
+        stored = w.error + float(np.expm1(t.weights + t.saved_weights + t.sum.positive + t.normalise + t.delta_sum.positive)) * (
+            w.p + w.error
+        )
         mean = (w.p * g).sum(axis=-1, keepdims=True)
         spread = (stored * np.abs(g)).sum(axis=-1, keepdims=True) + t.sum_underflow
         centred = g - mean
         reach = np.abs(centred) + spread
         mean_size = ((w.p + stored) * np.abs(g)).sum(axis=-1, keepdims=True)
         error = w.error * reach + w.p * spread
-        error = error + float(np.expm1(t.grad_scores)) * ((w.p + w.error) * reach) + t.grad_underflow
+        error = error + float(np.expm1(t.grad_scores + t.saved_weights)) * ((w.p + w.error) * reach) + t.grad_underflow
         fits = (2 * mean_size <= most.work) & (2 * reach <= most.work) & (2 * (np.abs(w.p * centred) + error) <= most.grad_scores)
         error = np.where(fits, error + t.output * (np.abs(w.p * centred) + error) + t.output_underflow, np.inf)
         inflation = 1 + 8 * gamma(s.shape[-1] + 8, ROUNDOFF)

@@ -85,8 +85,8 @@ class Exponents:
     maximum    × |m|    … the part of it that all scores of a row share
     lse        × |lse|  … where that is the log-sum-exp
     exp        × 1      the exponential itself
-    rescale    × 1      all rescalings of an online softmax, or merges of split keys
-    rescaling  × 1      one of them
+    rescale    × 1      those of all rescalings of an online softmax, or merges of split keys
+    rescaling  × 1      that of one of them
     """
 
     slope: float
@@ -120,6 +120,7 @@ class Terms:
     shared           `Exponents`      what the sum of the weights and their product with v have in common
     apart            `Exponents`      what each of the two has of its own
     anew             `Exponents`      of a weight that is computed anew for the backward pass, or kept through all rescalings
+    rescaled         × 1              products with the factors of rescalings, in each sum, and in each column of one, of its own
     saved_lse        × |lse|          a log-sum-exp stored in a narrow format
     sum              × (p|v|, |o|)    the sums over keys; `addition` is one of their additions, ∞ where it may truncate
     normalise        × 1              division by D, before or after the product with v
@@ -147,6 +148,7 @@ class Terms:
     shared: Exponents
     apart: Exponents
     anew: Exponents
+    rescaled: float
     saved_lse: float
     sum: Sum
     addition: float
@@ -226,7 +228,7 @@ def terms(a: Arithmetic, n_q: int, n_k: int, d: int, d_v: int, scale: float) -> 
     rescale    N = ⌈n_k / rescale_block⌉ − 1 factors exp(m_old − m_new), each with one exponential and 3 roundings: the
                keys of a block are rescaled at most once per other block, whether online or in a merge.
     shared     A kernel of one pass takes one exponential for both sums, and the exponential of a rescaling for both; the
-               products with it stay apart.  A kernel of two passes may compute all of them twice.
+               products with it stay apart (`rescaled`).  A kernel of two passes may compute all of them twice.
     normalise  A reciprocal, a product, a conversion and a merge.
     addition   Accumulators as fine as the format in between round to nearest; coarser ones may truncate.
     underflow  A product is off by at most η when it underflows, a sum never is (Higham, Problem 2.19); with flushing
@@ -247,17 +249,17 @@ def terms(a: Arithmetic, n_q: int, n_k: int, d: int, d_v: int, scale: float) -> 
     again = (slope + known + scaled + stored) * (chain.positive + product + inputs + scaled + stored + known)
     exp = a.exp.relative / (1 - a.exp.relative)
     exponential = Exponents(slope, slope + a.log, slope + a.log, exp, rescalings * exp, exp)
-    multiplied = replace(NOTHING, rescale=rescalings * gamma(3, u), rescaling=gamma(3, u))
     one_pass = exponential if a.rescale_block else replace(exponential, slope=slope - 2 * u, maximum=slope - 4 * u, lse=0.0)
     weights = _roundoff(a.weights)
     return Terms(
-        dot=Sum(chain.terms + again, chain.result + scaled),
+        dot=Sum(chain.terms + again + _of_scale(scale, work), chain.result + scaled),
         product=product,
         scale_on_inputs=inputs,
         stored_scores=stored,
         shared=one_pass if a.shared_weights else NOTHING,
-        apart=multiplied if a.shared_weights else exponential + multiplied,
-        anew=exponential + multiplied,
+        apart=NOTHING if a.shared_weights else exponential,
+        anew=exponential,
+        rescaled=rescalings * gamma(3, u),
         saved_lse=_roundoff(a.saved_lse),
         sum=summed(a, n_k + 1, a.accumulate),
         addition=a.accumulate if a.accumulate <= u else float("inf"),
@@ -272,8 +274,8 @@ def terms(a: Arithmetic, n_q: int, n_k: int, d: int, d_v: int, scale: float) -> 
         delta_sum=summed(a, n_k + 1, max(a.accumulate, a.grad_accumulate)),
         tangent_dot=summed(a, 2 * d + 1, a.accumulate).positive + gamma(6, u),
         grad_scores=gamma(4, u) + _roundoff(a.grad_scores),
-        keys_sum=_gradient(a, n_k),
-        queries_sum=_gradient(a, n_q),
+        keys_sum=_gradient(a, n_k).widened(_of_scale(scale, work)),
+        queries_sum=_gradient(a, n_q).widened(_of_scale(scale, work)),
         score_underflow=(d * abs(scale) + 2) * eta + _step(a.scores, a),
         input_underflow=(_step(a.scale_on_inputs, a) + flushed) * max(1.0, abs(scale)),
         weight_underflow=max(a.exp.flush, eta) + 2 * eta + _step(a.weights, a) + _step(a.saved_weights, a) + operand,
@@ -293,6 +295,18 @@ def _gradient(a: Arithmetic, n: int) -> Sum:
     found = summed(a, n + 1, a.grad_accumulate)
     again = Sum(stored * (0.5 + found.terms), stored * (0.5 + found.result))
     return found + again + Sum(0.0, gamma(4, a.elementwise.unit_roundoff) * (1 + found.positive + again.positive))
+
+
+def _of_scale(scale: float, work: Format) -> float:
+    """The relative error of a scale that is rounded to a subnormal number of a format; ∞ where it overflows.
+
+    It is given in float64, so in a format as fine as that it is exact.
+    """
+    size = abs(scale)
+    if size > work.largest:
+        return float("inf")
+    exact = work.unit_roundoff <= ROUNDOFF or size >= work.smallest_normal or size % work.smallest_subnormal == 0
+    return 0.0 if exact else work.smallest_subnormal / size
 
 
 def _partial(a: Arithmetic, n: int) -> int:

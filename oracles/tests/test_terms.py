@@ -232,6 +232,12 @@ def ascending_keys(k: Array, v: Array, g: Array) -> None:
     k[:, 0] = np.arange(len(k)) / 2**10
 
 
+def ascending_keys_of_two_values(k: Array, v: Array, g: Array) -> None:
+    """Every key is the largest so far, and the first eighth of them have values; queries are 1."""
+    k[:, 0] = np.arange(len(k)) / 2**10
+    v[len(v) // 8 :] = 0
+
+
 def far_keys(k: Array, v: Array, g: Array) -> None:
     """Only the first key has a score near 0; queries are 1."""
     k[:] = -10
@@ -317,6 +323,14 @@ CASES = [
         (1, 128, 1, 1),
         values="one",
         prepare=two_large_keys,
+    ),
+    Case(
+        "rescaled",
+        replace(FLOAT64, elementwise=NINE_BITS, scale_on_inputs=None, saved_output=None, rescale_block=1),
+        Kernel(block=1, rescale=1 + 2.9 * 2.0**-9),
+        (1, 64, 1, 1),
+        values="one",
+        prepare=ascending_keys_of_two_values,
     ),
     Case(
         "addition",

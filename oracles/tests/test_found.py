@@ -1,0 +1,82 @@
+"""What a review of the error analysis found: kernels that left a budget, and radii that said nothing, each with its input."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from oracles.attention import scaled_dot_product_attention, scaled_dot_product_attention_vjp
+from oracles.formats import BRAIN16, FLOAT32
+from oracles.softmax import hard_masked_softmax_vjp
+
+Array = Any
+f32 = np.float32
+
+
+def merged(s: Array, v: Array, block: int) -> Array:
+    """An online softmax in float32 that keeps its output normalised: every block multiplies it by a·(1/(a + b)), which rounds."""
+    m, total, out = f32(-np.inf), f32(0), f32(0)
+    for start in range(0, len(s), block):
+        part, values = s[start : start + block], v[start : start + block]
+        e = np.exp(part - part.max())
+        highest = max(m, part.max())
+        a, b = total * np.exp(m - highest), e.sum() * np.exp(part.max() - highest)
+        r = f32(1) / (a + b)
+        out = out * (a * r) + (e @ values / e.sum()) * (b * r)
+        m, total = highest, a + b
+    return np.array([[out]])
+
+
+@pytest.mark.parametrize("block", [16, 64])
+def test_an_output_that_is_kept_normalised_rounds_at_every_merge_though_few_keys_are_large(block: int) -> None:
+    k, v = np.full((16384, 1), -40, f32), np.full((16384, 1), 1.37, f32)
+    k[0], k[1] = 0, np.log(0.7)
+    budget = scaled_dot_product_attention(np.ones((1, 1), f32), k, v, scale=1.0, arithmetic="float32")
+    assert budget.excess(merged(k[:, 0], v[:, 0], block)).max() <= 1
+
+
+@pytest.mark.parametrize("delta", [None, "output", "weights"])
+@pytest.mark.parametrize(("g", "change"), [(2.0**-137, {"product": 2.0**-10}), (2.0**-127, {"flush_to_zero": True})])
+def test_a_cotangent_that_is_lost_before_a_product_is_lost_in_delta_too(g: float, change: dict[str, Any], delta: str | None) -> None:
+    k, v = np.array([[0.0], [1.0]], f32), np.array([[1e10], [0.0]], f32)
+    arithmetic = replace(FLOAT32, delta=delta, **change)
+    dq, _, _ = scaled_dot_product_attention_vjp(np.zeros((1, 1), f32), k, v, None, np.array([[g]], f32), scale=1.0, arithmetic=arithmetic)
+    assert dq.contains(np.zeros((1, 1))).all()
+
+
+def test_a_sum_of_weights_that_are_off_may_overflow() -> None:
+    k = np.array([[0, 0, 0], [2.0**21, -0.06, -(2.0**21)]], f32)
+    v = np.full((2, 1), 1.71e38, f32)
+    budget = scaled_dot_product_attention(np.ones((1, 3), f32), k, v, scale=1.0, arithmetic="float32")
+    assert np.isinf(budget.rad).all()  # the scores are 0 and 0 in that order of summation, and 2·1.71e38 is beyond float32
+
+
+def test_values_whose_squares_overflow_have_budgets() -> None:
+    q, k, v, g = np.random.default_rng(0).standard_normal((4, 5, 4))
+    for gradient in scaled_dot_product_attention_vjp(q, k, v * 1e155, None, g, arithmetic="float64"):
+        assert (gradient.rad <= 2.0**-30 * np.abs(gradient.mid).max()).all()
+
+
+def test_weights_saved_in_16_bits_count_in_the_derivative_of_softmax() -> None:
+    rng = np.random.default_rng(0)
+    arithmetic = replace(FLOAT32, saved_weights=BRAIN16)
+    for _ in range(20):
+        s, g = rng.standard_normal((1, 8)).astype(f32), np.zeros((1, 8), f32)
+        g[0, rng.integers(8)] = 1
+        e = np.exp(s.astype(float) - s.max())
+        mantissa, exponent = np.frexp(e / e.sum())
+        p = np.ldexp(np.rint(mantissa * 2**8) / 2**8, exponent)
+        found = p * (g - (p * g).sum())
+        assert hard_masked_softmax_vjp(s, None, g, arithmetic=arithmetic).excess(found.astype(f32)).max() <= 1
+
+
+def test_a_huge_column_excuses_no_radius_in_another() -> None:
+    q = np.array([[292598302.1125003, 530751212.1544336, 448818386.20727897, 743746845.2518846, 1.0]])
+    k = np.array([[0.0] * 5, [502423809.6445777, 276162733.15357417, -325840243.91829437, -197949134.71076122, -114922117775053.83]])
+    v = np.array([[0.0, 1e307], [1e299, 1e307]])
+    found = scaled_dot_product_attention(q, k, v, scale=1.0, method="fast")
+    assert not found.judged or found.rad[0, 0] < 1e-8
+    exact = scaled_dot_product_attention(q, k, v, scale=1.0)
+    assert exact.judged
+    assert exact.rad[0, 0] < 1e-8
