@@ -56,7 +56,7 @@ def print_report(console: Console, report: Report, groups: Mapping[str, Sequence
         _print_likeness(console, report.violations)
     counts = ", ".join(f"{n} {status}" for status, n in report.counts().items() if n or status in ("held", "violated"))
     for name, (preset, calls) in report.narrowest().items():
-        said = f": within {preset} on the {counted(calls, 'call')} that finer arithmetics were tried on"
+        said = f": within {preset}, by {counted(calls, 'call')}"
         console.print(Text.assemble((name, "bold"), said), highlight=False)
     verdict = "Interrupted. " if report.interrupted else ""
     console.print(f"{verdict}{counts}", style="bold green" if report.ok else "bold red", highlight=False)
