@@ -307,8 +307,10 @@ def preset(name: str) -> Arithmetic:
     raise ValueError(f"arithmetic={name!r}, but should be one of {names}, or an oracles.Arithmetic.")
 
 
-FLOAT16_TENSOR_CORE, BFLOAT16_TENSOR_CORE = preset("float16-tensor-core"), preset("bfloat16-tensor-core")
-FLOAT16_STORED_GRADIENTS, BFLOAT16_STORED_GRADIENTS = preset("float16-stored-gradients"), preset("bfloat16-stored-gradients")
+FLOAT16_TENSOR_CORE = preset("float16-tensor-core")
+BFLOAT16_TENSOR_CORE = preset("bfloat16-tensor-core")
+FLOAT16_STORED_GRADIENTS = preset("float16-stored-gradients")
+BFLOAT16_STORED_GRADIENTS = preset("bfloat16-stored-gradients")
 
 
 def resolve(arithmetic: Arithmetic | str | None) -> Arithmetic | None:

@@ -29,6 +29,7 @@ MEASURED = {
     "criteria.md": ("What each criterion sees", "budgets and the tolerances in use, on small planted faults: `make criteria`"),
     "seeds.txt": ("False alarms", "every law on correct implementations, with many seeds: `make seeds`"),
     "soundness.txt": ("Soundness", "the exact value in every enclosure: `make soundness`"),
+    "attack.txt": ("Attack", "an hour of looking for a false certificate, and for an honest kernel outside its budget: `make attack`"),
     "sharpness.txt": ("Sharpness", "how much of its budget PyTorch uses: `make sharpness`"),
     "bench.txt": ("Speed", "the oracles' time and memory: `make bench`"),
 }
