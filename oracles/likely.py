@@ -61,7 +61,7 @@ class Softmax:
 
     p, score, entry   weights (rows, keys), σ of their scores, ε of themselves
     out, size         o and Σ p|v|
-    lost              Σ p and Σ p|v| over keys of weights below 2u
+    lost, lost_size   Σ p and Σ p|v| over keys of weights below 2u, which are those in `tail`
     row, linear       r of the denominator, and what is common to a row and not independent
     equal             √κ of the row
     """

@@ -135,7 +135,7 @@ class _Row(NamedTuple):
     tiny: Array
 
 
-def _row(t: Terms, m: Array, lse: Array, a: Sums, centre: Array) -> _Row:
+def _row(t: Terms, m: Array, lse: Array, a: Sums) -> _Row:
     """The costs for any number of large keys."""
     terms, result = (np.full(m.shape, x) for x in (t.sum.terms, t.sum.result))
     return _Row(t.shared.of_row(m, lse), t.apart.of_row(m, lse), terms, result, np.zeros(m.shape), np.zeros(a.out.shape))
@@ -144,7 +144,7 @@ def _row(t: Terms, m: Array, lse: Array, a: Sums, centre: Array) -> _Row:
 def _row_of_few(t: Terms, m: Array, lse: Array, a: Sums, centre: Array, large: Array) -> _Row:
     """The costs where K keys are large: K + 1 in place of n, and at most so many exponentials of rescalings; in rows where
     that is less."""
-    usual = _row(t, m, lse, a, centre)
+    usual = _row(t, m, lse, a)
     once = (large + 1) * t.addition
     many = np.where(once < 1, once / (1 - once), np.inf) * (1 + 4 * t.addition) / 2
     saved = [of.rescale - np.minimum(of.rescale, (large + 1) * of.rescaling) for of in (t.shared, t.apart)]
@@ -171,7 +171,7 @@ def bounded(p: Problem, m: Array, lse: Array, dead: Mask, a: Sums, large: Array 
     m, size_of_lse = np.abs(m) + tau, np.abs(lse) + tau
     inflation = 1 + 8 * gamma(n_k + 8, ROUNDOFF)
     distance = np.abs(a.out - p.centre) + (inflation - 1) * (a.size + centre) + a.spread
-    row = _row(t, m, size_of_lse, a, centre) if large is None else _row_of_few(t, m, size_of_lse, a, centre, large)
+    row = _row(t, m, size_of_lse, a) if large is None else _row_of_few(t, m, size_of_lse, a, centre, large)
     h = row.shared
     b = row.apart + t.rescaled + t.summed_weights
     lam = np.exp(b + h) * (a.x + a.wander) + _expm1(b + h + row.terms + row.result) + 4 * n_k * t.weight_underflow + row.small
@@ -196,7 +196,7 @@ def bounded(p: Problem, m: Array, lse: Array, dead: Mask, a: Sums, large: Array 
     parts, error = apart(t, row, a.wander, a.drift + centre * a.wander)
     own = parts
     if p.terms is not p.own:
-        own, _ = apart(p.own, _row(p.own, m, size_of_lse, a, centre), np.zeros(m.shape), np.zeros(a.out.shape))
+        own, _ = apart(p.own, _row(p.own, m, size_of_lse, a), np.zeros(m.shape), np.zeros(a.out.shape))
     error = error + grown * inflation / room
     overflow = (size + a.drift + centre * a.wander) * np.exp(h + b) * a.total * (1 + 2.0**-6) > p.ranges.work
     unknown = np.where(overflow, np.inf, 0.0)
