@@ -150,19 +150,22 @@ def test_sums_in_every_order_and_in_blocks_are_sums(order):
             assert (sums.product(a, a.T) == a @ a.T).all()
 
 
+@pytest.mark.parametrize("mask", [None, np.arange(48) // 16 == [[0], [1], [2]]], ids=["all keys", "a tile for each query"])
 @pytest.mark.parametrize("name", budgets.ARITHMETICS)
-def test_every_allowed_form_is_attention(name, unchecked):
+def test_every_allowed_form_is_attention(name, mask, unchecked):
     """In as many bits as the arithmetic has: a mistake in a kernel would look like a budget that is too narrow."""
     a, rng = budgets.ARITHMETICS[name], np.random.default_rng(0)
     rough = max(2.0**-7, 2**6 * a.elementwise.unit_roundoff) if a.output.unit_roundoff > 2.0**-24 else 2**10 * max(a.accumulate, a.product)
     q, k, v, g, *tangents = (rounding.rounding(a.inputs)(rng.standard_normal((n, 4))) for n in (3, 48, 48, 3, 3, 48, 48))
-    exact = [oracles.scaled_dot_product_attention(q, k, v), *oracles.scaled_dot_product_attention_vjp(q, k, v, None, g)]
-    moved = oracles.scaled_dot_product_attention_jvp(q, k, v, None, *tangents)
+    exact = [oracles.scaled_dot_product_attention(q, k, v, mask), *oracles.scaled_dot_product_attention_vjp(q, k, v, mask, g)]
+    moved = oracles.scaled_dot_product_attention_jvp(q, k, v, mask, *tangents)
     choices = kernels.allowed_forms(a)
     for field, values in choices.items():
         for value in values:
-            kernel = kernels.Kernel(replace(kernels.Form(delta=choices["delta"][0]), **{field: value}), a, 0.5)
-            for result, expected in zip((*kernel.vjp(q, k, v, g), kernel.jvp(q, k, v, *tangents)), (*exact, moved), strict=True):
+            kernel = kernels.Kernel(replace(kernels.Form(delta=choices["delta"][0]), **{field: value}), a, 0.5, mask)
+            with np.errstate(all="ignore"):
+                found = *kernel.vjp(q, k, v, g), kernel.jvp(q, k, v, *tangents)
+            for result, expected in zip(found, (*exact, moved), strict=True):
                 assert np.abs(result - expected.mid).max() <= rough * 8 * max(1.0, np.abs(expected.mid).max()), (field, value)
 
 

@@ -13,6 +13,7 @@ from numpy.random import Generator
 import oracles
 from oracles import Arithmetic
 from oracles.formats import BINARY16, BRAIN16, PRESETS
+from oracles.scores import Mask
 from properties.benchmarks.attack.climb import Array, Climbed, Height, climb, mutated
 from properties.benchmarks.attack.kernels import Form, Kernel, any_form, other_form
 from properties.benchmarks.attack.rounding import rounding
@@ -51,10 +52,12 @@ ARITHMETICS = {
 
 @dataclass(frozen=True)
 class Trial:
-    """An input, q, k, v, g and tangents of q, k and v, with a scale or None for 1/√d, and the form of the kernel with its seed."""
+    """An input, q, k, v, g and tangents of q, k and v, with a scale or None for 1/√d and a mask or None, and the form of the kernel with
+    its seed."""
 
     arrays: tuple[Array, ...]
     scale: float | None
+    mask: Mask | None
     form: Form
     seed: int = 0
 
@@ -171,7 +174,19 @@ def draw(family: str, a: Arithmetic, rng: Generator) -> Trial:
     tangents = [rng.standard_normal(x.shape) * 10.0 ** rng.uniform(-2, 2) for x in inputs[:3]]
     scale = None if rng.random() < 0.7 else float(rounding(a.elementwise)(np.array(rng.choice([1.0, 0.3, 3.0, 100.0]))))
     arrays = tuple(_held(x, a) for x in (*inputs, *tangents))
-    return Trial(arrays, scale, any_form(a, rng), int(rng.integers(2**31)))
+    return Trial(arrays, scale, _mask(rng, n_q, n_k), any_form(a, rng), int(rng.integers(2**31)))
+
+
+def _mask(rng: Generator, n_q: int, n_k: int) -> Mask | None:
+    """No mask, a causal one that starts anywhere, whole tiles blocked, or a random one; every row keeps a key."""
+    kind = rng.random()
+    if kind < 0.6:
+        return None
+    if kind < 0.75:
+        return np.tri(n_q, n_k, int(rng.integers(n_k)), dtype=bool)
+    mask = rng.random((n_q, n_k)) < rng.random() if kind < 0.9 else np.repeat(rng.random((n_q, -(-n_k // 16))) < 0.5, 16, axis=1)[:, :n_k]
+    mask[np.arange(n_q), rng.integers(n_k, size=n_q)] = True
+    return mask
 
 
 def _held(x: Array, a: Arithmetic) -> Array:
@@ -180,12 +195,14 @@ def _held(x: Array, a: Arithmetic) -> Array:
 
 
 def changed(trial: Trial, a: Arithmetic, rng: Generator) -> Trial:
-    """The trial with one thing changed: something of an array, a field of the form, or the seed."""
+    """The trial with one thing changed: something of an array, the mask, a field of the form, or the seed."""
     kind = rng.random()
     if kind < 0.25:
         return replace(trial, form=other_form(trial.form, a, rng))
     if kind < 0.3:
         return replace(trial, seed=int(rng.integers(2**31)))
+    if kind < 0.35:
+        return replace(trial, mask=_mask(rng, len(trial.arrays[0]), len(trial.arrays[1])))
     which = int(rng.integers(len(trial.arrays)))
     arrays = list(trial.arrays)
     arrays[which] = _held(mutated(arrays[which], rng), a)
@@ -194,16 +211,16 @@ def changed(trial: Trial, a: Arithmetic, rng: Generator) -> Trial:
 
 def measure(result: str, a: Arithmetic, trial: Trial) -> Height:
     """The largest error ÷ budget of a kernel's result; of all gradients where another one is a counterexample."""
-    (q, k, v, g, *tangents), scale = trial.arrays, trial.scale
-    kernel = Kernel(trial.form, a, 1 / np.sqrt(q.shape[1]) if scale is None else scale, trial.seed)
+    (q, k, v, g, *tangents), scale, mask = trial.arrays, trial.scale, trial.mask
+    kernel = Kernel(trial.form, a, 1 / np.sqrt(q.shape[1]) if scale is None else scale, mask, trial.seed)
     with np.errstate(all="ignore"):
         if result == "dout":
-            budgets = [oracles.scaled_dot_product_attention_jvp(q, k, v, None, *tangents, scale=scale, arithmetic=a)]
+            budgets = [oracles.scaled_dot_product_attention_jvp(q, k, v, mask, *tangents, scale=scale, arithmetic=a)]
             got: tuple[Array, ...] = (kernel.jvp(q, k, v, *tangents),)
         elif result == "out":
-            budgets, got = [oracles.scaled_dot_product_attention(q, k, v, scale=scale, arithmetic=a)], (kernel.output(q, k, v),)
+            budgets, got = [oracles.scaled_dot_product_attention(q, k, v, mask, scale=scale, arithmetic=a)], (kernel.output(q, k, v),)
         else:
-            budgets = [*oracles.scaled_dot_product_attention_vjp(q, k, v, None, g, scale=scale, arithmetic=a)]
+            budgets = [*oracles.scaled_dot_product_attention_vjp(q, k, v, mask, g, scale=scale, arithmetic=a)]
             got = kernel.vjp(q, k, v, g)[1:]
         excess = [float(budget.excess(x).max(initial=0.0)) for budget, x in zip(budgets, got, strict=True)]
     names = ("dq", "dk", "dv") if len(excess) == 3 else (result,)

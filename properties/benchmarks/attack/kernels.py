@@ -13,6 +13,7 @@ import numpy as np
 from numpy.random import Generator
 
 from oracles.formats import BINARY32, BINARY64, Arithmetic
+from oracles.scores import Mask
 from properties.benchmarks.attack.climb import Array
 from properties.benchmarks.attack.rounding import Sums, accumulator, rounding, truncated
 
@@ -34,7 +35,7 @@ class Form:
     tile       keys per step of an online softmax, or None for all at once
     lazy       whether the reference of an online softmax only moves by more than 8
     split      parts of the keys computed apart and merged by their log-sum-exps
-    normalise  "before" or "after" the product with v
+    normalise  "before" or "after" the product with v, or after "each" tile: the output is kept normalised
     passes     1, or 2 where numerator and denominator take exponentials computed apart
     delta      "weights" for rowsum(p·dP), "output" for rowsum(g·o)
     recompute  whether the backward pass has p from the log-sum-exp, or keeps it
@@ -73,7 +74,7 @@ def allowed_forms(a: Arithmetic) -> dict[str, tuple[object, ...]]:
         "tile": (None, block, 4 * block) if block else (None,),
         "lazy": (False, True),
         "split": (1, 2, 3) if block else (1,),
-        "normalise": ("after", "before"),
+        "normalise": ("after", "before", "each") if block else ("after", "before"),
         "passes": (1,) if a.shared_weights else (1, 2),
         "delta": (a.delta,) if a.delta else ("weights", "output"),
         "recompute": (True, False),
@@ -106,10 +107,13 @@ class Forward(NamedTuple):
 
 
 class Kernel:
-    """A form of attention under an arithmetic, for q, k, v without batch axes and a scale. `seed` draws trees and random signs."""
+    """A form of attention under an arithmetic, for q, k, v without batch axes, a scale, and a mask that leaves no row without keys.
 
-    def __init__(self, form: Form, a: Arithmetic, scale: float, seed: int = 0) -> None:
-        self.form, self.a, self.seed = form, a, seed
+    `seed` draws trees and random signs.
+    """
+
+    def __init__(self, form: Form, a: Arithmetic, scale: float, mask: Mask | None = None, seed: int = 0) -> None:
+        self.form, self.a, self.mask, self.seed = form, a, mask, seed
         self.work = rounding(a.elementwise, a.flush_to_zero)
         self.c = float(self.work(np.array(scale)))
         self.root = float(self.work(np.sqrt(np.array(self.c))))
@@ -144,6 +148,10 @@ class Kernel:
         """The logarithm of x in the form's base."""
         return self.work(np.log(x) if self.form.base == "e" else np.log2(x))
 
+    def over(self, x: Array, total: Array) -> Array:
+        """x / total, and 0 where no key has been allowed so far."""
+        return np.where(total == 0, 0.0, self.work(x / total))
+
     def signs(self, v: Array, rows: int) -> Array:
         """In which direction each exponential is wrong."""
         if self.form.exp == "random":
@@ -164,32 +172,42 @@ class Kernel:
         if self.form.scale == "s":
             s = self.work(s * self.c)
         s = rounding(self.a.scores)(s)
-        return s if self.form.base == "e" else self.work(s * float(self.work(np.array(LOG2E))))
+        s = s if self.form.base == "e" else self.work(s * float(self.work(np.array(LOG2E))))
+        return s if self.mask is None else np.where(self.mask, s, -np.inf)
 
     def part(self, s: Array, v: Array, signs: Array) -> tuple[Array, Array, Array]:
-        """The output, the log-sum-exp and the weights of some keys, by an online softmax over tiles."""
-        form, store = self.form, rounding(self.a.weights)
-        tile = form.tile if form.tile and form.normalise == "after" else s.shape[1]
+        """The output, the log-sum-exp and the weights of some keys, by an online softmax over tiles; 0, −∞ and 0 where all are blocked."""
+        form, store, work = self.form, rounding(self.a.weights), self.work
+        tile = form.tile if form.tile and form.normalise != "before" else s.shape[1]
         m = np.full((len(s), 1), -np.inf)
-        total, acc, every = np.zeros((len(s), 1)), np.zeros((len(s), v.shape[1])), np.zeros_like(s)
+        total, out, weights = np.zeros((len(s), 1)), np.zeros((len(s), v.shape[1])), np.zeros_like(s)
         for start in range(0, s.shape[1], tile):
             keys = slice(start, start + tile)
             highest = np.maximum(m, s[:, keys].max(axis=1, keepdims=True))
             if form.lazy:
                 highest = np.where(highest > m + 8, highest, m)
-            shrink = np.where(m == -np.inf, 0.0, self.exp(self.work(m - highest), signs[:, :1]))
+            shrink = np.where(m == -np.inf, 0.0, self.exp(work(m - highest), signs[:, :1]))
             m = highest
-            x = self.work(s[:, keys] - m)
+            x = np.where(s[:, keys] == -np.inf, -np.inf, work(s[:, keys] - m))
             e = self.exp(x, signs[:, keys])
             summed = e if form.passes == 1 else self.exp(x, -signs[:, keys])
-            every = self.work(every * shrink)
-            every[:, keys] = e
-            row = self.rowsum(store(summed) if self.a.stored_sum else summed)
-            total = self.work(self.work(total * shrink) + row)
-            acc = self.work(self.work(acc * shrink) + self.product(store(e), v[keys])) if form.normalise == "after" else acc
-        weights = self.work(every / total)
-        out = self.work(acc / total) if form.normalise == "after" else self.product(store(weights), v)
-        return out, self.work(m + self.log(total)), weights
+            weights = work(weights * shrink)
+            weights[:, keys] = e
+            kept = work(total * shrink)
+            total = work(kept + self.rowsum(store(summed) if self.a.stored_sum else summed))
+            if form.normalise == "each":
+                inverse = self.over(np.ones_like(total), total)
+                kept, e = work(kept * inverse), work(e * inverse)
+            else:
+                kept = shrink
+            if form.normalise != "before":
+                out = work(work(out * kept) + self.product(store(e), v[keys]))
+        weights = self.over(weights, total)
+        if form.normalise == "before":
+            out = self.product(store(weights), v)
+        elif form.normalise == "after":
+            out = self.over(out, total)
+        return out, work(m + self.log(total)), weights
 
     def forward(self, q: Array, k: Array, v: Array) -> Forward:
         """All keys: the parts, merged by their log-sum-exps."""
@@ -199,10 +217,10 @@ class Kernel:
         out, lse, weights = found[0]
         for other, other_lse, other_weights in found[1:]:
             high = np.maximum(lse, other_lse)
-            a, b = (self.exp(self.work(x - high), signs[:, :1]) for x in (lse, other_lse))
+            a, b = (np.where(x == -np.inf, 0.0, self.exp(self.work(x - high), signs[:, :1])) for x in (lse, other_lse))
             total = self.work(a + b)
-            out = self.work(self.work(self.work(a * out) + self.work(b * other)) / total)
-            weights = np.hstack([self.work(self.work(a * weights) / total), self.work(self.work(b * other_weights) / total)])
+            out = self.over(self.work(self.work(a * out) + self.work(b * other)), total)
+            weights = self.over(np.hstack([self.work(a * weights), self.work(b * other_weights)]), total)
             lse = self.work(high + self.log(total))
         return Forward(out, lse, s, weights)
 
