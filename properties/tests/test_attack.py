@@ -189,7 +189,7 @@ def test_a_budget_that_does_not_say_what_a_kernel_stores_is_climbed_out_of(monke
     monkeypatch.setitem(budgets.ARITHMETICS, "stores", replace(oracles.FLOAT16, scale_on_inputs=BINARY16))
     for name in (SDPA, f"{SDPA}_vjp"):
         monkeypatch.setattr(oracles, name, silent(getattr(oracles, name)))
-    assert budgets.attack("dq", "large", "stores", np.random.default_rng(0), 100).violations
+    assert budgets.attack("out", "one coordinate", "stores", np.random.default_rng(0), 300).violations
 
 
 # -- The command ---------------------------------------------------------------------------------------------------------------
