@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 from statistics import median
 
 import numpy as np
@@ -34,8 +35,27 @@ best of the scores). **Bold** is seen in every draw. Where the budget, a proof, 
 
 
 @dataclass(frozen=True)
+class Judge:
+    """A problem with its budgets, and those below the statistical line, which are taken only where they are asked for."""
+
+    problem: Problem
+    arithmetic: oracles.Arithmetic
+
+    @cached_property
+    def budget(self) -> dict[str, oracles.Enclosure]:
+        """What is proved."""
+        return budgets(self.problem, self.arithmetic)
+
+    @cached_property
+    def line(self) -> dict[str, oracles.Enclosure]:
+        """What is likely."""
+        return budgets(self.problem, replace(self.arithmetic, likely=LIKELY))
+
+
+@dataclass(frozen=True)
 class Sight:
-    """What inputs of one kind show of a fault: error ÷ budget and error ÷ line, one for each draw, and the result that has the largest."""
+    """What inputs of one kind show of a fault: error ÷ budget, and error ÷ line where the budget does not refuse it; one for each draw,
+    of the result that shows most."""
 
     inputs: str
     budget: list[float]
@@ -49,12 +69,12 @@ class Sight:
 
     @property
     def suspicious(self) -> bool:
-        """Whether the line refuses it in every draw."""
-        return min(self.line) > 1
+        """Whether only the line refuses it in every draw."""
+        return not self.seen and min(self.line) > 1
 
     def __str__(self) -> str:
         value = f"{median(self.budget):.2g}"
-        line = f", line **{median(self.line):.2g}**" if self.suspicious and not self.seen else ""
+        line = f", line **{median(self.line):.2g}**" if self.suspicious else ""
         return (f"**{value}**" if self.seen else value) + f" {self.result}{self.inputs}{line}"
 
 
@@ -82,15 +102,15 @@ def sights(dtype: str, n_k: int, d: int, seeds: int) -> tuple[dict[str, tuple[Si
     found: dict[str, list[Sight]] = {}
     correct = 0.0
     for inputs, problems in _problems(dtype, n_k, d, seeds):
-        allowed = [(budgets(p, arithmetic), budgets(p, replace(arithmetic, likely=LIKELY))) for p in problems]
-        correct = max(
-            [correct, *(x for p, (b, _) in zip(problems, allowed, strict=True) for x in _worst(kernel(p, dtype, "math"), b).values())]
-        )
+        judges = [Judge(p, arithmetic) for p in problems]
+        correct = max([correct, *(x for j in judges for x in _worst(kernel(j.problem, dtype, "math"), j.budget).values())])
         for fault in _faults(dtype):
             planted = [fault.plant(p, dtype) for p in problems]
-            judged = [(_worst(x, budget), _worst(x, line)) for x, (budget, line) in zip(planted, allowed, strict=True)]
-            result = max(RESULTS, key=lambda name: min(b[name] for b, _ in judged))
-            found.setdefault(fault.name, []).append(Sight(inputs, [b[result] for b, _ in judged], [x[result] for _, x in judged], result))
+            errors = [_worst(x, j.budget) for x, j in zip(planted, judges, strict=True)]
+            result = max(RESULTS, key=lambda name: min(e[name] for e in errors))
+            budget = [e[result] for e in errors]
+            line = [] if min(budget) > 1 else [float(j.line[result].excess(x[result]).max()) for x, j in zip(planted, judges, strict=True)]
+            found.setdefault(fault.name, []).append(Sight(inputs, budget, line, result))
     return {name: (first, max(rest, key=lambda s: min(s.budget))) for name, (first, *rest) in found.items()}, correct
 
 
