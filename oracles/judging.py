@@ -98,9 +98,12 @@ def is_wide(x: Ball) -> bool:
     """
     if x.mid.size == 0:
         return False
+    size = np.abs(x.mid)
+    with np.errstate(over="ignore"):
+        if x.rad.max() * size.shape[-1] < size.sum(axis=-1).min():
+            return False  # no radius reaches any mean, and nothing is NaN
     judged = ~np.isnan(x.mid) & (x.rad < np.inf)
-    size = np.where(judged, np.abs(x.mid), 0.0)
-    largest = np.where(np.isnan(x.mid), 0.0, np.abs(x.mid)).max(axis=-1, keepdims=True)
+    size, largest = np.where(judged, size, 0.0), np.where(np.isnan(x.mid), 0.0, size).max(axis=-1, keepdims=True)
     most = largest.max(axis=-2, keepdims=True) if largest.ndim > 1 else largest
     counts = ((largest > 0) & (largest >= BINARY32.unit_roundoff * most))[..., 0]
     number = judged.sum(axis=-1)
@@ -128,13 +131,14 @@ def mean_is_accepted(out: Ball, v: Array, allowed: Callable[[int], Mask | None])
     for i in range(out.mid.shape[-2]):
         may = allowed(i)
         where = np.ones((1, v.shape[-2]), dtype=bool) if may is None else may
-        where = np.broadcast_to(where, (*v.shape[:-2], 1, v.shape[-2])).swapaxes(-1, -2) & np.isfinite(v)
-        count = where.sum(axis=-2)
-        mean = np.where(where, v, 0.0).sum(axis=-2) / np.maximum(count, 1)
+        where = where.swapaxes(-1, -2) & np.isfinite(v)
         spread = np.where(where, v, -np.inf).max(axis=-2) - np.where(where, v, np.inf).min(axis=-2)
-        live = (count > 1) & (spread > 0)
         mid, rad = out.mid[..., i, :], out.rad[..., i, :]
-        if (live & ~(rad == np.inf) & ((np.abs(mean - mid) > rad) | (rad < spread / 2))).any():
+        if (rad < spread / 2).any():
+            return False
+        mean = np.where(where, v, 0.0).sum(axis=-2) / np.maximum(where.sum(axis=-2), 1)
+        live = spread > 0
+        if (live & (rad < np.inf) & (np.abs(mean - mid) > rad)).any():
             return False
         resolves |= bool(live.any())
     return resolves
@@ -159,9 +163,9 @@ def _is_narrow(x: Ball) -> bool:
     rows = x.mid.shape[-2] if x.mid.ndim > 1 else 1
     size = np.where(known, np.abs(x.mid), 0.0).reshape(-1, rows, x.mid.shape[-1])
     widest = np.where(known, x.rad, 0.0).reshape(size.shape).max(axis=1)
-    nonzero = np.where(size > 0, size, np.nan)[:, :: -(-rows // SAMPLE)]
-    nonzero[:, 0] = np.where(np.isnan(nonzero).all(axis=1), 0.0, nonzero[:, 0])
-    typical = np.nanquantile(nonzero, 0.5, axis=1, method="lower")
+    ordered = np.sort(size[:, :: -(-rows // SAMPLE)], axis=1)
+    zeros = (ordered == 0).sum(axis=1, keepdims=True)
+    typical = np.take_along_axis(ordered, (zeros + ordered.shape[1] - 1) // 2, axis=1)[:, 0]
     return bool((widest <= BINARY32.unit_roundoff / 4 * typical + BINARY32.smallest_subnormal).all())
 
 
