@@ -15,10 +15,11 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from oracles.formats import Arithmetic, Format
+from oracles.formats import BINARY16, BINARY32, BINARY64, Arithmetic, Format
 
 _ELEMENTS = (np.float16, np.float32, np.float64, np.longdouble)
 _ELEMENT_NAMES = "float16, bfloat16, float32, float64 or longdouble"
+_FORMATS = {np.float16: BINARY16, np.float32: BINARY32, np.float64: BINARY64}
 _CHUNK = 1 << 18
 
 
@@ -33,15 +34,18 @@ def float_array(x: Any, name: str, *, arithmetic: Arithmetic | None = None) -> N
     and for an entry that the target format cannot hold, which it names.
     """
     array = _as_numpy(x, name)
-    if array.dtype.type not in _ELEMENTS:
+    element = array.dtype.type
+    if element not in _ELEMENTS:
         raise TypeError(f"{name} has element type {array.dtype}, but should be {_ELEMENT_NAMES}.")
     if array.ndim == 0:
         raise ValueError(f"{name} has shape (), but should have at least one axis.")
-    with np.errstate(all="ignore"):
-        values = array.astype(np.float64, copy=False)
-        if array.dtype.itemsize > 8:
-            _require(~((values == array) | np.isnan(array)), array, name, "float64")
-    if arithmetic is not None:
+    values: NDArray[np.float64] = array
+    if element is not np.float64 or not array.dtype.isnative:
+        with np.errstate(all="ignore"):
+            values = array.astype(np.float64, copy=False)
+            if array.dtype.itemsize > 8:
+                _require(~((values == array) | np.isnan(array)), array, name, "float64")
+    if arithmetic is not None and not arithmetic.inputs.holds(_FORMATS.get(element, BINARY64)):
         _require_representable(values, name, arithmetic.inputs)
     values = values.view()
     values.flags.writeable = False
@@ -158,8 +162,6 @@ def _require_representable(values: NDArray[np.float64], name: str, target: Forma
     With unit roundoff 2⁻ᵖ that unit is 2ᵉ·unit_roundoff, and at least the smallest subnormal.  The quotient is exact,
     as the unit is a power of two and no quotient that matters underflows.
     """
-    if target.unit_roundoff <= 2.0**-53 and target.smallest_subnormal <= 2.0**-1074:
-        return
     flat = values.reshape(-1)
     for start in range(0, flat.size, _CHUNK):
         part = flat[start : start + _CHUNK]

@@ -65,6 +65,11 @@ class Format:
                 f"largest={self.largest}, but these should be positive and in ascending order."
             )
 
+    def holds(self, other: "Format") -> bool:
+        """Whether every number of another format is one of this."""
+        finer = self.unit_roundoff <= other.unit_roundoff and self.smallest_subnormal <= other.smallest_subnormal
+        return finer and self.largest >= other.largest
+
 
 @dataclass(frozen=True)
 class Elementary:

@@ -143,10 +143,7 @@ def add_positional_encoding(
 def stored(value: Ball, source: Format, arithmetic: Arithmetic) -> Ball:
     """Numbers of a format as they come out in the output format: rounded, unless that holds all of them."""
     target = arithmetic.output
-    finer = target.unit_roundoff <= source.unit_roundoff and target.smallest_subnormal <= source.smallest_subnormal
-    if finer and target.largest >= source.largest:
-        return value
-    return rounded(value, target, flush=arithmetic.flush_to_zero)
+    return value if target.holds(source) else rounded(value, target, flush=arithmetic.flush_to_zero)
 
 
 def _exponents(dim: int, conventions: Conventions) -> list[Fraction]:
