@@ -8,6 +8,7 @@ whatever a covered kernel returns for any inputs within the balls.
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from math import prod
 from types import EllipsisType
 from typing import Any
 
@@ -162,9 +163,8 @@ def _pieces(q: Ball, k: Ball, v: Ball, setting: Setting, *others: Ball) -> Itera
     head, n_q, d = q.mid.shape[:-2], q.mid.shape[-2], q.mid.shape[-1]
     n_k, d_v, a = k.mid.shape[-2], v.mid.shape[-1], setting.arithmetic
     sizes = (n_q, n_k, d, d_v, setting.scale)
-    own = terms(OWN, *sizes)
-    together = own if a is None else own + terms(a, *sizes)
-    small = int(np.prod(head)) * n_q * n_k <= TOGETHER
+    together, own = terms(a, *sizes), terms(None, *sizes)
+    small = prod(head) * n_q * n_k <= TOGETHER
     room = np.empty((5, *(head if small else ()), min(n_q, ROW_TILE), min(n_k, KEY_TILE)))
     for at in [...] if small else np.ndindex(head):
         operands = [operand(Ball(x.mid[at], x.rad[at])) for x in (q, k, v, *others)]

@@ -18,7 +18,7 @@ The oracle takes δ from o; so a kernel of the second form is as far from it as 
 import numpy as np
 
 from oracles.ball import ROUNDOFF, Array, gamma
-from oracles.quotient import Apart, Rows
+from oracles.quotient import Rows, Unshared
 from oracles.scores import Operand, Problem, part
 from oracles.terms import Terms
 
@@ -28,11 +28,10 @@ def delta_spread(p: Problem, rows: slice, forward: Rows, g: Operand) -> Array:
 
     Both forms of δ are at most max_j (|g||v|ᵀ)_ij + Δ, the output being a mean of values, and |T| is at most twice that.
     """
-    of_output, of_own = (_delta_of_output(p, forward, g, t, rest) for t, rest in ((p.terms, forward.apart), (p.own, forward.own_apart)))
-    spread = of_output
-    if p.elementwise and p.delta != "output":
-        of_weights = _delta_of_weights(p, forward, g) + of_own
-        spread = of_weights if p.delta == "weights" else np.maximum(of_output, of_weights)
+    spread = _delta_of_output(p, forward, g, p.terms, forward.unshared)
+    if forward.own_unshared is not None:
+        of_weights = _delta_of_weights(p, forward, g) + _delta_of_output(p, forward, g, p.own, forward.own_unshared)
+        spread = of_weights if p.delta == "weights" else np.maximum(spread, of_weights)
     if g.rad is not None:
         spread = spread + (g.rad * np.abs(forward.out)).sum(axis=-1, keepdims=True)
     spread = np.where(forward.dead, 0.0, np.where((forward.error == np.inf).any(axis=-1, keepdims=True), np.inf, spread))
@@ -54,26 +53,26 @@ def delta_spread(p: Problem, rows: slice, forward: Rows, g: Operand) -> Array:
 
 def _turns(p: Problem, forward: Rows, g: Operand) -> tuple[Array, Array, Array]:
     """Bounds of Σ p|T| and Σ p(exp τ − 1)|T|, from T = g·(v − c) − g·(o − c), and of |δ|."""
-    apart = (g.reach * forward.distance).sum(axis=-1, keepdims=True)
+    of_offset = (g.reach * forward.distance).sum(axis=-1, keepdims=True)
     mean = np.abs((g.value * forward.out).sum(axis=-1, keepdims=True))
     size = forward.sums.size + np.abs(p.centre)
     mean = mean + 8 * gamma(p.n_k + g.value.shape[-1] + 8, ROUNDOFF) * (g.reach * size).sum(axis=-1, keepdims=True)
     if g.rad is not None:
         mean = mean + (g.rad * np.abs(forward.out)).sum(axis=-1, keepdims=True)
-    return forward.sums.turned + apart, forward.sums.moved + apart * forward.sums.x, mean
+    return forward.sums.turned + of_offset, forward.sums.moved + of_offset * forward.sums.x, mean
 
 
-def _delta_of_output(p: Problem, forward: Rows, g: Operand, t: Terms, apart: Apart) -> Array:
-    """Δ for δ = rowsum(g·o) under the terms t, `apart` being the part of o's error that its sums do not share."""
+def _delta_of_output(p: Problem, forward: Rows, g: Operand, t: Terms, unshared: Unshared) -> Array:
+    """Δ for δ = rowsum(g·o) under the terms t, `unshared` being the part of o's error that its sums do not share."""
     rest = forward.error
     found = np.zeros(forward.lse.shape)
     if p.elementwise:
         turned, moved, mean = _turns(p, forward, g)
         found = np.exp(forward.shared) * moved + np.expm1(forward.shared) * (1 + 2.0**-48) * turned
         size, sway = _sizes(p, forward, g)
-        of_keys = np.exp(apart.key) * sway + np.expm1(apart.key) * (1 + 2.0**-48) * size
-        found = (found + np.exp(forward.shared) * of_keys) / forward.room + mean * apart.row
-        rest = apart.column
+        of_keys = np.exp(unshared.key) * sway + np.expm1(unshared.key) * (1 + 2.0**-48) * size
+        found = (found + np.exp(forward.shared) * of_keys) / forward.room + mean * unshared.row
+        rest = unshared.column
     saved = rest + t.saved_output * (np.abs(forward.out) + forward.error) + t.saved_underflow
     saved = saved + t.grad_dot.positive * (np.abs(forward.out) + forward.error)
     if t.input_underflow:

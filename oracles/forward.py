@@ -24,19 +24,20 @@ def rows_forward(p: Problem, rows: slice, g: Operand | None = None) -> Rows:
     """The forward pass of a tile of rows, keys in tiles; `g` is the cotangent of these rows, if there is one."""
     q, t = part(p.q, rows), p.terms
     head, d_v = q.value.shape[:-1], p.v.value.shape[-1]
-    a = Sums(*(np.zeros((*head, 1)) for _ in range(7)), *(np.zeros((*head, d_v)) for _ in range(6)))
-    m, low = (np.full((*head, 1), -LARGEST) for _ in range(2))
-    large, tau = (np.zeros((*head, 1)) for _ in range(2))
-    readable, unknown = (np.zeros((*head, d_v)) for _ in range(2))
+    a = Sums(total=np.zeros((*head, 1)), out=np.zeros((*head, d_v)))
+    m = low = np.full((*head, 1), -LARGEST)
+    tau, readable, unknown = np.zeros((*head, 1)), np.zeros((*head, d_v)), np.zeros(())
+    large: Array | None = None
     dead = np.ones((*head, 1), dtype=bool)
-    few = p.elementwise and p.n_k > MANY and t.addition < np.inf
+    if p.elementwise and p.n_k > MANY and t.addition < np.inf:
+        large, a.small, a.tiny = np.zeros(a.total.shape), np.zeros(a.total.shape), np.zeros(a.out.shape)
     for keys, allowed in p.key_tiles(rows):
         k, v = part(p.k, keys), part(p.v, keys)
         far = distances(v, p.centre)
         s = scores(p, q, k, allowed)
         dead &= False if allowed is None else ~allowed.any(axis=-1, keepdims=True)
         highest = np.maximum(m, s.max(axis=-1, keepdims=True))
-        if few:
+        if large is not None:
             risen = highest - low > np.log(FALL)
             low = np.where(risen, highest, low)
             a.small += np.where(risen, a.total + a.x, 0.0)
@@ -47,7 +48,7 @@ def rows_forward(p: Problem, rows: slice, g: Operand | None = None) -> Rows:
         m = highest
         growths = growth(p, q, k, s, allowed, t.shared.slope)
         tau = np.maximum(tau, growths.max(axis=-1, keepdims=True))
-        slopes = np.abs(s) if p.elementwise and t.apart.slope else None
+        slopes = np.abs(s) if p.elementwise and t.separate.slope else None
         s -= m
         e = np.exp(s, out=s)
         row_sums = e.sum(axis=-1, keepdims=True)
@@ -59,41 +60,44 @@ def rows_forward(p: Problem, rows: slice, g: Operand | None = None) -> Rows:
         if v.rad is not None:
             a.spread += e @ v.rad
         if v.unknown is not None:
-            unknown += over_keys(allowed, v.unknown)
+            unknown = unknown + over_keys(allowed, v.unknown)
         if not p.elementwise:
             continue
-        reach = e + t.weight_underflow if allowed is None else np.where(allowed, e + t.weight_underflow, 0.0)
+        possible = e + t.weight_underflow if allowed is None else np.where(allowed, e + t.weight_underflow, 0.0)
         excess = expm1(growths)
-        excess *= reach
+        excess *= possible
         a.x += excess.sum(axis=-1, keepdims=True)
         a.grown += excess @ far
         turned = None if g is None else _turned(p, g, v, far, allowed)
         if turned is not None:
             a.turned += (e * turned).sum(axis=-1, keepdims=True)
             a.moved += (excess * turned).sum(axis=-1, keepdims=True)
-        reach += excess
-        if few:
-            large += np.count_nonzero(reach > t.addition, axis=-1, keepdims=True)
-            rest = np.where(e * e <= FALL * t.addition * reach, reach, 0.0)
+        possible += excess
+        if large is not None:
+            large += np.count_nonzero(possible > t.addition, axis=-1, keepdims=True)
+            rest = np.where(e * e <= FALL * t.addition * possible, possible, 0.0)
             a.small += rest.sum(axis=-1, keepdims=True)
             a.tiny += rest @ far
         if slopes is not None:
             if allowed is not None:
                 np.copyto(slopes, 0.0, where=~allowed)
-            slopes *= t.apart.slope
-            reach *= expm1(slopes)
-            a.wander += reach.sum(axis=-1, keepdims=True)
-            a.drift += reach @ far
+            slopes *= t.separate.slope
+            possible *= expm1(slopes)
+            a.wander += possible.sum(axis=-1, keepdims=True)
+            a.drift += possible @ far
             if turned is not None:
-                a.swayed += (reach * turned).sum(axis=-1, keepdims=True)
+                a.swayed += (possible * turned).sum(axis=-1, keepdims=True)
     total = a.total.copy()
-    a.scale(1 / total, 1 / total)
+    share = 1 / total
+    a.scale(share, share)
     a.total = total
     if not p.elementwise:
         a.x = expm1(tau.copy()) * (1 + p.n_k * t.weight_underflow)
         a.grown = a.x * (a.size + t.weight_underflow * readable)
-    a.out = np.where(unknown > 0, np.nan, a.out)
-    return bounded(p, m, m + np.log(total), dead, a, large if few else None, readable, tau)
+    if p.v.unknown is not None:
+        a.out = np.where(unknown > 0, np.nan, a.out)
+    own = g is not None and p.delta != "output"
+    return bounded(p, m, m + np.log(total), dead, a, large, readable, tau, own)
 
 
 def _turned(p: Problem, g: Operand, v: Operand, far: Array, allowed: Mask | None) -> Array:
@@ -113,11 +117,13 @@ def _turned(p: Problem, g: Operand, v: Operand, far: Array, allowed: Mask | None
 
 def uniform_rows(p: Problem) -> Rows:
     """The one row (1, d_v) of a query that may read no key and reads all of them equally."""
-    head, n_k, d_v = p.v.value.shape[:-2], p.n_k, p.v.value.shape[-1]
+    head, n_k = p.v.value.shape[:-2], p.n_k
     far = distances(p.v, p.centre).sum(axis=-2, keepdims=True)
-    a = Sums(*(np.zeros((*head, 1, 1)) for _ in range(7)), *(np.zeros((*head, 1, d_v)) for _ in range(6)))
-    a.total += n_k
-    a.out = p.v.raw.sum(axis=-2, keepdims=True) / n_k
-    a.size = far / n_k
-    a.spread = a.spread if p.v.rad is None else p.v.rad.sum(axis=-2, keepdims=True) / n_k
-    return bounded(p, np.zeros((*head, 1, 1)), np.log(a.total), np.zeros((*head, 1, 1), dtype=bool), a, None, far, np.zeros((*head, 1, 1)))
+    zero = np.zeros((*head, 1, 1))
+    a = Sums(
+        total=zero + n_k,
+        out=p.v.raw.sum(axis=-2, keepdims=True) / n_k,
+        size=far / n_k,
+        spread=0.0 if p.v.rad is None else p.v.rad.sum(axis=-2, keepdims=True) / n_k,
+    )
+    return bounded(p, zero, np.log(a.total), zero > 0, a, None, far, zero)

@@ -30,6 +30,7 @@ from numpy.typing import NDArray
 from oracles.ball import Array
 from oracles.formats import Arithmetic, Format
 from oracles.scores import Mask
+from oracles.terms import partial_roundings, rescalings
 
 SHORT = 64
 """Sums of so few terms are about as exact as their budget says: no line is drawn."""
@@ -94,7 +95,7 @@ def vjp(x: Point, g: Array) -> tuple[Array, Array, Array]:
     a, c, lam = x.arithmetic, abs(x.scale), float(x.arithmetic.likely or 0.0)
     u, work = a.grad_accumulate, a.elementwise.unit_roundoff
     n_q, n_k, d_v = len(x.q), len(x.k), x.v.shape[1]
-    stored = [_roundoff(a.output) * sqrt(-(-n // a.grad_block) - 1) if a.grad_block else 0.0 for n in (n_q, n_k)]
+    stored = [_roundoff(a.output) * sqrt(partial_roundings(a, n)) for n in (n_q, n_k)]
     of_queries, of_keys = sqrt(n_q) * u + stored[0], sqrt(n_k) * u + stored[1]
     dq, dq_rad = np.empty(x.q.shape), np.empty(x.q.shape)
     dk, dk_var, dk_size = (np.zeros(x.k.shape) for _ in range(3))
@@ -158,8 +159,7 @@ def _softmax(x: Point, rows: slice) -> Softmax:
     each = 6 * work + a.exp.per_unit + _roundoff(a.scores)
     score = np.sqrt((u * sqrt(d + 4) * (reach + size) / 2) ** 2 + (each * size) ** 2 + operands * squares)
     entry = sqrt(a.exp.relative**2 + (4 * work) ** 2)
-    rescalings = 0 if a.rescale_block is None else -(-n_k // a.rescale_block) - 1
-    merged = rescalings * (a.exp.relative + 3 * work) ** 2
+    merged = rescalings(a, n_k) * (a.exp.relative + 3 * work) ** 2
     out, lse = p @ x.v, m + np.log(total)
     tail = (p > 0) & (p < 2 * max(u, work))
     equal = np.sqrt(_multiplicity(s))
@@ -173,8 +173,7 @@ def _output(x: Point, s: Softmax) -> Array:
     """The line of the output before it is rounded."""
     a, lam = x.arithmetic, float(x.arithmetic.likely or 0.0)
     n_k, work = x.k.shape[0], a.elementwise.unit_roundoff
-    rescalings = 0 if a.rescale_block is None else -(-n_k // a.rescale_block) - 1
-    sums = n_k * a.accumulate**2 + rescalings * (a.exp.relative + 3 * work) ** 2
+    sums = n_k * a.accumulate**2 + rescalings(a, n_k) * (a.exp.relative + 3 * work) ** 2
     stored = s.entry**2 + _roundoff(a.weights) ** 2 + 2 * a.product**2
     of_scores, of_weights = s.p**2 * s.score**2, s.p**2 * stored
     apart = (of_scores @ x.v**2 - 2 * s.out * (of_scores @ x.v) + s.out**2 * of_scores.sum(axis=1, keepdims=True)).clip(min=0)

@@ -31,11 +31,11 @@ so after a fall by `FALL`; where the maximum rises by more, all earlier keys are
 
 Here p, o, s and lse are those that float64 computes, not the exact ones, which nobody has.  That is rigorous because the
 bound compares the kernel with the computed values at once: both have e_j up to an exponent, so the kernel's e_j is the
-computed one up to the sum of the two, which is what `terms(arithmetic) + terms(OWN)` gives; in a certificate the exact
-value takes the kernel's place.
+computed one up to the sum of the two, which is what `terms` gives; in a certificate the exact value takes the kernel's
+place.
 """
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -47,7 +47,7 @@ from oracles.terms import Terms
 
 @dataclass
 class Sums:
-    """Sums over keys, in units of e while they are added up and of p when they are complete.
+    """Sums over keys, in units of e while they are added up and of p when they are complete; 0 where nothing was added.
 
     With W = e(exp τ − 1), V = e·exp(τ)·(exp ω − 1), U = e·exp(τ) of small keys, and distances |v − c|:
     total, out                 D and Σ e·v, so that `out` ends as o
@@ -58,27 +58,27 @@ class Sums:
     """
 
     total: Array
-    x: Array
-    wander: Array
-    small: Array
-    turned: Array
-    moved: Array
-    swayed: Array
     out: Array
-    size: Array
-    grown: Array
-    drift: Array
-    tiny: Array
-    spread: Array
+    x: Array | float = 0.0
+    wander: Array | float = 0.0
+    small: Array | float = 0.0
+    size: Array | float = 0.0
+    grown: Array | float = 0.0
+    drift: Array | float = 0.0
+    tiny: Array | float = 0.0
+    spread: Array | float = 0.0
+    turned: Array | float = 0.0
+    moved: Array | float = 0.0
+    swayed: Array | float = 0.0
 
     def scale(self, factor: Array, upwards: Array) -> None:
         """Multiply the values by a factor, and the bounds by one that is no smaller."""
-        for field in fields(Sums):
-            x: Array = getattr(self, field.name)
-            x *= factor if field.name in ("total", "out") else upwards
+        for name, x in vars(self).items():
+            if not isinstance(x, float):
+                x *= factor if name in ("total", "out") else upwards
 
 
-class Apart(NamedTuple):
+class Unshared(NamedTuple):
     """The part of the error of the output that the two sums over keys do not share, by what it is common to.
 
     key          exponent of A_j, which all columns of the output share, on top of ω_j
@@ -95,25 +95,26 @@ class Apart(NamedTuple):
 class Rows:
     """What the forward pass knows of a tile of rows; columns are (rows, 1), matrices (rows, d_v).
 
-    lse         log-sum-exp of the scores
-    dead        which rows may read no key
-    out, error  the output and the bound of its error, before it is rounded to the output's format
-    apart       the part of the error that the sums over keys do not share; `own_apart` that of the oracle's own arithmetic
-    distance    |o − c|, from above
-    shared      h
-    room        1 − λ
-    entry       exponent κ of a normalised weight p̃_j, on top of τ_j
-    common      exponent ρ of the error that all weights of a row share
-    readable    Σ|v| over the keys that a row may read, from above
-    sums        what was added up over keys
+    lse           log-sum-exp of the scores
+    dead          which rows may read no key
+    out, error    the output and the bound of its error, before it is rounded to the output's format
+    unshared      the part of the error that the sums over keys do not share
+    own_unshared  that of the oracle's own arithmetic, where a kernel's δ may be taken from the weights
+    distance      |o − c|, from above
+    shared        h
+    room          1 − λ
+    entry         exponent κ of a normalised weight p̃_j, on top of τ_j
+    common        exponent ρ of the error that all weights of a row share
+    readable      Σ|v| over the keys that a row may read, from above
+    sums          what was added up over keys
     """
 
     lse: Array
     dead: Mask
     out: Array
     error: Array
-    apart: Apart
-    own_apart: Apart
+    unshared: Unshared
+    own_unshared: Unshared | None
     distance: Array
     shared: Array
     room: Array
@@ -128,33 +129,32 @@ class _Row(NamedTuple):
     what small keys add where few are large: to a relative error, and to each entry."""
 
     shared: Array
-    apart: Array
-    terms: Array
-    result: Array
-    small: Array
-    tiny: Array
+    separate: Array
+    terms: Array | float
+    result: Array | float
+    small: Array | float
+    tiny: Array | float
 
 
-def _row(t: Terms, m: Array, lse: Array, a: Sums) -> _Row:
+def _row(t: Terms, m: Array, lse: Array) -> _Row:
     """The costs for any number of large keys."""
-    terms, result = (np.full(m.shape, x) for x in (t.sum.terms, t.sum.result))
-    return _Row(t.shared.of_row(m, lse), t.apart.of_row(m, lse), terms, result, np.zeros(m.shape), np.zeros(a.out.shape))
+    return _Row(t.shared.of_row(m, lse), t.separate.of_row(m, lse), t.sum.terms, t.sum.result, 0.0, 0.0)
 
 
 def _row_of_few(t: Terms, m: Array, lse: Array, a: Sums, centre: Array, large: Array) -> _Row:
     """The costs where K keys are large: K + 1 in place of n, and at most so many exponentials of rescalings; in rows where
     that is less."""
-    usual = _row(t, m, lse, a)
+    usual = _row(t, m, lse)
     once = (large + 1) * t.addition
     many = np.where(once < 1, once / (1 - once), np.inf) * (1 + 4 * t.addition) / 2
-    saved = [of.rescale - np.minimum(of.rescale, (large + 1) * of.rescaling) for of in (t.shared, t.apart)]
-    exponents = usual.shared + usual.apart + t.rescaled + t.normalise + t.weights + t.product
+    saved = [of.rescale - np.minimum(of.rescale, (large + 1) * of.rescaling) for of in (t.shared, t.separate)]
+    exponents = usual.shared + usual.separate + t.rescaled + t.normalise + t.weights + t.product
     everything = np.exp(exponents) * (1 + t.sum.positive)
     small = 8 * everything * a.small
     use = t.sum.positive - 2 * t.addition - 2 * many + saved[0] + saved[1] > small
     return _Row(
         np.where(use, usual.shared - saved[0], usual.shared),
-        np.where(use, usual.apart - saved[1], usual.apart),
+        np.where(use, usual.separate - saved[1], usual.separate),
         np.where(use, 2 * t.addition + many, usual.terms),
         np.where(use, many, usual.result),
         np.where(use, small, 0.0),
@@ -162,7 +162,9 @@ def _row_of_few(t: Terms, m: Array, lse: Array, a: Sums, centre: Array, large: A
     )
 
 
-def bounded(p: Problem, m: Array, lse: Array, dead: Mask, a: Sums, large: Array | None, readable: Array, tau: Array) -> Rows:
+def bounded(
+    p: Problem, m: Array, lse: Array, dead: Mask, a: Sums, large: Array | None, readable: Array, tau: Array, own: bool = False
+) -> Rows:
     """The module's bound; `tau` is the largest τ of each row, by which a kernel's m and lse may differ.
 
     Its own sums over keys are known to γ_{n_k}(2⁻⁵³), which `inflation` covers.
@@ -170,49 +172,51 @@ def bounded(p: Problem, m: Array, lse: Array, dead: Mask, a: Sums, large: Array 
     t, n_k, centre = p.terms, p.n_k, np.abs(p.centre)
     m, size_of_lse = np.abs(m) + tau, np.abs(lse) + tau
     inflation = 1 + 8 * gamma(n_k + 8, ROUNDOFF)
-    distance = np.abs(a.out - p.centre) + (inflation - 1) * (a.size + centre) + a.spread
-    row = _row(t, m, size_of_lse, a) if large is None else _row_of_few(t, m, size_of_lse, a, centre, large)
+    unseen = (inflation - 1) * (a.size + centre)
+    distance = np.abs(a.out - p.centre) + unseen + a.spread
+    row = _row(t, m, size_of_lse) if large is None else _row_of_few(t, m, size_of_lse, a, centre, large)
     h = row.shared
-    b = row.apart + t.rescaled + t.summed_weights
+    lift = np.exp(h)
+    b = row.separate + t.rescaled + t.summed_weights
     lam = np.exp(b + h) * (a.x + a.wander) + _expm1(b + h + row.terms + row.result) + 4 * n_k * t.weight_underflow + row.small
     lam = lam * inflation
     room = np.where(lam < 1.0, 1.0 - lam, np.nan)
-    grown = np.exp(h) * (a.grown + distance * a.x) + _expm1(h) * (a.size + distance)
+    grown = lift * (a.grown + distance * a.x) + _expm1(h) * (a.size + distance)
     absolute = a.spread + t.weight_underflow * (readable + n_k * centre) + t.sum_underflow
-    size, out = a.size + centre + a.grown + centre * a.x, np.abs(a.out) + (inflation - 1) * (a.size + centre)
+    size, out = a.size + centre + a.grown + centre * a.x, np.abs(a.out) + unseen
 
-    def apart(of: Terms, row: _Row, wander: Array, drift: Array) -> tuple[Apart, Array]:
+    def unshared(of: Terms, row: _Row, wander: Array | float, drift: Array | float) -> tuple[Unshared, Array]:
         """The parts, and what they come to together."""
-        key, rest, b = row.apart + of.weights, of.normalise + of.product + of.rescaled, row.apart + of.rescaled + of.summed_weights
-        of_keys = np.exp(h) * (np.exp(key) * drift + _expm1(key) * size)
+        key, rest, b = row.separate + of.weights, of.normalise + of.product + of.rescaled, row.separate + of.rescaled + of.summed_weights
+        of_keys = lift * (np.exp(key) * drift + _expm1(key) * size)
         reach = np.exp(h + key) * (size + drift)
         of_columns = np.expm1(rest) * (1 + 2.0**-48) * reach
-        divisor = np.exp(h) * (np.exp(b) * wander + _expm1(b) * (1 + a.x)) + 4 * n_k * of.weight_underflow
+        divisor = lift * (np.exp(b) * wander + _expm1(b) * (1 + a.x)) + 4 * n_k * of.weight_underflow
         divisor = divisor + (row.terms + row.result) * np.exp(h + b) * (1 + a.x + wander)
         sums = row.terms * np.exp(rest) * reach + row.result * (out + grown + of_keys + of_columns)
         column = of_columns + sums + np.exp(key + rest + h) * absolute + row.tiny + (out + distance) * row.small
-        return Apart(key, divisor * inflation / room, column * inflation / room), (of_keys + column + out * divisor) * inflation / room
+        return Unshared(key, divisor * inflation / room, column * inflation / room), (of_keys + column + out * divisor) * inflation / room
 
-    parts, error = apart(t, row, a.wander, a.drift + centre * a.wander)
-    own = parts
-    if p.terms is not p.own:
-        own, _ = apart(p.own, _row(p.own, m, size_of_lse, a), np.zeros(m.shape), np.zeros(a.out.shape))
+    parts, error = unshared(t, row, a.wander, a.drift + centre * a.wander)
+    own_parts = unshared(p.own, _row(p.own, m, size_of_lse), 0.0, 0.0)[0] if own else None
     error = error + grown * inflation / room
     overflow = (size + a.drift + centre * a.wander) * np.exp(h + b) * a.total * (1 + 2.0**-6) > p.ranges.work
-    unknown = np.where(overflow, np.inf, 0.0)
+    if overflow.any():
+        error = error + np.where(overflow, np.inf, 0.0)
     entry = t.anew.of_row(m, size_of_lse) + t.rescaled + t.normalise + t.saved_weights
     common = t.saved_lse * size_of_lse - np.log1p(-lam)
+    any_dead = bool(dead.any())
 
     def live(x: Array, otherwise: float = 0.0) -> Array:
-        return np.where(dead, otherwise, x)
+        return np.where(dead, otherwise, x) if any_dead else x
 
     return Rows(
         lse=live(lse),
         dead=dead,
         out=live(a.out),
-        error=live(error + unknown),
-        apart=Apart(*map(live, parts)),
-        own_apart=Apart(*map(live, own)),
+        error=live(error),
+        unshared=Unshared(*map(live, parts)),
+        own_unshared=own_parts and Unshared(*map(live, own_parts)),
         distance=live(distance),
         shared=live(h),
         room=live(room, 1.0),

@@ -62,7 +62,9 @@ def offset(v: Operand) -> Array:
 
     So no distance |v − c| is more than 3|v|, and values with a large offset are near it.
     """
-    middle = np.median(v.value[..., :: -(-v.value.shape[-2] // MEDIAN_OF), :], axis=-2, keepdims=True)
+    ordered = np.sort(v.value[..., :: -(-v.value.shape[-2] // MEDIAN_OF), :], axis=-2)
+    n = ordered.shape[-2]
+    middle = (ordered[..., (n - 1) // 2, None, :] + ordered[..., n // 2, None, :]) / 2
     return np.asarray(np.where(np.abs(v.value).min(axis=-2, keepdims=True) >= np.abs(middle) / 2, middle, 0.0))
 
 
@@ -211,6 +213,9 @@ def sizes(p: Problem, weights: Array, sums: Array, reach: Array, allowed: Mask |
 
 def expm1(tau: Array) -> Array:
     """An upper bound of exp(τ) − 1 for τ ≥ 0, overwriting τ: τ + τ² in rows up to τ = 1, since Σ_{k≥2} 1/k! < 1."""
+    if tau.max(initial=0.0) <= 1.0:
+        tau += tau * tau
+        return tau
     large = ~(tau.max(axis=-1) <= 1.0)
     precise = np.expm1(tau[large]) * (1 + 2.0**-48)
     tau += tau * tau

@@ -19,7 +19,7 @@ from oracles.enclosure import Enclosure
 from oracles.formats import Arithmetic
 from oracles.judging import Method, require_method, settle, zero_is_accepted
 from oracles.scores import Mask
-from oracles.terms import OWN, Ranges, Terms, ranges, terms
+from oracles.terms import Ranges, Terms, ranges, terms
 
 
 def hard_masked_softmax(
@@ -100,8 +100,7 @@ def _problem(
     s = arrays.float_array(scores, "scores", arithmetic=a)
     if s.shape[-1] == 0:
         raise ValueError(f"scores has shape {s.shape}, but should have at least one entry in a row.")
-    sizes = (1, s.shape[-1], 0, 0, 1.0)
-    t = terms(OWN, *sizes) if a is None else terms(OWN, *sizes) + terms(a, *sizes)
+    t = terms(a, 1, s.shape[-1], 0, 0, 1.0)
     return s, arrays.bool_mask(mask, "mask", s.shape, c.mask_polarity), t, a, c
 
 

@@ -6,12 +6,13 @@ exp(±γ_n(u)) for n factors, in every order (Higham, Accuracy and Stability, Le
 roundings add, and the exponent between two computed values is the sum of their exponents to the exact one.  Absolute
 errors (underflow, flushing) stay apart.
 
-The oracle is itself such a kernel: blocked, online, in float64.  So a certificate takes `terms(OWN, …)`, and a budget
-`terms(arithmetic, …) + terms(OWN, …)`.  Adding the terms rather than the bounds is allowed because each bound is a
+The oracle is itself such a kernel: blocked, online, in float64.  So a certificate takes `terms_of(OWN, …)`, and a budget
+`terms_of(arithmetic, …) + terms_of(OWN, …)`.  Adding the terms rather than the bounds is allowed because each bound is a
 power series in the terms with non-negative coefficients and none of degree 0: f(x + y) ≥ f(x) + f(y).
 """
 
 from dataclasses import dataclass, fields, replace
+from functools import lru_cache
 from typing import Any
 
 from oracles.ball import ELEMENTARY, LARGEST, ROUNDOFF, UNDERFLOW, gamma
@@ -118,7 +119,7 @@ class Terms:
     scale_on_inputs  × R, |dS||k|     scaled q and scaled k stored in a narrow format
     stored_scores    × |s|            a score stored in a narrow format
     shared           `Exponents`      what the sum of the weights and their product with v have in common
-    apart            `Exponents`      what each of the two has of its own
+    separate         `Exponents`      what each of the two has of its own
     anew             `Exponents`      of a weight that is computed anew for the backward pass, or kept through all rescalings
     rescaled         × 1              products with the factors of rescalings, in each sum, and in each column of one, of its own
     saved_lse        × |lse|          a log-sum-exp stored in a narrow format
@@ -146,7 +147,7 @@ class Terms:
     scale_on_inputs: float
     stored_scores: float
     shared: Exponents
-    apart: Exponents
+    separate: Exponents
     anew: Exponents
     rescaled: float
     saved_lse: float
@@ -213,8 +214,15 @@ def ranges(a: Arithmetic | None) -> Ranges:
     )
 
 
-def terms(a: Arithmetic, n_q: int, n_k: int, d: int, d_v: int, scale: float) -> Terms:
-    """The terms of attention under an arithmetic.
+@lru_cache(maxsize=256)  # numbers from numbers: a suite asks for the same sizes again and again
+def terms(a: Arithmetic | None, n_q: int, n_k: int, d: int, d_v: int, scale: float) -> Terms:
+    """The terms of a budget under an arithmetic, those of the oracle itself included, which alone are those of a certificate (None)."""
+    own = terms_of(OWN, n_q, n_k, d, d_v, scale)
+    return own if a is None else own + terms_of(a, n_q, n_k, d, d_v, scale)
+
+
+def terms_of(a: Arithmetic, n_q: int, n_k: int, d: int, d_v: int, scale: float) -> Terms:
+    """The terms of attention computed in an arithmetic.
 
     dot        d products and additions in the accumulator; then 5 roundings of the score: scale·s, the scale's own two,
                and two to spare.  The kernel's score is off by all that, on which these roundings, its storage and its
@@ -228,7 +236,7 @@ def terms(a: Arithmetic, n_q: int, n_k: int, d: int, d_v: int, scale: float) -> 
     rescale    N = ⌈n_k / rescale_block⌉ − 1 factors exp(m_old − m_new), each with one exponential and 3 roundings: the
                keys of a block are rescaled at most once per other block, whether online or in a merge.
     shared     A kernel of one pass takes one exponential for both sums, and the exponential of a rescaling for both; the
-               products with it stay apart (`rescaled`).  A kernel of two passes may compute all of them twice.
+               products with it stay separate (`rescaled`).  A kernel of two passes may compute all of them twice.
     normalise  A reciprocal, a product, a conversion and a merge.
     addition   Accumulators as fine as the format in between round to nearest; coarser ones may truncate.
     underflow  A product is off by at most η when it underflows, a sum never is (Higham, Problem 2.19); with flushing
@@ -239,7 +247,7 @@ def terms(a: Arithmetic, n_q: int, n_k: int, d: int, d_v: int, scale: float) -> 
     """
     work = a.elementwise
     u, eta = work.unit_roundoff, _step(work, a)
-    rescalings = 0 if a.rescale_block is None else -(-n_k // a.rescale_block) - 1
+    rescaled = rescalings(a, n_k)
     product = a.product * (2 + a.product)
     inputs = _roundoff(a.scale_on_inputs) * (2 + _roundoff(a.scale_on_inputs))
     operand = a.product * (2 + a.product) * work.smallest_normal
@@ -248,7 +256,7 @@ def terms(a: Arithmetic, n_q: int, n_k: int, d: int, d_v: int, scale: float) -> 
     stored, known, scaled = _roundoff(a.scores), gamma(d, ROUNDOFF), gamma(5, u)
     again = (slope + known + scaled + stored) * (chain.positive + product + inputs + scaled + stored + known)
     exp = a.exp.relative / (1 - a.exp.relative)
-    exponential = Exponents(slope, slope + a.log, slope + a.log, exp, rescalings * exp, exp)
+    exponential = Exponents(slope, slope + a.log, slope + a.log, exp, rescaled * exp, exp)
     one_pass = exponential if a.rescale_block else replace(exponential, slope=slope - 2 * u, maximum=slope - 4 * u, lse=0.0)
     weights = _roundoff(a.weights)
     return Terms(
@@ -257,9 +265,9 @@ def terms(a: Arithmetic, n_q: int, n_k: int, d: int, d_v: int, scale: float) -> 
         scale_on_inputs=inputs,
         stored_scores=stored,
         shared=one_pass if a.shared_weights else NOTHING,
-        apart=NOTHING if a.shared_weights else exponential,
+        separate=NOTHING if a.shared_weights else exponential,
         anew=exponential,
-        rescaled=rescalings * gamma(3, u),
+        rescaled=rescaled * gamma(3, u),
         saved_lse=_roundoff(a.saved_lse),
         sum=summed(a, n_k + 1, a.accumulate),
         addition=a.accumulate if a.accumulate <= u else float("inf"),
@@ -279,7 +287,7 @@ def terms(a: Arithmetic, n_q: int, n_k: int, d: int, d_v: int, scale: float) -> 
         score_underflow=(d * abs(scale) + 2) * eta + _step(a.scores, a),
         input_underflow=(_step(a.scale_on_inputs, a) + flushed) * max(1.0, abs(scale)),
         weight_underflow=max(a.exp.flush, eta) + 2 * eta + _step(a.weights, a) + _step(a.saved_weights, a) + operand,
-        sum_underflow=(n_k + n_q + d_v + rescalings + 4) * eta + _partial(a, max(n_q, n_k)) * _step(a.output, a) + n_q * operand,
+        sum_underflow=(n_k + n_q + d_v + rescaled + 4) * eta + partial_roundings(a, max(n_q, n_k)) * _step(a.output, a) + n_q * operand,
         grad_underflow=2 * eta + _step(a.grad_scores, a) + _step(a.grad_weights, a) + operand,
         output_underflow=_step(a.output, a),
         saved_underflow=_step(a.saved_output, a),
@@ -291,7 +299,7 @@ def _gradient(a: Arithmetic, n: int) -> Sum:
 
     A partial sum that is stored is a subset sum: all of them together are off by γ_N of M (see `summed`).
     """
-    stored = gamma(_partial(a, n), a.output.unit_roundoff)
+    stored = gamma(partial_roundings(a, n), a.output.unit_roundoff)
     found = summed(a, n + 1, a.grad_accumulate)
     again = Sum(stored * (0.5 + found.terms), stored * (0.5 + found.result))
     return found + again + Sum(0.0, gamma(4, a.elementwise.unit_roundoff) * (1 + found.positive + again.positive))
@@ -309,7 +317,12 @@ def _of_scale(scale: float, work: Format) -> float:
     return 0.0 if exact else work.smallest_subnormal / size
 
 
-def _partial(a: Arithmetic, n: int) -> int:
+def rescalings(a: Arithmetic, n_k: int) -> int:
+    """How often what belongs to a key is rescaled, at most: once for each other block of keys."""
+    return 0 if a.rescale_block is None else -(-n_k // a.rescale_block) - 1
+
+
+def partial_roundings(a: Arithmetic, n: int) -> int:
     """How often a gradient summed over n rows is rounded to the output's format before its last rounding."""
     return 0 if a.grad_block is None else -(-n // a.grad_block) - 1
 

@@ -20,7 +20,7 @@ from oracles.formats import BRAIN16, FLOAT32, FLOAT64, Elementary
 from oracles.multi_head import multi_head_attention, multi_head_attention_vjp
 from oracles.rotary import apply_rotary
 from oracles.softmax import hard_masked_softmax, hard_masked_softmax_vjp
-from oracles.terms import terms
+from oracles.terms import terms_of
 
 HUGE_KEYS = np.array([[8.18480844e152, 6.34893357e152, 2.37105432e153], [5.08263818e152, 9.06635120e152, 2.16193936e153]])
 HUGE_QUERY = np.array([[1.30400005e153, 9.47080963e152, -7.03735236e152]])
@@ -226,7 +226,7 @@ def test_a_coarse_logarithm_may_move_all_weights() -> None:
 @pytest.mark.parametrize("change", [{"accumulate": 0.1}, {"product": 0.4}])
 def test_the_slope_of_the_exponential_acts_on_the_error_of_its_score(change: dict[str, float]) -> None:
     sloping = Elementary(2.0**-50, 0.25, 0.0)
-    steep, flat = (terms(replace(FLOAT64, exp=exp, **change), 1, 4, 4, 1, 1.0) for exp in (sloping, replace(sloping, per_unit=0.0)))
+    steep, flat = (terms_of(replace(FLOAT64, exp=exp, **change), 1, 4, 4, 1, 1.0) for exp in (sloping, replace(sloping, per_unit=0.0)))
     wrong = flat.dot.positive + flat.product
     assert steep.dot.positive + steep.product + steep.anew.slope >= wrong + 0.25 * (1 + 0.99 * wrong)
 

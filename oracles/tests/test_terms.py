@@ -266,7 +266,7 @@ CASES = [
     Case("product", replace(FLOAT64, product=2.0**-9), Kernel(operands=chopped(10)), (4, 8, 8, 2), q=4),
     Case("scale_on_inputs", replace(FLOAT64, scale_on_inputs=BRAIN16), Kernel(scaled_q=brain16), (4, 8, 8, 2), q=4),
     Case("stored_scores", replace(FLOAT64, scores=BRAIN16), Kernel(score=brain16), (4, 8, 8, 2), q=4),
-    Case("apart.slope", replace(FLOAT64, exp=Elementary(2.0**-50, 2.0**-8, 0.0)), Kernel(exp=sloping_exp), (4, 8, 8, 2), q=4),
+    Case("separate.slope", replace(FLOAT64, exp=Elementary(2.0**-50, 2.0**-8, 0.0)), Kernel(exp=sloping_exp), (4, 8, 8, 2), q=4),
     Case(
         "shared.slope",
         replace(FLOAT64, exp=Elementary(2.0**-50, 2.0**-8, 0.0), shared_weights=True),
@@ -294,10 +294,10 @@ CASES = [
         prepare=ascending_keys,
     ),
     Case("saved_lse", replace(FLOAT64, saved_lse=BRAIN16), Kernel(saved_lse=brain16), (4, 8, 8, 2), "dv", q=4),
-    Case("apart.exp", replace(FLOAT64, exp=Elementary(2.0**-8, 0.0, 0.0)), Kernel(exp=coarse_exp), (4, 8, 8, 2)),
+    Case("separate.exp", replace(FLOAT64, exp=Elementary(2.0**-8, 0.0, 0.0)), Kernel(exp=coarse_exp), (4, 8, 8, 2)),
     Case("shared.exp", replace(FLOAT64, exp=COARSE, shared_weights=True), Kernel(exp=coarse_exp), (4, 8, 8, 2)),
     Case(
-        "apart.rescale",
+        "separate.rescale",
         replace(FLOAT64, rescale_block=1, exp=COARSE),
         Kernel(block=1, rescale=1 + 2.0**-5),
         (8, 32, 2, 2),
@@ -309,7 +309,7 @@ CASES = [
         (8, 32, 2, 2),
     ),
     Case(
-        "apart.rescaling",
+        "separate.rescaling",
         replace(FLOAT64, rescale_block=1, exp=COARSE),
         Kernel(block=1, rescale=1 + 2.0**-6),
         (1, 128, 1, 1),
@@ -445,7 +445,7 @@ GROUPS = {"slope": ("slope", "maximum", "lse"), "exp": ("exp",), "rescale": ("re
 
 def names() -> list[str]:
     """The terms, those of `Exponents` one by one; no weight that is computed anew counts its rescalings."""
-    sets = [f"{name}.{part}" for name in ("shared", "apart", "anew") for part in GROUPS if (name, part) != ("anew", "rescaling")]
+    sets = [f"{name}.{part}" for name in ("shared", "separate", "anew") for part in GROUPS if (name, part) != ("anew", "rescaling")]
     return sorted([f.name for f in fields(Terms) if f.type is not Exponents] + sets)
 
 
