@@ -53,7 +53,8 @@ def forward(q: Ball, k: Ball, v: Ball, setting: Setting) -> Ball:
     """softmax(scale·q·kᵀ)·v over the allowed keys."""
     if (points := _points(q, k, v, setting)) is not None:
         certificate, budget = forward(q, k, v, replace(setting, arithmetic=None)), forward(q, k, v, _proved(setting))
-        lines = np.stack([likely.forward(x) for x, _ in points]).reshape(budget.mid.shape)
+        with np.errstate(all="ignore"):
+            lines = np.stack([likely.forward(x) for x, _ in points]).reshape(budget.mid.shape)
         return _below(budget, certificate, lines)
     mid, rad = (np.empty((*q.mid.shape[:-1], v.mid.shape[-1])) for _ in range(2))
     with np.errstate(all="ignore"):
@@ -91,7 +92,8 @@ def vjp(q: Ball, k: Ball, v: Ball, g: Ball, setting: Setting) -> tuple[Ball, Bal
     """The gradients of Σ g ⊙ forward(q, k, v) with respect to q, k and v."""
     if (points := _points(q, k, v, setting, g)) is not None:
         certificates, budgets = vjp(q, k, v, g, replace(setting, arithmetic=None)), vjp(q, k, v, g, _proved(setting))
-        lines = zip(*(likely.vjp(x, rest[0]) for x, rest in points), strict=True)
+        with np.errstate(all="ignore"):
+            lines = list(zip(*(likely.vjp(x, rest[0]) for x, rest in points), strict=True))
         shaped = (np.stack(line).reshape(budget.mid.shape) for line, budget in zip(lines, budgets, strict=True))
         below = [_below(*each) for each in zip(budgets, certificates, shaped, strict=True)]
         return below[0], below[1], below[2]

@@ -58,7 +58,10 @@ class Ball:
 def exact(x: Any) -> Ball:
     """The ball of radius 0 around a float64 array; an entry that is not finite gets midpoint NaN and radius ∞."""
     mid = np.asarray(x, dtype=np.float64)
-    return ball(mid, np.broadcast_to(0.0, mid.shape))
+    finite = np.isfinite(mid)
+    if finite.all():
+        return Ball(mid, np.zeros(mid.shape))
+    return Ball(np.where(finite, mid, np.nan), np.where(finite, 0.0, np.inf))
 
 
 def ball(mid: Array, rad: Array) -> Ball:

@@ -62,11 +62,11 @@ def _turns(p: Problem, forward: Rows, g: Operand) -> tuple[Array, Array, Array]:
     return forward.sums.turned + of_offset, forward.sums.moved + of_offset * forward.sums.x, mean
 
 
-def _delta_of_output(p: Problem, forward: Rows, g: Operand, t: Terms, unshared: Unshared) -> Array:
-    """Δ for δ = rowsum(g·o) under the terms t, `unshared` being the part of o's error that its sums do not share."""
+def _delta_of_output(p: Problem, forward: Rows, g: Operand, t: Terms, unshared: Unshared | None) -> Array:
+    """Δ for δ = rowsum(g·o) under the terms t, `unshared` being the part of o's error that its sums do not share, if that is known."""
     rest = forward.error
     found = np.zeros(forward.lse.shape)
-    if p.elementwise:
+    if unshared is not None:
         turned, moved, mean = _turns(p, forward, g)
         found = np.exp(forward.shared) * moved + np.expm1(forward.shared) * (1 + 2.0**-48) * turned
         size, sway = _sizes(p, forward, g)

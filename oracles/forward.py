@@ -96,8 +96,7 @@ def rows_forward(p: Problem, rows: slice, g: Operand | None = None) -> Rows:
         a.grown = a.x * (a.size + t.weight_underflow * readable)
     if p.v.unknown is not None:
         a.out = np.where(unknown > 0, np.nan, a.out)
-    own = g is not None and p.delta != "output"
-    return bounded(p, m, m + np.log(total), dead, a, large, readable, tau, own)
+    return bounded(p, m, m + np.log(total), dead, a, large, readable, tau, g is not None)
 
 
 def _turned(p: Problem, g: Operand, v: Operand, far: Array, allowed: Mask | None) -> Array:
@@ -126,4 +125,4 @@ def uniform_rows(p: Problem) -> Rows:
         size=far / n_k,
         spread=0.0 if p.v.rad is None else p.v.rad.sum(axis=-2, keepdims=True) / n_k,
     )
-    return bounded(p, zero, np.log(a.total), zero > 0, a, None, far, zero)
+    return bounded(p, zero, np.log(a.total), zero > 0, a, None, far, zero, False)

@@ -159,14 +159,19 @@ def _is_narrow(x: Ball) -> bool:
     """
     if x.mid.size == 0:
         return True
-    known = ~np.isnan(x.mid)
     rows = x.mid.shape[-2] if x.mid.ndim > 1 else 1
-    size = np.where(known, np.abs(x.mid), 0.0).reshape(-1, rows, x.mid.shape[-1])
-    widest = np.where(known, x.rad, 0.0).reshape(size.shape).max(axis=1)
+    size, rad = (part.reshape(-1, rows, x.mid.shape[-1]) for part in (np.abs(x.mid), x.rad))
+
+    def fits(rad: Array, size: Array) -> bool:
+        return bool((rad <= BINARY32.unit_roundoff / 4 * size + BINARY32.smallest_subnormal).all())
+
+    if fits(rad.max(axis=1), size.min(axis=1)):  # nothing is NaN, and no typical element is smaller
+        return True
+    size, rad = (np.where(np.isnan(size), 0.0, part) for part in (size, rad))
     ordered = np.sort(size[:, :: -(-rows // SAMPLE)], axis=1)
     zeros = (ordered == 0).sum(axis=1, keepdims=True)
     typical = np.take_along_axis(ordered, (zeros + ordered.shape[1] - 1) // 2, axis=1)[:, 0]
-    return bool((widest <= BINARY32.unit_roundoff / 4 * typical + BINARY32.smallest_subnormal).all())
+    return fits(rad.max(axis=1), typical)
 
 
 def _around(exact: Ball, budget: Ball) -> Ball:

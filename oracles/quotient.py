@@ -98,8 +98,8 @@ class Rows:
     lse           log-sum-exp of the scores
     dead          which rows may read no key
     out, error    the output and the bound of its error, before it is rounded to the output's format
-    unshared      the part of the error that the sums over keys do not share
-    own_unshared  that of the oracle's own arithmetic, where a kernel's δ may be taken from the weights
+    unshared      the part of the error that the sums over keys do not share, where there is a cotangent
+    own_unshared  that of the oracle's own arithmetic, where a kernel's δ may be taken from the weights besides
     distance      |o − c|, from above
     shared        h
     room          1 − λ
@@ -113,7 +113,7 @@ class Rows:
     dead: Mask
     out: Array
     error: Array
-    unshared: Unshared
+    unshared: Unshared | None
     own_unshared: Unshared | None
     distance: Array
     shared: Array
@@ -162,71 +162,74 @@ def _row_of_few(t: Terms, m: Array, lse: Array, a: Sums, centre: Array, large: A
     )
 
 
-def bounded(
-    p: Problem, m: Array, lse: Array, dead: Mask, a: Sums, large: Array | None, readable: Array, tau: Array, own: bool = False
-) -> Rows:
-    """The module's bound; `tau` is the largest τ of each row, by which a kernel's m and lse may differ.
+def bounded(p: Problem, m: Array, lse: Array, dead: Mask, a: Sums, large: Array | None, readable: Array, tau: Array, delta: bool) -> Rows:
+    """The module's bound; `tau` is the largest τ of each row, by which a kernel's m and lse may differ; `delta` says whether
+    δ is to be bounded as well.
 
     Its own sums over keys are known to γ_{n_k}(2⁻⁵³), which `inflation` covers.
     """
     t, n_k, centre = p.terms, p.n_k, np.abs(p.centre)
     m, size_of_lse = np.abs(m) + tau, np.abs(lse) + tau
     inflation = 1 + 8 * gamma(n_k + 8, ROUNDOFF)
-    unseen = (inflation - 1) * (a.size + centre)
-    distance = np.abs(a.out - p.centre) + unseen + a.spread
+    readable, size, one = readable + n_k * centre, a.size + centre, 1 + a.x
+    unseen = (inflation - 1) * size
+    distance, out = np.abs(a.out - p.centre) + unseen + a.spread, np.abs(a.out) + unseen
     row = _row(t, m, size_of_lse) if large is None else _row_of_few(t, m, size_of_lse, a, centre, large)
-    h = row.shared
-    lift = np.exp(h)
-    b = row.separate + t.rescaled + t.summed_weights
-    lam = np.exp(b + h) * (a.x + a.wander) + _expm1(b + h + row.terms + row.result) + 4 * n_k * t.weight_underflow + row.small
+    h, b = row.shared, row.separate + t.rescaled + t.summed_weights
+    lift, of_row = np.exp(h), np.exp(b + h)
+    lam = of_row * (a.x + a.wander) + _expm1(b + h + row.terms + row.result) + 4 * n_k * t.weight_underflow + row.small
     lam = lam * inflation
     room = np.where(lam < 1.0, 1.0 - lam, np.nan)
     grown = lift * (a.grown + distance * a.x) + _expm1(h) * (a.size + distance)
-    absolute = a.spread + t.weight_underflow * (readable + n_k * centre) + t.sum_underflow
-    size, out = a.size + centre + a.grown + centre * a.x, np.abs(a.out) + unseen
+    absolute = a.spread + t.weight_underflow * readable + t.sum_underflow
+    size = size + a.grown + centre * a.x
 
-    def unshared(of: Terms, row: _Row, wander: Array | float, drift: Array | float) -> tuple[Unshared, Array]:
-        """The parts, and what they come to together."""
+    def unshared(of: Terms, row: _Row, wander: Array | float, drift: Array | float) -> tuple[Array, Array, Array, Array]:
+        """The three parts of the error that are not shared, times 1 − λ, and what comes from the first."""
         key, rest, b = row.separate + of.weights, of.normalise + of.product + of.rescaled, row.separate + of.rescaled + of.summed_weights
         of_keys = lift * (np.exp(key) * drift + _expm1(key) * size)
         reach = np.exp(h + key) * (size + drift)
         of_columns = np.expm1(rest) * (1 + 2.0**-48) * reach
-        divisor = lift * (np.exp(b) * wander + _expm1(b) * (1 + a.x)) + 4 * n_k * of.weight_underflow
-        divisor = divisor + (row.terms + row.result) * np.exp(h + b) * (1 + a.x + wander)
+        divisor = lift * (np.exp(b) * wander + _expm1(b) * one) + 4 * n_k * of.weight_underflow
+        divisor = divisor + (row.terms + row.result) * np.exp(h + b) * (one + wander)
         sums = row.terms * np.exp(rest) * reach + row.result * (out + grown + of_keys + of_columns)
         column = of_columns + sums + np.exp(key + rest + h) * absolute + row.tiny + (out + distance) * row.small
-        return Unshared(key, divisor * inflation / room, column * inflation / room), (of_keys + column + out * divisor) * inflation / room
+        return key, divisor, column, of_keys
 
-    parts, error = unshared(t, row, a.wander, a.drift + centre * a.wander)
-    own_parts = unshared(p.own, _row(p.own, m, size_of_lse), 0.0, 0.0)[0] if own else None
-    error = error + grown * inflation / room
-    overflow = (size + a.drift + centre * a.wander) * np.exp(h + b) * a.total * (1 + 2.0**-6) > p.ranges.work
+    drift = a.drift + centre * a.wander
+    parts = unshared(t, row, a.wander, drift)
+    _, divisor, column, of_keys = parts
+    error = (of_keys + column + out * divisor) * inflation / room + grown * inflation / room
+    overflow = (size + drift) * (of_row * a.total * (1 + 2.0**-6)) > p.ranges.work
     if overflow.any():
         error = error + np.where(overflow, np.inf, 0.0)
-    entry = t.anew.of_row(m, size_of_lse) + t.rescaled + t.normalise + t.saved_weights
-    common = t.saved_lse * size_of_lse - np.log1p(-lam)
-    any_dead = bool(dead.any())
+    some_dead = bool(dead.any())
 
     def live(x: Array, otherwise: float = 0.0) -> Array:
-        return np.where(dead, otherwise, x) if any_dead else x
+        return np.where(dead, otherwise, x) if some_dead else x
 
+    def divided(key: Array, divisor: Array, column: Array, _: Array) -> Unshared:
+        return Unshared(live(key), live(divisor * inflation / room), live(column * inflation / room))
+
+    own = delta and p.delta != "output"
     return Rows(
         lse=live(lse),
         dead=dead,
         out=live(a.out),
         error=live(error),
-        unshared=Unshared(*map(live, parts)),
-        own_unshared=own_parts and Unshared(*map(live, own_parts)),
+        unshared=divided(*parts) if delta else None,
+        own_unshared=divided(*unshared(p.own, _row(p.own, m, size_of_lse), 0.0, 0.0)) if own else None,
         distance=live(distance),
         shared=live(h),
         room=live(room, 1.0),
-        entry=live(entry),
-        common=live(common),
-        readable=readable + n_k * centre,
+        entry=live(t.anew.of_row(m, size_of_lse) + t.rescaled + t.normalise + t.saved_weights),
+        common=live(t.saved_lse * size_of_lse - np.log1p(-lam)),
+        readable=readable,
         sums=a,
     )
 
 
 def _expm1(x: Array) -> Array:
     """exp(x) − 1, rounded upwards."""
-    return np.asarray(np.expm1(x) * (1 + 2.0**-48))
+    above: Array = np.expm1(x) * (1 + 2.0**-48)
+    return above

@@ -47,9 +47,9 @@ class Operand(NamedTuple):
 def operand(x: Ball) -> Operand:
     """The operand of an input ball."""
     raw, value, unknown = x.mid, x.mid, None
-    known = np.isfinite(x.mid)
-    known &= np.isfinite(x.rad)
-    rad = x.rad if x.rad.any() else None
+    known, rad = np.isfinite(x.mid), None
+    if x.rad.any():
+        known, rad = known & np.isfinite(x.rad), x.rad
     if not known.all():
         raw, value, unknown = np.where(known, x.mid, np.nan), np.where(known, x.mid, 0.0), (~known).astype(np.float64)
         finite = np.where(known, x.rad, 0.0)
@@ -76,6 +76,8 @@ def distances(v: Operand, centre: Array) -> Array:
 
 def part(x: Operand, rows: slice) -> Operand:
     """The operand's rows in a slice."""
+    if (rows.start, rows.stop) == (0, x.value.shape[-2]):
+        return x
     rad, unknown = (None if field is None else field[..., rows, :] for field in (x.rad, x.unknown))
     return Operand(x.raw[..., rows, :], x.value[..., rows, :], rad, unknown, x.length[..., rows])
 

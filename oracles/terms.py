@@ -101,7 +101,9 @@ class Exponents:
         return Exponents(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(Exponents)))
 
     def of_row(self, m: Any, lse: Any) -> Any:
-        """What all weights of a row have, given |m| and |lse|."""
+        """What all weights of a row have, given |m| and |lse|; the number 0 where there is nothing."""
+        if not (self.maximum or self.lse or self.exp or self.rescale):
+            return 0.0
         return self.maximum * m + self.lse * lse + self.exp + self.rescale
 
 
@@ -197,6 +199,7 @@ class Ranges:
     gradients: float
 
 
+@lru_cache(maxsize=64)
 def ranges(a: Arithmetic | None) -> Ranges:
     """The ranges of an arithmetic; those of float64 for the oracle's own."""
     if a is None:
