@@ -10,9 +10,9 @@ One module per idea:
     arrays                            any array in, float64 out
     ball, terms                       the error analysis: midpoint-radius primitives, and the terms of a budget
     attention, softmax, multi_head    operations …
-    masks, positional, moves          … more of them: masks, sinusoids, and numbers that are moved and not computed
+    masks, positional, lookups        … more of them: masks, sinusoids, and numbers that are copied and not computed
     rotary, rotary_tables             … and rotary embeddings, with what they are computed from
-    exact, arb_positional             the same values by ball arithmetic of any precision
+    arb_attention, arb_positional     the same values by ball arithmetic of any precision
     enclosure                         what comes out, and the judgement of an implementation's output by it
 """
 
@@ -47,8 +47,8 @@ from oracles.formats import (
     Format,
     preset,
 )
+from oracles.lookups import learned_positional_encoding, rotate_half, table_lookup
 from oracles.masks import causal_mask, combine_masks, padding_mask
-from oracles.moves import learned_positional_encoding, rotate_half, table_lookup
 from oracles.multi_head import multi_head_attention, multi_head_attention_jvp, multi_head_attention_vjp
 from oracles.positional import (
     add_positional_encoding,

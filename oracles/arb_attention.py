@@ -1,110 +1,274 @@
-"""Softmax and attention of one head on matrices of arb balls, row by row over the allowed keys."""
+"""The exact value of every operation on softmax and attention, by ball arithmetic: `method="arb"`.
 
-from collections.abc import Iterator
-from itertools import chain, compress
-from operator import mul
+arb (Johansson, Arb: efficient arbitrary-precision midpoint-radius interval arithmetic, IEEE Trans. Comput. 66, 2017)
+proves an enclosure of the value over ℝ; the formulas below are the definitions, row by row and head by head.  Arguments
+are validated float64 arrays with equal leading axes, `allowed` a bool array of the shape of the scores (true where a
+query may attend) or None; the scale is 1/√d unless given.  Each function returns a tuple with one `Ball` per result.
+
+Blocked entries are outside the support of the weights, so nothing in them matters.  A number that is not finite
+loses exactly the entries whose products read it, be the other factor 0: midpoint NaN, radius ∞.
+"""
+
+from collections.abc import Callable
+from functools import reduce
+from itertools import chain
 
 import numpy as np
-from flint import arb, arb_mat
-from numpy.typing import NDArray
+from flint import arb
 
-from oracles.arb_matrix import Bools, Matrix
+from oracles.arb_head import (
+    attention,
+    attention_jvp,
+    attention_vjp,
+    lose_dead_rows,
+    softmax,
+    softmax_derivative,
+    split_heads,
+)
+from oracles.arb_matrix import PRECISION, Bools, Matrix, enclosed, from_array, side_by_side
+from oracles.ball import Array, Ball
 from oracles.conventions import Conventions
 
-Head = tuple[Matrix, ...]
 
-ZERO, ONE = arb(0), arb(1)
+def hard_masked_softmax(scores: Array, allowed: Bools | None, *, conventions: Conventions, precision: int = PRECISION) -> tuple[Ball, ...]:
+    """weights[i, j] = exp(scores[i, j]) / Σ_allowed exp(scores[i, ·]), and 0 where blocked; dead rows by convention."""
+    live = _allowed(scores.shape, allowed)
 
+    def evaluate(s: Array, a: Bools) -> list[Matrix]:
+        return [lose_dead_rows(softmax(from_array(s), a, conventions), a, conventions)]
 
-def attention(head: Head, allowed: Bools, scale: arb, conventions: Conventions) -> Matrix:
-    """softmax(scale·q·kᵀ)·v, dead rows by convention."""
-    q, k, v = head
-    weights = softmax((q @ k.transposed) * scale, allowed, conventions)
-    return lose_dead_rows(weights @ v, allowed, conventions)
-
-
-def attention_vjp(head: Head, allowed: Bools, grad: Matrix, scale: arb, conventions: Conventions) -> list[Matrix]:
-    """[dq, dk, dv]: dS = scale·softmax'(g·vᵀ), dq = dS·k, dk = dSᵀ·q, dv = weightsᵀ·g."""
-    q, k, v = head
-    weights = softmax((q @ k.transposed) * scale, allowed, conventions)
-    ds = softmax_derivative(weights, allowed, grad @ v.transposed) * scale
-    return [lose_dead_rows(ds @ k, allowed, conventions), ds.transposed @ q, weights.transposed @ grad]
+    return _expecting_nan(_batched(evaluate, [scores, live], precision), live, conventions)
 
 
-def attention_jvp(point: Head, tangent: Head, allowed: Bools, scale: arb, conventions: Conventions) -> Matrix:
-    """softmax'(scale·(dq·kᵀ + q·dkᵀ))·v + weights·dv."""
-    (q, k, v), (dq, dk, dv) = point, tangent
-    weights = softmax((q @ k.transposed) * scale, allowed, conventions)
-    ds = (dq @ k.transposed + q @ dk.transposed) * scale
-    dout = softmax_derivative(weights, allowed, ds) @ v + weights @ dv
-    return lose_dead_rows(dout, allowed, conventions)
+def hard_masked_softmax_vjp(
+    scores: Array,
+    allowed: Bools | None,
+    grad_weights: Array,
+    *,
+    conventions: Conventions,
+    precision: int = PRECISION,
+) -> tuple[Ball, ...]:
+    """dscores = w ⊙ (g − Σ_allowed w ⊙ g), and 0 where blocked and in dead rows (unchecked there if they are NaN)."""
+
+    def evaluate(s: Array, a: Bools, g: Array) -> list[Matrix]:
+        weights = softmax(from_array(s), a, conventions)
+        return [lose_dead_rows(softmax_derivative(weights, a, from_array(g)), a, conventions)]
+
+    return _batched(evaluate, [scores, _allowed(scores.shape, allowed), grad_weights], precision)
 
 
-def softmax(scores: Matrix, allowed: Bools, conventions: Conventions) -> Matrix:
-    """exp(s_j − s_m) / Σ exp(s_l − s_m) over the allowed keys of each row, m the largest; 1/n where all are, dead, alike."""
-    uniform = ~allowed.any(axis=1, keepdims=True) & np.full(allowed.shape, conventions.dead_rows == "uniform")
-    shares = list(chain.from_iterable(map(_shares, _read(scores, allowed))))
-    lost = allowed & (scores.lost & allowed).any(axis=1, keepdims=True)
-    weights = np.full(allowed.shape, ZERO)
-    weights[uniform] = 1 / arb(max(allowed.shape[1], 1))
-    return _placed(shares, allowed, weights, allowed | uniform, lost)
+def scaled_dot_product_attention(
+    q: Array,
+    k: Array,
+    v: Array,
+    allowed: Bools | None,
+    *,
+    scale: float | None = None,
+    conventions: Conventions,
+    precision: int = PRECISION,
+) -> tuple[Ball, ...]:
+    """out = softmax(scale·q·kᵀ)·v over the allowed keys."""
+    live = _allowed((*q.shape[:-1], k.shape[-2]), allowed)
+
+    def evaluate(q: Array, k: Array, v: Array, a: Bools) -> list[Matrix]:
+        return [attention((from_array(q), from_array(k), from_array(v)), a, _scale(scale, q.shape[-1]), conventions)]
+
+    return _expecting_nan(_batched(evaluate, [q, k, v, live], precision), live, conventions)
 
 
-def softmax_derivative(weights: Matrix, allowed: Bools, direction: Matrix) -> Matrix:
-    """w ⊙ (t − Σ_allowed w ⊙ t) in each row, which is both Jᵀ·t and J·t; exactly 0 where one key alone is allowed."""
-    slopes = list(chain.from_iterable(map(_slopes, _read(weights, allowed), _read(direction, allowed))))
-    lost = allowed & ((weights.lost | direction.lost) & allowed).any(axis=1, keepdims=True)
-    return _placed(slopes, allowed, np.full(allowed.shape, ZERO), allowed, lost)
+def scaled_dot_product_attention_vjp(
+    q: Array,
+    k: Array,
+    v: Array,
+    allowed: Bools | None,
+    grad_out: Array,
+    *,
+    scale: float | None = None,
+    conventions: Conventions,
+    precision: int = PRECISION,
+) -> tuple[Ball, ...]:
+    """(dq, dk, dv): dS = scale·softmax'(g·vᵀ), dq = dS·k, dk = dSᵀ·q, dv = weightsᵀ·g."""
+
+    def evaluate(q: Array, k: Array, v: Array, a: Bools, g: Array) -> list[Matrix]:
+        head = from_array(q), from_array(k), from_array(v)
+        return attention_vjp(head, a, from_array(g), _scale(scale, q.shape[-1]), conventions)
+
+    live = _allowed((*q.shape[:-1], k.shape[-2]), allowed)
+    return _batched(evaluate, [q, k, v, live, grad_out], precision)
 
 
-def _shares(scores: list[arb]) -> list[arb]:
-    """The softmax of some scores; exactly 1 for a single one.
+def scaled_dot_product_attention_jvp(
+    q: Array,
+    k: Array,
+    v: Array,
+    allowed: Bools | None,
+    dq: Array,
+    dk: Array,
+    dv: Array,
+    *,
+    scale: float | None = None,
+    conventions: Conventions,
+    precision: int = PRECISION,
+) -> tuple[Ball, ...]:
+    """dout = softmax'(scale·(dq·kᵀ + q·dkᵀ))·v + weights·dv."""
 
-    A shift by any one number cancels, and is only needed where exponentials leave arb's range: from scores of about
-    2¹¹³ on, where the largest score is subtracted.
+    def evaluate(q: Array, k: Array, v: Array, a: Bools, dq: Array, dk: Array, dv: Array) -> list[Matrix]:
+        point, tangent = (from_array(q), from_array(k), from_array(v)), (from_array(dq), from_array(dk), from_array(dv))
+        return [attention_jvp(point, tangent, a, _scale(scale, q.shape[-1]), conventions)]
+
+    live = _allowed((*q.shape[:-1], k.shape[-2]), allowed)
+    return _expecting_nan(_batched(evaluate, [q, k, v, live, dq, dk, dv], precision), live, conventions)
+
+
+def grouped_query_attention(
+    q: Array,
+    k: Array,
+    v: Array,
+    allowed: Bools | None,
+    *,
+    scale: float | None = None,
+    conventions: Conventions,
+    precision: int = PRECISION,
+) -> tuple[Ball, ...]:
+    """Attention of every query head (axis −3) with key head h // group, or h mod H_kv (`conventions.kv_heads`)."""
+    heads, kv_heads = q.shape[-3], k.shape[-3]
+    head = np.arange(heads)
+    reads = head % kv_heads if conventions.kv_heads == "tile" else head // (heads // kv_heads)
+    k, v = k[..., reads, :, :], v[..., reads, :, :]
+    return scaled_dot_product_attention(q, k, v, allowed, scale=scale, conventions=conventions, precision=precision)
+
+
+def multi_head_attention(
+    x: Array,
+    wq: Array,
+    wk: Array,
+    wv: Array,
+    wo: Array,
+    num_heads: int,
+    allowed: Bools | None,
+    *,
+    scale: float | None = None,
+    conventions: Conventions,
+    precision: int = PRECISION,
+) -> tuple[Ball, ...]:
+    """out = [head_0 | head_1 | …]·wo, where head h attends with the h-th block of columns of x·wq, x·wk and x·wv."""
+    live = _allowed((*x.shape[:-1], x.shape[-2]), allowed)
+    width = wq.shape[1] // num_heads
+
+    def evaluate(x: Array, a: Bools) -> list[Matrix]:
+        projected = (split_heads(from_array(x) @ from_array(w), num_heads) for w in (wq, wk, wv))
+        outs = [attention(head, a, _scale(scale, width), conventions) for head in zip(*projected, strict=True)]
+        return [side_by_side(outs) @ from_array(wo)]
+
+    found = _batched(evaluate, [x, live], precision)
+    return _expecting_nan(found, live, conventions) if width else found
+
+
+def multi_head_attention_vjp(
+    x: Array,
+    wq: Array,
+    wk: Array,
+    wv: Array,
+    wo: Array,
+    num_heads: int,
+    allowed: Bools | None,
+    grad_out: Array,
+    *,
+    scale: float | None = None,
+    conventions: Conventions,
+    precision: int = PRECISION,
+) -> tuple[Ball, ...]:
+    """(dx, dwq, dwk, dwv, dwo), the weights' gradients summed over the batch.
+
+    With dc = g·woᵀ, split into heads, and (dq, dk, dv) each head's VJP put side by side again: dwo = concatᵀ·g,
+    dwq = xᵀ·dq and so on, dx = dq·wqᵀ + dk·wkᵀ + dv·wvᵀ.
     """
-    if len(scores) < 2:
-        return [ONE] * len(scores)
-    numerators = [score.exp() for score in scores]
-    reciprocal = 1 / sum(numerators, ZERO)
-    if not reciprocal.is_finite():
-        top = max(score.mid() for score in scores)
-        numerators = [(score - top).exp() for score in scores]
-        reciprocal = 1 / sum(numerators, ZERO)
-    return [numerator * reciprocal for numerator in numerators]
+    live = _allowed((*x.shape[:-1], x.shape[-2]), allowed)
+    width = wq.shape[1] // num_heads
+
+    def evaluate(x: Array, a: Bools, g: Array) -> list[Matrix]:
+        factor = _scale(scale, width)
+        tokens, projections = from_array(x), [from_array(w) for w in (wq, wk, wv)]
+        heads = list(zip(*(split_heads(tokens @ w, num_heads) for w in projections), strict=True))
+        concat = side_by_side([attention(head, a, factor, conventions) for head in heads])
+        grads = split_heads(from_array(g) @ from_array(wo).transposed, num_heads)
+        pulled = [attention_vjp(head, a, grad, factor, conventions) for head, grad in zip(heads, grads, strict=True)]
+        dq, dk, dv = (side_by_side(list(parts)) for parts in zip(*pulled, strict=True))
+        dx = dq @ projections[0].transposed + dk @ projections[1].transposed + dv @ projections[2].transposed
+        return [dx, *(tokens.transposed @ d for d in (dq, dk, dv)), concat.transposed @ from_array(g)]
+
+    return _batched(evaluate, [x, live, grad_out], precision, summed=4)
 
 
-def _slopes(weights: list[arb], direction: list[arb]) -> list[arb]:
-    """w ⊙ (t − Σ w ⊙ t); exactly 0 for a single weight, which is 1 whatever its score is."""
-    if len(weights) < 2:
-        return [ZERO] * len(weights)
-    mean = sum(map(mul, weights, direction), ZERO)
-    return [weight * (t - mean) for weight, t in zip(weights, direction, strict=True)]
+def multi_head_attention_jvp(
+    x: Array,
+    wq: Array,
+    wk: Array,
+    wv: Array,
+    wo: Array,
+    num_heads: int,
+    allowed: Bools | None,
+    dx: Array,
+    dwq: Array,
+    dwk: Array,
+    dwv: Array,
+    dwo: Array,
+    *,
+    scale: float | None = None,
+    conventions: Conventions,
+    precision: int = PRECISION,
+) -> tuple[Ball, ...]:
+    """dout = [dhead_0 | …]·wo + [head_0 | …]·dwo, each head's tangents being blocks of dx·wq + x·dwq and so on."""
+    live = _allowed((*x.shape[:-1], x.shape[-2]), allowed)
+    width = wq.shape[1] // num_heads
+
+    def evaluate(x: Array, a: Bools, dx: Array) -> list[Matrix]:
+        factor = _scale(scale, width)
+        pairs = [(from_array(w), from_array(dw)) for w, dw in ((wq, dwq), (wk, dwk), (wv, dwv))]
+        points = list(zip(*(split_heads(from_array(x) @ w, num_heads) for w, _ in pairs), strict=True))
+        moves = (split_heads(from_array(dx) @ w + from_array(x) @ dw, num_heads) for w, dw in pairs)
+        tangents = list(zip(*moves, strict=True))
+        outs = [attention(point, a, factor, conventions) for point in points]
+        douts = [attention_jvp(point, tangent, a, factor, conventions) for point, tangent in zip(points, tangents, strict=True)]
+        return [side_by_side(douts) @ from_array(wo) + side_by_side(outs) @ from_array(dwo)]
+
+    found = _batched(evaluate, [x, live, dx], precision)
+    return _expecting_nan(found, live, conventions) if width else found
 
 
-def _read(matrix: Matrix, allowed: Bools) -> Iterator[list[arb]]:
-    """The allowed entries of each row."""
-    return (list(compress(row, allows)) for row, allows in zip(matrix.balls.tolist(), allowed.tolist(), strict=True))
-
-
-def _placed(entries: list[arb], where: Bools, others: NDArray[np.object_], support: Bools, lost: Bools) -> Matrix:
-    """The matrix with some entries, row by row, where they belong, and others elsewhere."""
-    height, width = where.shape
-    if len(entries) < where.size:
-        others[where] = np.fromiter(entries, dtype=object, count=len(entries))
-        entries = others.ravel().tolist()
-    return Matrix(arb_mat(height, width, entries), support, lost)
-
-
-def lose_dead_rows(result: Matrix, allowed: Bools, conventions: Conventions) -> Matrix:
-    """Dead rows that are NaN by convention reach whatever is computed from them."""
+def _expecting_nan(found: tuple[Ball, ...], allowed: Bools, conventions: Conventions) -> tuple[Ball, ...]:
+    """Radius 0 on the dead rows of an output that are NaN by convention: NaN is what is expected there."""
     if conventions.dead_rows != "nan":
-        return result
-    dead = ~allowed.any(axis=1, keepdims=True)
-    return Matrix(result.balls, result.support, result.lost | dead)
+        return found
+    dead = ~allowed.any(axis=-1, keepdims=True)
+    return tuple(Ball(ball.mid, np.where(dead, 0.0, ball.rad)) for ball in found)
 
 
-def split_heads(joined: Matrix, num_heads: int) -> list[Matrix]:
-    """Contiguous blocks of columns."""
-    width = joined.support.shape[1] // num_heads
-    return [joined.columns(slice(head * width, (head + 1) * width)) for head in range(num_heads)]
+def _allowed(shape: tuple[int, ...], allowed: Bools | None) -> Bools:
+    return np.ones(shape, dtype=bool) if allowed is None else np.broadcast_to(allowed, shape)
+
+
+def _scale(scale: float | None, width: int) -> arb:
+    """1/√width unless given; 1 where there is nothing to scale."""
+    return arb(scale) if scale is not None else arb(max(width, 1)).rsqrt()
+
+
+def _batched(evaluate: Callable[..., list[Matrix]], arguments: list[Array | Bools], precision: int, *, summed: int = 0) -> tuple[Ball, ...]:
+    """`evaluate` for every element of the batch; its last `summed` results are added up, the others stacked."""
+    batch = arguments[0].shape[:-2]
+    if 0 in batch:
+        shapes = [one.support.shape for one in evaluate(*(np.zeros(x.shape[-2:], dtype=x.dtype) for x in arguments))]
+        stacked = len(shapes) - summed
+        zeros = [np.zeros((*batch, *shape) if i < stacked else shape) for i, shape in enumerate(shapes)]
+        return tuple(Ball(zero, zero.copy()) for zero in zeros)
+
+    def everything() -> list[tuple[list[arb], Bools]]:
+        results = list(zip(*(evaluate(*(x[index] for x in arguments)) for index in np.ndindex(batch)), strict=True))
+        stacked = len(results) - summed
+        added = [(reduce(Matrix.__add__, parts),) for parts in results[stacked:]]
+        entries = [list(chain.from_iterable(part.balls.entries() for part in parts)) for parts in results[:stacked] + added]
+        losses = [np.stack([part.lost for part in parts]) for parts in results[:stacked]]
+        shaped = [lost.reshape(*batch, *lost.shape[1:]) for lost in losses] + [total.lost for (total,) in added]
+        return list(zip(entries, shaped, strict=True))
+
+    return enclosed(everything, precision)

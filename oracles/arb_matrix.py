@@ -85,7 +85,7 @@ def from_rows(rows: list[list[arb]], support: Bools, lost: Bools) -> Matrix:
     return Matrix(arb_mat(height, width, [entry for row in rows for entry in row]), support, lost)
 
 
-def exact(x: Array) -> Matrix:
+def from_array(x: Array) -> Matrix:
     """The matrix of a two-dimensional float64 array; its entries that are not finite are lost."""
     finite = np.isfinite(x)
     height, width = x.shape

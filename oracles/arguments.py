@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oracles import arrays, formats
-from oracles.attend import Setting
 from oracles.ball import Array
+from oracles.ball_attention import Setting
 from oracles.conventions import Conventions
 from oracles.conventions import resolve as resolve_conventions
 from oracles.formats import Arithmetic
@@ -30,6 +30,7 @@ class Arguments:
     v: Array
     n_q: int
     setting: Setting
+    method: Method
     options: dict[str, Any]
 
     @property
@@ -104,7 +105,7 @@ def checked(
     if rows is not None:
         q, given = q[..., positions, :], None if given is None else given[..., positions, :]
     setting = Setting(given, causal, positions, factor if factor is not None else 1.0 / sqrt(max(d, 1)), a, c)
-    return Arguments(q, k, v, n_q, setting, {"scale": factor, "conventions": c})
+    return Arguments(q, k, v, n_q, setting, method, {"scale": factor, "conventions": c})
 
 
 def checked_flag(is_causal: Any) -> bool:

@@ -17,22 +17,21 @@ Shapes: q (…, n_q, d), k (…, n_k, d), v (…, n_k, d_v) with equal leading a
 Raises ValueError or TypeError, in a sentence, for shapes, types and values that do not fit.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from oracles import arrays, attend, formats
-from oracles import exact as precise
-from oracles.arguments import Given, checked
-from oracles.attend import Setting
-from oracles.ball import Array, Ball, exact
+from oracles import arb_attention, arrays, ball_attention, formats
+from oracles.arguments import Arguments, Given, checked
+from oracles.ball import Array, exact
+from oracles.ball_attention import Setting
 from oracles.conventions import Conventions
 from oracles.conventions import resolve as resolve_conventions
 from oracles.enclosure import Enclosure
-from oracles.judging import Method, mean_is_accepted, settle, zero_is_accepted
+from oracles.judging import Balls, Evaluation, Method, mean_is_accepted, settle, zero_is_accepted
 
 
 def scaled_dot_product_attention(
@@ -59,18 +58,16 @@ def scaled_dot_product_attention(
     """
     p = checked(q, k, v, mask, scale, is_causal, rows, arithmetic, conventions, method)
 
-    def fast(setting: Setting) -> tuple[Ball, ...]:
-        return (attend.forward(exact(p.q), exact(p.k), exact(p.v), setting),)
+    def fast(setting: Setting) -> Balls:
+        return (ball_attention.forward(exact(p.q), exact(p.k), exact(p.v), setting),)
 
-    return settle(
-        lambda: fast(p.setting),
-        lambda: precise.scaled_dot_product_attention(p.q, p.k, p.v, p.allowed(), **p.options),
-        p.work,
-        p.setting.arithmetic,
-        method,
-        lambda balls: (mean_is_accepted(balls[0], p.v, p.allowed_row),),
-        lambda: fast(replace(p.setting, sharp=True)),
-    )[0]
+    def arb() -> Balls:
+        return arb_attention.scaled_dot_product_attention(p.q, p.k, p.v, p.allowed(), **p.options)
+
+    def vacuous(balls: Balls) -> tuple[bool, ...]:
+        return (mean_is_accepted(balls[0], p.v, p.allowed_row),)
+
+    return settle(_evaluation(p, fast, arb, p.work, vacuous))[0]
 
 
 def scaled_dot_product_attention_vjp(
@@ -99,18 +96,13 @@ def scaled_dot_product_attention_vjp(
     p = checked(q, k, v, mask, scale, is_causal, rows, arithmetic, conventions, method)
     g = p.rows_of(p.like(grad_out, "grad_out", (*p.q.shape[:-2], p.n_q, p.v.shape[-1])))
 
-    def fast(setting: Setting) -> tuple[Ball, ...]:
-        return attend.vjp(exact(p.q), exact(p.k), exact(p.v), exact(g), setting)
+    def fast(setting: Setting) -> Balls:
+        return ball_attention.vjp(exact(p.q), exact(p.k), exact(p.v), exact(g), setting)
 
-    results = settle(
-        lambda: fast(p.setting),
-        lambda: precise.scaled_dot_product_attention_vjp(p.q, p.k, p.v, p.allowed(), g, **p.options),
-        3 * p.work,
-        p.setting.arithmetic,
-        method,
-        zero_is_accepted,
-        lambda: fast(replace(p.setting, sharp=True)),
-    )
+    def arb() -> Balls:
+        return arb_attention.scaled_dot_product_attention_vjp(p.q, p.k, p.v, p.allowed(), g, **p.options)
+
+    results = settle(_evaluation(p, fast, arb, 3 * p.work))
     return results if rows is None else results[:1]
 
 
@@ -142,18 +134,13 @@ def scaled_dot_product_attention_jvp(
     tq = p.rows_of(p.like(dq, "dq", (*p.q.shape[:-2], p.n_q, p.q.shape[-1])))
     tk, tv = p.like(dk, "dk", p.k.shape), p.like(dv, "dv", p.v.shape)
 
-    def fast(setting: Setting) -> tuple[Ball, ...]:
-        return (attend.jvp(exact(p.q), exact(p.k), exact(p.v), exact(tq), exact(tk), exact(tv), setting),)
+    def fast(setting: Setting) -> Balls:
+        return (ball_attention.jvp(exact(p.q), exact(p.k), exact(p.v), exact(tq), exact(tk), exact(tv), setting),)
 
-    return settle(
-        lambda: fast(p.setting),
-        lambda: precise.scaled_dot_product_attention_jvp(p.q, p.k, p.v, p.allowed(), tq, tk, tv, **p.options),
-        3 * p.work,
-        p.setting.arithmetic,
-        method,
-        zero_is_accepted,
-        lambda: fast(replace(p.setting, sharp=True)),
-    )[0]
+    def arb() -> Balls:
+        return arb_attention.scaled_dot_product_attention_jvp(p.q, p.k, p.v, p.allowed(), tq, tk, tv, **p.options)
+
+    return settle(_evaluation(p, fast, arb, 3 * p.work))[0]
 
 
 def grouped_query_attention(
@@ -207,3 +194,15 @@ def grouped_query_attention(
     )  # fmt: skip
     shape = (*q.shape[:-2], *found.mid.shape[-2:])
     return replace(found, mid=found.mid.reshape(shape), rad=found.rad.reshape(shape))
+
+
+def _evaluation(
+    p: Arguments,
+    fast: Callable[[Setting], Balls],
+    arb: Callable[[], Balls],
+    work: int,
+    vacuous: Callable[[Balls], tuple[bool, ...]] = zero_is_accepted,
+) -> Evaluation:
+    """The ways to evaluate attention, sharp ones among them."""
+    sharp = replace(p.setting, sharp=True)
+    return Evaluation(p.setting.arithmetic, p.method, lambda: fast(p.setting), arb, work, vacuous, lambda: fast(sharp))

@@ -19,11 +19,11 @@ import numpy as np
 
 from oracles.ball import ROUNDOFF, Array, gamma
 from oracles.quotient import Rows, Unshared
-from oracles.scores import Operand, Problem, part
+from oracles.scores import AttentionProblem, Operand, part
 from oracles.terms import Terms
 
 
-def delta_spread(p: Problem, rows: slice, forward: Rows, g: Operand) -> Array:
+def delta_spread(p: AttentionProblem, rows: slice, forward: Rows, g: Operand) -> Array:
     """Δ: how far a kernel's δ may be from the oracle's, ∞ where its row may overflow.
 
     Both forms of δ are at most max_j (|g||v|ᵀ)_ij + Δ, the output being a mean of values, and |T| is at most twice that.
@@ -51,7 +51,7 @@ def delta_spread(p: Problem, rows: slice, forward: Rows, g: Operand) -> Array:
     return np.where(farthest + spread <= most, spread, np.inf)
 
 
-def _turns(p: Problem, forward: Rows, g: Operand) -> tuple[Array, Array, Array]:
+def _turns(p: AttentionProblem, forward: Rows, g: Operand) -> tuple[Array, Array, Array]:
     """Bounds of Σ p|T| and Σ p(exp τ − 1)|T|, from T = g·(v − c) − g·(o − c), and of |δ|."""
     of_offset = (g.reach * forward.distance).sum(axis=-1, keepdims=True)
     mean = np.abs((g.value * forward.out).sum(axis=-1, keepdims=True))
@@ -62,7 +62,7 @@ def _turns(p: Problem, forward: Rows, g: Operand) -> tuple[Array, Array, Array]:
     return forward.sums.turned + of_offset, forward.sums.moved + of_offset * forward.sums.x, mean
 
 
-def _delta_of_output(p: Problem, forward: Rows, g: Operand, t: Terms, unshared: Unshared | None) -> Array:
+def _delta_of_output(p: AttentionProblem, forward: Rows, g: Operand, t: Terms, unshared: Unshared | None) -> Array:
     """Δ for δ = rowsum(g·o) under the terms t, `unshared` being the part of o's error that its sums do not share, if that is known."""
     rest = forward.error
     found = np.zeros(forward.lse.shape)
@@ -81,21 +81,21 @@ def _delta_of_output(p: Problem, forward: Rows, g: Operand, t: Terms, unshared: 
     return spread * (1 + 8 * gamma(p.n_k + 8, ROUNDOFF))
 
 
-def _sizes(p: Problem, forward: Rows, g: Operand) -> tuple[Array, Array]:
+def _sizes(p: AttentionProblem, forward: Rows, g: Operand) -> tuple[Array, Array]:
     """Bounds of Σ p·exp(τ)|dP| and of Σ p·exp(τ)(exp ω − 1)|dP|, from dP = g·(v − c) + g·c; ω is nothing in the oracle itself."""
     a = forward.sums
     of_centre = (g.reach * np.abs(p.centre)).sum(axis=-1, keepdims=True)
     return a.turned + a.moved + of_centre * (1 + a.x), a.swayed + of_centre * a.wander
 
 
-def _delta_of_weights(p: Problem, forward: Rows, g: Operand) -> Array:
+def _delta_of_weights(p: AttentionProblem, forward: Rows, g: Operand) -> Array:
     """Δ for δ = rowsum(p·dP)."""
     t, a = p.terms, forward.sums
     turned, moved, mean = _turns(p, forward, g)
-    own, lift = forward.entry, np.exp(forward.common)
-    reach = lift * np.exp(own)
-    of_weights = reach * moved + lift * np.expm1(own) * (1 + 2.0**-48) * turned
-    too_much = reach * a.x + lift * np.expm1(own) * (1 + 2.0**-48) + np.expm1(forward.common)
+    entry, lift = forward.entry, np.exp(forward.common)
+    reach = lift * np.exp(entry)
+    of_weights = reach * moved + lift * np.expm1(entry) * (1 + 2.0**-48) * turned
+    too_much = reach * a.x + lift * np.expm1(entry) * (1 + 2.0**-48) + np.expm1(forward.common)
     sizes = a.size + a.grown + (1 + a.x) * np.abs(p.centre)
     of_dot = (t.grad_dot.positive + t.product + t.grad_weights) * reach * (g.reach * sizes).sum(axis=-1, keepdims=True)
     spread = of_weights + too_much * mean + of_dot

@@ -11,7 +11,7 @@ import numpy as np
 
 from oracles.ball import LARGEST, ROUNDOFF, UNDERFLOW, Array, gamma
 from oracles.quotient import Rows, Sums, bounded
-from oracles.scores import Mask, Operand, Problem, distances, expm1, growth, over_keys, part, scores, sizes
+from oracles.scores import AttentionProblem, Mask, Operand, distances, expm1, growth, over_keys, part, scores, sizes
 
 MANY = 64
 """Keys from which on it may matter that few of them are large."""
@@ -20,7 +20,7 @@ FALL = 256.0
 """A weight may fall by so much after its tile, as the maximum rises, before it is looked at again."""
 
 
-def rows_forward(p: Problem, rows: slice, g: Operand | None = None) -> Rows:
+def rows_forward(p: AttentionProblem, rows: slice, g: Operand | None = None) -> Rows:
     """The forward pass of a tile of rows, keys in tiles; `g` is the cotangent of these rows, if there is one."""
     q, t = part(p.q, rows), p.terms
     head, d_v = q.value.shape[:-1], p.v.value.shape[-1]
@@ -99,7 +99,7 @@ def rows_forward(p: Problem, rows: slice, g: Operand | None = None) -> Rows:
     return bounded(p, m, m + np.log(total), dead, a, large, readable, tau, g is not None)
 
 
-def _turned(p: Problem, g: Operand, v: Operand, far: Array, allowed: Mask | None) -> Array:
+def _turned(p: AttentionProblem, g: Operand, v: Operand, far: Array, allowed: Mask | None) -> Array:
     """Upper bounds of |g·(v − c)|, 0 where a row may not read a key; the product is off by γ·|g||v − c|ᵀ."""
     turned = np.abs(g.value @ (v.value - p.centre).swapaxes(-1, -2))
     relative = gamma(far.shape[-1] + 4, ROUNDOFF)
@@ -114,7 +114,7 @@ def _turned(p: Problem, g: Operand, v: Operand, far: Array, allowed: Mask | None
     return turned
 
 
-def uniform_rows(p: Problem) -> Rows:
+def uniform_rows(p: AttentionProblem) -> Rows:
     """The one row (1, d_v) of a query that may read no key and reads all of them equally."""
     head, n_k = p.v.value.shape[:-2], p.n_k
     far = distances(p.v, p.centre).sum(axis=-2, keepdims=True)

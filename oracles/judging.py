@@ -3,6 +3,7 @@ vacuous."""
 
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Literal, get_args
 
 import numpy as np
@@ -42,44 +43,6 @@ def require_method(method: object) -> None:
         raise ValueError(f"method={method!r}, but should be one of {choices}.")
 
 
-def settle(
-    fast: Callable[[], Balls],
-    precise: Callable[[], Balls],
-    work: int,
-    arithmetic: Arithmetic | None,
-    method: Method,
-    vacuous: Callable[[Balls], tuple[bool, ...]],
-    sharp: Callable[[], Balls] | None = None,
-) -> tuple[Enclosure, ...]:
-    """The enclosures of an operation's results by a method.
-
-    `fast` gives the certificate or the budget in float64, `precise` the certificate in ball arithmetic; `work` is the
-    number of multiplications that it takes; `sharp` gives a narrower certificate in float64 than `fast`, where there is
-    one.  "auto" takes `fast`; a certificate that is too wide to judge by is taken from `sharp`, then from `precise` where
-    that is affordable, and else is marked as not judged.  A budget's own part, that of float64 arithmetic, is no wider
-    than the part of the given arithmetic where that rounds as much as float64; so a budget is too wide to judge by only
-    if that of the given arithmetic is, which makes it vacuous, whichever method evaluates the midpoint.  The budget of an
-    arithmetic that is finer than float64 is marked as not judged.
-    """
-    if method == "arb":
-        balls = precise()
-        if arithmetic is not None:
-            balls = tuple(_around(exact, budget) for exact, budget in zip(balls, fast(), strict=True))
-        judged = not _is_finer(arithmetic)
-    else:
-        balls = fast()
-        judged = not _is_finer(arithmetic) and (arithmetic is not None or all(_is_narrow(x) for x in balls))
-        if not judged and arithmetic is None and method == "auto":
-            if sharp is not None:
-                balls = sharp()
-                judged = all(_is_narrow(x) for x in balls)
-            if not judged and work <= AFFORDABLE:
-                balls, judged = precise(), True
-    flags = (False,) * len(balls) if arithmetic is None else vacuous(balls)
-    target = None if arithmetic is None else arithmetic.output
-    return tuple(Enclosure(x.mid, x.rad, format=target, vacuous=flag, judged=judged) for x, flag in zip(balls, flags, strict=True))
-
-
 def zero_is_accepted(balls: Balls) -> tuple[bool, ...]:
     """For each result whether its budget knows nothing: it is wide (`is_wide`), or zeros are within it everywhere.
 
@@ -111,6 +74,54 @@ def is_wide(x: Ball) -> bool:
         wide = judged & (x.rad * number[..., None] >= size.sum(axis=-1, keepdims=True))
     rows = (2 * wide.sum(axis=-1) >= number) & counts
     return bool(counts.any() and 2 * rows.sum() >= counts.sum())
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """An operation on given arguments: the ways to enclose its results, and when a budget of them says nothing.
+
+    arithmetic, method  as they were given
+    fast                the certificate, or the budget, in float64
+    arb                 the certificate in ball arithmetic, which takes `work` multiplications
+    vacuous             whether the budget of each result says nothing, given all of them
+    sharp               a narrower certificate in float64 than `fast`, where there is one
+    """
+
+    arithmetic: Arithmetic | None
+    method: Method
+    fast: Callable[[], Balls]
+    arb: Callable[[], Balls]
+    work: int
+    vacuous: Callable[[Balls], tuple[bool, ...]] = zero_is_accepted
+    sharp: Callable[[], Balls] | None = None
+
+
+def settle(of: Evaluation) -> tuple[Enclosure, ...]:
+    """The enclosures of an operation's results by a method.
+
+    "auto" takes `fast`; a certificate that is too wide to judge by is taken from `sharp`, then from `arb` where that is
+    affordable, and else is marked as not judged.  A budget's own part, that of float64 arithmetic, is no wider than the
+    part of the given arithmetic where that rounds as much as float64; so a budget is too wide to judge by only if that of
+    the given arithmetic is, which makes it vacuous, whichever method evaluates the midpoint.  The budget of an arithmetic
+    that is finer than float64 is marked as not judged.
+    """
+    judged = not _is_finer(of.arithmetic)
+    if of.method == "arb":
+        balls = of.arb()
+        if of.arithmetic is not None:
+            balls = tuple(_around(value, budget) for value, budget in zip(balls, of.fast(), strict=True))
+    else:
+        balls = of.fast()
+        judged = judged and (of.arithmetic is not None or all(map(_is_narrow, balls)))
+        if not judged and of.arithmetic is None and of.method == "auto":
+            if of.sharp is not None:
+                balls = of.sharp()
+                judged = all(map(_is_narrow, balls))
+            if not judged and of.work <= AFFORDABLE:
+                balls, judged = of.arb(), True
+    flags = (False,) * len(balls) if of.arithmetic is None else of.vacuous(balls)
+    target = None if of.arithmetic is None else of.arithmetic.output
+    return tuple(Enclosure(x.mid, x.rad, format=target, vacuous=flag, judged=judged) for x, flag in zip(balls, flags, strict=True))
 
 
 def mean_is_accepted(out: Ball, v: Array, allowed: Callable[[int], Mask | None]) -> bool:
@@ -174,10 +185,10 @@ def _is_narrow(x: Ball) -> bool:
     return fits(rad.max(axis=1), typical)
 
 
-def _around(exact: Ball, budget: Ball) -> Ball:
-    """A budget around a better midpoint: |out − exact| ≤ |out − mid| + |mid − exact|."""
+def _around(value: Ball, budget: Ball) -> Ball:
+    """A budget around a better midpoint: |out − value| ≤ |out − mid| + |mid − value|."""
     with np.errstate(all="ignore"):
-        moved = np.abs(exact.mid - budget.mid) + exact.rad + budget.rad
+        moved = np.abs(value.mid - budget.mid) + value.rad + budget.rad
         moved *= 1 + 2.0**-48
-    moved = ball(exact.mid, moved).rad
-    return Ball(exact.mid, np.where(np.isnan(exact.mid), exact.rad, moved))
+    moved = ball(value.mid, moved).rad
+    return Ball(value.mid, np.where(np.isnan(value.mid), value.rad, moved))

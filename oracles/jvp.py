@@ -16,9 +16,9 @@ import numpy as np
 from oracles.ball import ROUNDOFF, Array, gamma
 from oracles.forward import rows_forward
 from oracles.scores import (
+    AttentionProblem,
     Mask,
     Operand,
-    Problem,
     expm1,
     growth,
     over_keys,
@@ -37,7 +37,7 @@ class Tangents(NamedTuple):
     v: Operand
 
 
-def rows_jvp(p: Problem, tangents: Tangents, rows: slice) -> tuple[Array, Array]:
+def rows_jvp(p: AttentionProblem, tangents: Tangents, rows: slice) -> tuple[Array, Array]:
     """dout and the bound of its error for a tile of rows, before rounding to the output's format; 0 on dead rows."""
     t, forward, q, dq = p.terms, rows_forward(p, rows), part(p.q, rows), part(tangents.q, rows)
     kappa = t.grad_scores + t.normalise + t.weights + 2 * t.product + t.keys_sum.positive
@@ -95,7 +95,7 @@ def rows_jvp(p: Problem, tangents: Tangents, rows: slice) -> tuple[Array, Array]
     return np.where(forward.dead, 0.0, dout), np.where(forward.dead, 0.0, np.where(overflow, np.inf, error))
 
 
-def _score_tangents(p: Problem, q: Operand, k: Operand, dq: Operand, dk: Operand, allowed: Mask | None) -> tuple[Array, Array]:
+def _score_tangents(p: AttentionProblem, q: Operand, k: Operand, dq: Operand, dk: Operand, allowed: Mask | None) -> tuple[Array, Array]:
     """t = scale·(dq·kᵀ + q·dkᵀ), 0 where blocked, and how far a kernel's may be from it (or the row maxima of that)."""
     t, c = p.terms, abs(p.scale)
     tangent = np.matmul(dq.raw, k.raw.swapaxes(-1, -2), out=p.tile(1, q, k))

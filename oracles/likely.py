@@ -7,7 +7,7 @@ and of mean 0 (Higham & Mary, A new approach to probabilistic rounding error ana
 
 What is common to a row counts linearly, and so does what is known not to be independent: equal scores make equal errors,
 so that κ of them in a row count √κ times (Σ over groups of (Σ within)² ≤ κ·Σ of squares, by Cauchy and Schwarz); and a
-term below 2u of its sum may be lost whole, every time.  The line is never above the budget (`attend`), which is a proof.
+term below 2u of its sum may be lost whole, every time.  The line is never above the budget (`ball_attention`), which is a proof.
 With p, o, T, dS as in `oracles.forward` and `oracles.vjp`, and M = (Σ|x| + |Σx|)/2 for a sum of n terms, whose additions
 have the variance n·(u·M)²:
 

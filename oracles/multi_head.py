@@ -4,19 +4,18 @@
 
 where wq_h is the h-th block of columns of wq, as in PyTorch.  Everything is composed of balls: a projection is a ball
 matrix product (`ball.matmul`) widened by the roundings of whoever stores it (`ball.rounded`), attention maps balls to
-balls (`oracles.attend`).
+balls (`oracles.ball_attention`).
 """
 
 from math import prod
 from typing import Any
 
-from oracles import attend
-from oracles import exact as precise
+from oracles import arb_attention, ball_attention
 from oracles.arguments import Given
 from oracles.ball import Ball, exact
 from oracles.conventions import Conventions
 from oracles.enclosure import Enclosure
-from oracles.judging import Method, settle, zero_is_accepted
+from oracles.judging import Balls, Evaluation, Method, settle
 from oracles.projections import checked, mapped
 
 
@@ -44,18 +43,14 @@ def multi_head_attention(
     """
     p = checked(x, wq, wk, wv, wo, num_heads, mask, scale, is_causal, arithmetic, conventions, method)
 
-    def fast() -> tuple[Ball]:
-        heads = p.kept(attend.forward(*p.projections(), p.setting))
+    def fast() -> Balls:
+        heads = p.kept(ball_attention.forward(*p.projections(), p.setting))
         return (p.expecting_nan(p.last(p.product(_side_by_side(heads), exact(p.wo)))),)
 
-    return settle(
-        fast,
-        lambda: precise.multi_head_attention(*p.arguments, p.allowed(), **p.options),
-        p.work,
-        p.setting.arithmetic,
-        method,
-        zero_is_accepted,
-    )[0]
+    def arb() -> Balls:
+        return arb_attention.multi_head_attention(*p.arguments, p.allowed(), **p.options)
+
+    return settle(Evaluation(p.setting.arithmetic, method, fast, arb, p.work))[0]
 
 
 def multi_head_attention_vjp(
@@ -87,26 +82,22 @@ def multi_head_attention_vjp(
     p = checked(x, wq, wk, wv, wo, num_heads, mask, scale, is_causal, arithmetic, conventions, method)
     g = p.like(grad_out, "grad_out", p.x)
 
-    def fast() -> tuple[Ball, ...]:
+    def fast() -> Balls:
         q, k, v = p.projections()
         tokens, out = exact(p.x), exact(g)
-        concat = _side_by_side(p.kept(attend.forward(q, k, v, p.setting)))
+        concat = _side_by_side(p.kept(ball_attention.forward(q, k, v, p.setting)))
         split = p.heads(p.stored(p.product(out, _transposed(exact(p.wo)), backward=True)))
-        pulled = [_side_by_side(p.kept(d)) for d in attend.vjp(q, k, v, split, p.setting)]
+        pulled = [_side_by_side(p.kept(d)) for d in ball_attention.vjp(q, k, v, split, p.setting)]
         parts = [p.last(p.product(d, _transposed(exact(w)), backward=True)) for d, w in zip(pulled, (p.wq, p.wk, p.wv), strict=True)]
         dx = p.last(p.last(parts[0] + parts[1]) + parts[2])
         pairs = [(tokens, d) for d in pulled] + [(concat, out)]
         weights = (p.product(_transposed(_tokens(a)), _tokens(b), backward=True) for a, b in pairs)
         return (dx, *(p.last(w) for w in weights))
 
-    return settle(
-        fast,
-        lambda: precise.multi_head_attention_vjp(*p.arguments, p.allowed(), g, **p.options),
-        3 * p.work,
-        p.setting.arithmetic,
-        method,
-        zero_is_accepted,
-    )
+    def arb() -> Balls:
+        return arb_attention.multi_head_attention_vjp(*p.arguments, p.allowed(), g, **p.options)
+
+    return settle(Evaluation(p.setting.arithmetic, method, fast, arb, 3 * p.work))
 
 
 def multi_head_attention_jvp(
@@ -139,27 +130,23 @@ def multi_head_attention_jvp(
     """
     p = checked(x, wq, wk, wv, wo, num_heads, mask, scale, is_causal, arithmetic, conventions, method)
     named = ((dx, "dx", p.x), (dwq, "dwq", p.wq), (dwk, "dwk", p.wk), (dwv, "dwv", p.wv), (dwo, "dwo", p.wo))
-    moves = [p.like(tangent, name, like) for tangent, name, like in named]
+    tangents = [p.like(tangent, name, like) for tangent, name, like in named]
 
-    def fast() -> tuple[Ball]:
+    def fast() -> Balls:
         q, k, v = p.projections()
         tq, tk, tv = (
-            p.heads(p.stored(p.stored(p.product(exact(moves[0]), exact(w))) + p.stored(p.product(exact(p.x), exact(dw)))))
-            for w, dw in zip((p.wq, p.wk, p.wv), moves[1:4], strict=True)
+            p.heads(p.stored(p.stored(p.product(exact(tangents[0]), exact(w))) + p.stored(p.product(exact(p.x), exact(dw)))))
+            for w, dw in zip((p.wq, p.wk, p.wv), tangents[1:4], strict=True)
         )
-        heads = _side_by_side(p.kept(attend.forward(q, k, v, p.setting)))
-        drift = _side_by_side(p.kept(attend.jvp(q, k, v, tq, tk, tv, p.setting)))
-        dout = p.last(p.product(drift, exact(p.wo))) + p.last(p.product(heads, exact(moves[4])))
+        heads = _side_by_side(p.kept(ball_attention.forward(q, k, v, p.setting)))
+        drift = _side_by_side(p.kept(ball_attention.jvp(q, k, v, tq, tk, tv, p.setting)))
+        dout = p.last(p.product(drift, exact(p.wo))) + p.last(p.product(heads, exact(tangents[4])))
         return (p.expecting_nan(p.last(dout)),)
 
-    return settle(
-        fast,
-        lambda: precise.multi_head_attention_jvp(*p.arguments, p.allowed(), *moves, **p.options),
-        3 * p.work,
-        p.setting.arithmetic,
-        method,
-        zero_is_accepted,
-    )[0]
+    def arb() -> Balls:
+        return arb_attention.multi_head_attention_jvp(*p.arguments, p.allowed(), *tangents, **p.options)
+
+    return settle(Evaluation(p.setting.arithmetic, method, fast, arb, 3 * p.work))[0]
 
 
 def _transposed(a: Ball) -> Ball:

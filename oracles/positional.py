@@ -18,7 +18,7 @@ from oracles.conventions import Conventions
 from oracles.conventions import resolve as resolve_conventions
 from oracles.enclosure import Enclosure
 from oracles.formats import Arithmetic, Format
-from oracles.judging import Method, require_method, settle, zero_is_accepted
+from oracles.judging import Balls, Evaluation, Method, require_method, settle
 
 Given = Arithmetic | str | None
 
@@ -58,10 +58,10 @@ def sinusoidal_positional_encoding(
         _require_ends(dim)
     if length * dim == 0:
         nothing = exact(np.empty((length, dim)))
-        return settle(lambda: (nothing,), lambda: (nothing,), 0, model, method, zero_is_accepted)[0]
+        return settle(Evaluation(model, method, lambda: (nothing,), lambda: (nothing,), 0))[0]
     exponents = _exponents(dim, named)
 
-    def fast() -> tuple[Ball, ...]:
+    def fast() -> Balls:
         mid, rad = np.empty((length, dim)), np.empty((length, dim))
         chosen = frequencies(exponents, SINUSOID_BASE, first + length)
         for rows in blocks(length, dim):
@@ -72,14 +72,14 @@ def sinusoidal_positional_encoding(
         result = Ball(mid, rad)
         return (result if model is None else stored(result, model.angle.table, model),)
 
-    def precise() -> tuple[Ball, ...]:
+    def arb() -> Balls:
         cos, sin = arb_positional.sinusoidal_positional_encoding(length, exponents, first, SINUSOID_BASE)
         mid, rad = np.empty((length, dim)), np.empty((length, dim))
         _lay_out(mid, sin.mid, cos.mid, named)
         _lay_out(rad, sin.rad, cos.rad, named)
         return (Ball(mid, rad),)
 
-    return settle(fast, precise, ARB_WORK * length * dim, model, method, zero_is_accepted)[0]
+    return settle(Evaluation(model, method, fast, arb, ARB_WORK * length * dim))[0]
 
 
 def tensor2tensor_sinusoidal(
@@ -128,16 +128,16 @@ def add_positional_encoding(
         raise ValueError(f"pos has shape {pos.shape}, but should be {x.shape[-2:]}, as x ends, or that of x.")
     pos = np.broadcast_to(pos, x.shape)
 
-    def fast() -> tuple[Ball, ...]:
+    def fast() -> Balls:
         total = add(exact(x), exact(pos))
         if model is None:
             return (total,)
         return (stored(rounded(total, model.elementwise, flush=model.flush_to_zero), model.elementwise, model),)
 
-    def precise() -> tuple[Ball, ...]:
+    def arb() -> Balls:
         return arb_positional.add(x, pos)
 
-    return settle(fast, precise, ARB_WORK * x.size, model, method, zero_is_accepted)[0]
+    return settle(Evaluation(model, method, fast, arb, ARB_WORK * x.size))[0]
 
 
 def stored(value: Ball, source: Format, arithmetic: Arithmetic) -> Ball:

@@ -9,8 +9,8 @@ import numpy as np
 
 from oracles import arrays, ball, formats
 from oracles.arguments import Given, checked_flag, checked_scale
-from oracles.attend import Setting
 from oracles.ball import Array, Ball, exact
+from oracles.ball_attention import Setting
 from oracles.conventions import Conventions
 from oracles.conventions import resolve as resolve_conventions
 from oracles.formats import Format

@@ -10,7 +10,7 @@ of sums that are themselves off by the additions.  What the two sums share is in
 
     õ − o = [Σ p_j (exp t_j − 1)(v_j − o) + Σ p_j exp(t_j) ((A_j − 1)·v_j − (B_j − 1)·o)] / Σ p_j exp(t_j) B_j.
 
-So an error that both sums share counts by the distance |v_j − o| ≤ |v_j − c| + |o − c| only, for any c (`Problem.centre`):
+So an error that both sums share counts by the distance |v_j − o| ≤ |v_j − c| + |o − c| only, for any c (`AttentionProblem.centre`):
 values with a common offset are as exact as those without.  The denominator is at least 1 − λ,
 λ = Σ p_j (exp(τ_j + h + ω_j + b) − 1) + the error of its sum.  (Compare Blanchard, Higham & Higham, Accurately computing
 the log-sum-exp and softmax functions, IMA J. Numer. Anal. 41, 2021.)
@@ -36,13 +36,16 @@ place.
 """
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from oracles.ball import ROUNDOFF, Array, gamma
-from oracles.scores import Mask, Problem
+from oracles.scores import AttentionProblem, Mask
 from oracles.terms import Terms
+
+Bound = Array | float
+"""Upper bounds of each row or entry, or one number for all."""
 
 
 @dataclass
@@ -59,17 +62,17 @@ class Sums:
 
     total: Array
     out: Array
-    x: Array | float = 0.0
-    wander: Array | float = 0.0
-    small: Array | float = 0.0
-    size: Array | float = 0.0
-    grown: Array | float = 0.0
-    drift: Array | float = 0.0
-    tiny: Array | float = 0.0
-    spread: Array | float = 0.0
-    turned: Array | float = 0.0
-    moved: Array | float = 0.0
-    swayed: Array | float = 0.0
+    x: Bound = 0.0
+    wander: Bound = 0.0
+    small: Bound = 0.0
+    size: Bound = 0.0
+    grown: Bound = 0.0
+    drift: Bound = 0.0
+    tiny: Bound = 0.0
+    spread: Bound = 0.0
+    turned: Bound = 0.0
+    moved: Bound = 0.0
+    swayed: Bound = 0.0
 
     def scale(self, factor: Array, upwards: Array) -> None:
         """Multiply the values by a factor, and the bounds by one that is no smaller."""
@@ -86,7 +89,7 @@ class Unshared(NamedTuple):
     column       the rest of the error of each entry
     """
 
-    key: Array
+    key: Bound
     row: Array
     column: Array
 
@@ -128,12 +131,12 @@ class _Row(NamedTuple):
     """What the sums of each row cost: h, what each weight has of its own in one of them, the error of a sum as a `Sum`, and
     what small keys add where few are large: to a relative error, and to each entry."""
 
-    shared: Array
-    separate: Array
-    terms: Array | float
-    result: Array | float
-    small: Array | float
-    tiny: Array | float
+    shared: Bound
+    separate: Bound
+    terms: Bound
+    result: Bound
+    small: Bound
+    tiny: Bound
 
 
 def _row(t: Terms, m: Array, lse: Array) -> _Row:
@@ -162,7 +165,9 @@ def _row_of_few(t: Terms, m: Array, lse: Array, a: Sums, centre: Array, large: A
     )
 
 
-def bounded(p: Problem, m: Array, lse: Array, dead: Mask, a: Sums, large: Array | None, readable: Array, tau: Array, delta: bool) -> Rows:
+def bounded(
+    p: AttentionProblem, m: Array, lse: Array, dead: Mask, a: Sums, large: Array | None, readable: Array, tau: Array, delta: bool
+) -> Rows:
     """The module's bound; `tau` is the largest τ of each row, by which a kernel's m and lse may differ; `delta` says whether
     δ is to be bounded as well.
 
@@ -184,7 +189,7 @@ def bounded(p: Problem, m: Array, lse: Array, dead: Mask, a: Sums, large: Array 
     absolute = a.spread + t.weight_underflow * readable + t.sum_underflow
     size = size + a.grown + centre * a.x
 
-    def unshared(of: Terms, row: _Row, wander: Array | float, drift: Array | float) -> tuple[Array, Array, Array, Array]:
+    def unshared(of: Terms, row: _Row, wander: Bound, drift: Bound) -> tuple[Bound, Array, Array, Array]:
         """The three parts of the error that are not shared, times 1 − λ, and what comes from the first."""
         key, rest, b = row.separate + of.weights, of.normalise + of.product + of.rescaled, row.separate + of.rescaled + of.summed_weights
         of_keys = lift * (np.exp(key) * drift + _expm1(key) * size)
@@ -205,10 +210,10 @@ def bounded(p: Problem, m: Array, lse: Array, dead: Mask, a: Sums, large: Array 
         error = error + np.where(overflow, np.inf, 0.0)
     some_dead = bool(dead.any())
 
-    def live(x: Array, otherwise: float = 0.0) -> Array:
+    def live(x: Any, otherwise: float = 0.0) -> Any:
         return np.where(dead, otherwise, x) if some_dead else x
 
-    def divided(key: Array, divisor: Array, column: Array, _: Array) -> Unshared:
+    def divided(key: Bound, divisor: Array, column: Array, _: Array) -> Unshared:
         return Unshared(live(key), live(divisor * inflation / room), live(column * inflation / room))
 
     own = delta and p.delta != "output"
@@ -229,7 +234,7 @@ def bounded(p: Problem, m: Array, lse: Array, dead: Mask, a: Sums, large: Array 
     )
 
 
-def _expm1(x: Array) -> Array:
+def _expm1(x: Bound) -> Bound:
     """exp(x) − 1, rounded upwards."""
-    above: Array = np.expm1(x) * (1 + 2.0**-48)
+    above: Bound = np.expm1(x) * (1 + 2.0**-48)
     return above

@@ -23,7 +23,7 @@ from oracles.conventions import Conventions, odd_is_refused
 from oracles.conventions import resolve as resolve_conventions
 from oracles.enclosure import Enclosure
 from oracles.formats import Arithmetic
-from oracles.judging import Method, require_method, settle, zero_is_accepted
+from oracles.judging import Balls, Evaluation, Method, require_method, settle
 from oracles.positional import ARB_WORK, stored
 
 Given = Arithmetic | str | None
@@ -105,18 +105,18 @@ def apply_rotary_vjp(
 
 
 def _rope(x: Any, turned: Any, back: bool, start: Any, given: Given, conventions: Conventions | None, method: Method) -> Enclosure:
-    problem = _problem(x, turned, back, given, conventions, method)
-    length, dim = problem.x.shape[-2:]
+    rotation = _rotation(x, turned, back, given, conventions, method)
+    length, dim = rotation.x.shape[-2:]
     first = start_position(start, length)
-    named = problem.conventions
-    chosen = frequencies(pair_exponents(dim) if problem.x.size else [], named.rope_base, first + length, named.rope_scale)
+    named = rotation.conventions
+    chosen = frequencies(pair_exponents(dim) if rotation.x.size else [], named.rope_base, first + length, named.rope_scale)
 
     def tables(rows: slice) -> tuple[Ball, Ball]:
         positions = np.arange(first + rows.start, first + rows.stop, dtype=np.float64)
-        return cos_sin(positions, chosen, problem.arithmetic)
+        return cos_sin(positions, chosen, rotation.arithmetic)
 
     pairs = Lanes(slice(0, dim // 2), slice(0, dim // 2), slice(dim // 2, None))
-    return problem.enclosed(tables, pairs, lambda: arb_positional.rope(problem.x, first, back, conventions=named))
+    return rotation.enclosed(tables, pairs, lambda: arb_positional.rope(rotation.x, first, back, conventions=named))
 
 
 def _apply(
@@ -129,15 +129,15 @@ def _apply(
     conventions: Conventions | None,
     method: Method,
 ) -> Enclosure:
-    problem = _problem(x, turned, back, given, conventions, method)
-    cos, sin = (arrays.table_array(t, n, arithmetic=problem.arithmetic) for t, n in ((cos, "cos"), (sin, "sin")))
+    rotation = _rotation(x, turned, back, given, conventions, method)
+    cos, sin = (arrays.table_array(t, n, arithmetic=rotation.arithmetic) for t, n in ((cos, "cos"), (sin, "sin")))
     for table, name in ((cos, "cos"), (sin, "sin")):
-        if table.shape != problem.x.shape[-2:]:
-            raise ValueError(f"{name} has shape {table.shape}, but should be {problem.x.shape[-2:]}, as x ends.")
-    return problem.enclosed(
+        if table.shape != rotation.x.shape[-2:]:
+            raise ValueError(f"{name} has shape {table.shape}, but should be {rotation.x.shape[-2:]}, as x ends.")
+    return rotation.enclosed(
         lambda rows: (exact(cos[rows]), exact(sin[rows])),
-        problem.lanes,
-        lambda: arb_positional.apply_rotary(problem.x, cos, sin, back, conventions=problem.conventions),
+        rotation.lanes,
+        lambda: arb_positional.apply_rotary(rotation.x, cos, sin, back, conventions=rotation.conventions),
     )
 
 
@@ -163,7 +163,7 @@ class Factor:
 
 
 @dataclass(frozen=True)
-class Problem:
+class Rotation:
     """Validated arguments: the array that is turned, forward or back."""
 
     x: Array
@@ -180,16 +180,10 @@ class Problem:
             return Lanes(slice(0, half), slice(half, None), slice(2 * half, None))
         return Lanes(slice(0, 2 * half, 2), slice(1, 2 * half, 2), slice(2 * half, None))
 
-    def enclosed(self, tables: Tables, of_table: Lanes, precise: Callable[[], tuple[Ball, ...]]) -> Enclosure:
-        """The enclosure by the problem's method; `of_table` says where the tables keep what belongs to x's lanes."""
-        return settle(
-            lambda: (self._fast(tables, of_table),),
-            precise,
-            ARB_WORK * self.x.size,
-            self.arithmetic,
-            self.method,
-            zero_is_accepted,
-        )[0]
+    def enclosed(self, tables: Tables, of_table: Lanes, arb: Callable[[], Balls]) -> Enclosure:
+        """The enclosure by the method asked for; `of_table` says where the tables keep what belongs to x's lanes."""
+        work = ARB_WORK * self.x.size
+        return settle(Evaluation(self.arithmetic, self.method, lambda: (self._fast(tables, of_table),), arb, work))[0]
 
     def _fast(self, tables: Tables, of_table: Lanes) -> Ball:
         batch = self.x.reshape(prod(self.x.shape[:-2]), *self.x.shape[-2:])
@@ -252,7 +246,7 @@ def _sum_of_products(a: Array, c: Factor, b: Array, s: Factor, combine: Callable
     return stored(Ball(mid, rad), target, arithmetic)
 
 
-def _problem(x: Any, turned: Any, back: bool, given: Given, conventions: Conventions | None, method: Method) -> Problem:
+def _rotation(x: Any, turned: Any, back: bool, given: Given, conventions: Conventions | None, method: Method) -> Rotation:
     arithmetic, named = formats.resolve(given), resolve_conventions(conventions)
     require_method(method)
     x = arrays.float_array(x, "x", arithmetic=arithmetic)
@@ -265,4 +259,4 @@ def _problem(x: Any, turned: Any, back: bool, given: Given, conventions: Convent
         shape, x = x.shape, arrays.float_array(turned, "grad_out", arithmetic=arithmetic)
         if x.shape != shape:
             raise ValueError(f"grad_out has shape {x.shape}, but should be {shape}, that of x.")
-    return Problem(x, back, arithmetic, named, method)
+    return Rotation(x, back, arithmetic, named, method)

@@ -23,7 +23,7 @@ from oracles.conventions import Conventions, odd_is_refused
 from oracles.conventions import resolve as resolve_conventions
 from oracles.enclosure import Enclosure
 from oracles.formats import Arithmetic
-from oracles.judging import Method, require_method, settle, zero_is_accepted
+from oracles.judging import Balls, Evaluation, Method, require_method, settle, zero_is_accepted
 from oracles.positional import ARB_WORK, LARGEST_TABLE, WIDEST, Given
 
 
@@ -48,11 +48,11 @@ def inv_freq(
     dim = _width(head_dim, named)
     exponents = pair_exponents(dim)
 
-    def precise() -> tuple[Ball, ...]:
+    def arb() -> Balls:
         return arb_positional.frequencies(exponents, named.rope_base, named.rope_scale)
 
-    def fast() -> tuple[Ball, ...]:
-        (found,) = precise()
+    def fast() -> Balls:
+        (found,) = arb()
         if model is None:
             return (found,)
         chosen = frequencies(exponents, named.rope_base, 1, named.rope_scale)
@@ -60,7 +60,7 @@ def inv_freq(
         with np.errstate(over="ignore"):
             return (_returned(found, chosen.size * np.expm1(relative) + absolute, model),)
 
-    return settle(fast, precise, ARB_WORK * len(exponents), model, method, zero_is_accepted)[0]
+    return settle(Evaluation(model, method, fast, arb, ARB_WORK * len(exponents)))[0]
 
 
 def rope_angles(
@@ -88,7 +88,7 @@ def rope_angles(
     exponents = pair_exponents(dim) if length else []
     shape = length, -(-dim // 2)
 
-    def fast() -> tuple[Ball, ...]:
+    def fast() -> Balls:
         (turning,) = arb_positional.frequencies(exponents, named.rope_base, named.rope_scale)
         positions = np.arange(first, first + length if dim else first, dtype=np.float64)[:, None]
         found = multiply(exact(positions), turning)
@@ -97,12 +97,12 @@ def rope_angles(
             found = _returned(found, moved_angle(positions, chosen, model), model)
         return (Ball(found.mid.reshape(shape), found.rad.reshape(shape)),)
 
-    def precise() -> tuple[Ball, ...]:
+    def arb() -> Balls:
         if length * dim == 0:
             return (exact(np.empty(shape)),)
         return arb_positional.angles(length, exponents, first, named.rope_base, named.rope_scale)
 
-    return settle(fast, precise, ARB_WORK * length * len(exponents), model, method, zero_is_accepted)[0]
+    return settle(Evaluation(model, method, fast, arb, ARB_WORK * length * len(exponents)))[0]
 
 
 def rope_tables(
@@ -130,10 +130,10 @@ def rope_tables(
     length, dim, first = _sizes(seq_len, head_dim, start_pos, named)
     exponents = pair_exponents(dim) if length else []
 
-    def laid_out(cos: Ball, sin: Ball) -> tuple[Ball, ...]:
+    def laid_out(cos: Ball, sin: Ball) -> Balls:
         return _lanes(cos, 1.0, dim, named), _lanes(sin, 0.0, dim, named)
 
-    def fast() -> tuple[Ball, ...]:
+    def fast() -> Balls:
         chosen = frequencies(exponents, named.rope_base, first + length, named.rope_scale)
         parts = np.empty((4, length, -(-dim // 2)))
         for rows in blocks(length, dim):
@@ -141,16 +141,16 @@ def rope_tables(
             parts[:, rows] = cos.mid, cos.rad, sin.mid, sin.rad
         return laid_out(Ball(parts[0], parts[1]), Ball(parts[2], parts[3]))
 
-    def precise() -> tuple[Ball, ...]:
+    def arb() -> Balls:
         if length * dim == 0:
             return fast()
         return laid_out(*arb_positional.sinusoidal_positional_encoding(length, exponents, first, named.rope_base, named.rope_scale))
 
-    def vacuous(balls: tuple[Ball, ...]) -> tuple[bool, ...]:
+    def vacuous(balls: Balls) -> tuple[bool, ...]:
         """Of both tables or of none: at position 0 all sines are 0, and zeros are what they should be."""
         return (all(zero_is_accepted(balls)),) * len(balls)
 
-    cos, sin = settle(fast, precise, ARB_WORK * length * dim, model, method, vacuous)
+    cos, sin = settle(Evaluation(model, method, fast, arb, ARB_WORK * length * dim, vacuous))
     return cos, sin
 
 

@@ -83,7 +83,7 @@ def part(x: Operand, rows: slice) -> Operand:
 
 
 @dataclass(frozen=True)
-class Problem:
+class AttentionProblem:
     """One attention problem with all its batch axes: what is asked, and the terms to answer it with.
 
     `mask` (…, n_q, n_k) is True where a row may read a key; `positions` (n_q,) and `causal`, if given, allow key j to
@@ -151,7 +151,7 @@ class Problem:
         return allowed
 
 
-def scores(p: Problem, q: Operand, k: Operand, allowed: Mask | None) -> Array:
+def scores(p: AttentionProblem, q: Operand, k: Operand, allowed: Mask | None) -> Array:
     """scale·q·kᵀ, and −∞ where a row may not read a key; it overwrites the scores of the tile before."""
     s = np.matmul(q.raw, k.raw.swapaxes(-1, -2), out=p.tile(0, q, k))
     s *= p.scale
@@ -160,7 +160,7 @@ def scores(p: Problem, q: Operand, k: Operand, allowed: Mask | None) -> Array:
     return s
 
 
-def growth(p: Problem, q: Operand, k: Operand, s: Array, allowed: Mask | None, slope: float) -> Array:
+def growth(p: AttentionProblem, q: Operand, k: Operand, s: Array, allowed: Mask | None, slope: float) -> Array:
     """The exponent τ of each weight's error that comes with its score: (rows, keys), or its row maxima (rows, 1).
 
     τ = (dot.terms + product + scale_on_inputs)·R + (dot.result + stored_scores + slope)·|s| + underflow + what the inputs'
@@ -201,7 +201,7 @@ def row_products(a: Operand, b: Operand, allowed: Mask | None) -> Array:
     return farthest
 
 
-def sizes(p: Problem, weights: Array, sums: Array, reach: Array, allowed: Mask | None) -> tuple[Array, Array]:
+def sizes(p: AttentionProblem, weights: Array, sums: Array, reach: Array, allowed: Mask | None) -> tuple[Array, Array]:
     """Upper bounds of Σ_j w_ij x_j for x ≥ 0, given the sums of the weights of each row, and of the Σ_j x_j that it may read.
 
     Where one number per row is enough, and every row may read all keys, the largest x_j of each column stands for all of
@@ -235,7 +235,7 @@ def over_rows(allowed: Mask | None, x: Array) -> Array:
     return x.sum(axis=-2, keepdims=True) if allowed is None else allowed.swapaxes(-1, -2).astype(np.float64) @ x
 
 
-def _row_growth(p: Problem, q: Operand, k: Operand, allowed: Mask | None, slope: float) -> Array:
+def _row_growth(p: AttentionProblem, q: Operand, k: Operand, allowed: Mask | None, slope: float) -> Array:
     """Row maxima of `growth` where inputs have no radii and nothing is modelled: |s| ≤ R ≤ |scale|‖q‖‖k‖."""
     t = p.terms
     return abs(p.scale) * row_products(q, k, allowed) * (t.dot.positive + slope) + t.score_underflow
@@ -248,13 +248,13 @@ def _norms(x: Array) -> Array:
     return norms * (1 + gamma(d + 4, ROUNDOFF))
 
 
-def _may_overflow(p: Problem, q: Operand, k: Operand) -> bool:
+def _may_overflow(p: AttentionProblem, q: Operand, k: Operand) -> bool:
     """Whether any score of the tile, blocked ones included, or scaled q or k could leave the modelled range."""
     longest = q.length.max(initial=0.0), k.length.max(initial=0.0)
     return not 2 * max(1.0, abs(p.scale)) * max(*longest, longest[0] * longest[1]) <= p.ranges.work
 
 
-def _overflows(p: Problem, q: Operand, k: Operand, products: Array) -> Mask:
+def _overflows(p: AttentionProblem, q: Operand, k: Operand, products: Array) -> Mask:
     """Which scores could, given |q||k|ᵀ: as they are, scaled, in units of ln 2 (1.44 times larger), or their factors."""
     most = p.ranges.work / 1.5 / max(1.0, abs(p.scale))
     of_q, of_k = (x.reach.max(axis=-1, initial=0.0) > most for x in (q, k))

@@ -10,14 +10,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from oracles import arrays, formats
-from oracles import exact as precise
+from oracles import arb_attention, arrays, formats
 from oracles.ball import ROUNDOFF, Array, Ball, ball, gamma
 from oracles.conventions import Conventions
 from oracles.conventions import resolve as resolve_conventions
 from oracles.enclosure import Enclosure
 from oracles.formats import Arithmetic
-from oracles.judging import Method, require_method, settle, zero_is_accepted
+from oracles.judging import Evaluation, Method, require_method, settle
 from oracles.scores import Mask
 from oracles.terms import Ranges, Terms, ranges, terms
 
@@ -39,15 +38,16 @@ def hard_masked_softmax(
     are never read; a NaN or ±∞ on an allowed entry makes its row NaN with an infinite radius. Raises ValueError and
     TypeError for shapes, types and values that do not fit.
     """
-    s, allowed, t, a, c = _problem(scores, mask, arithmetic, conventions, method)
-    return settle(
-        lambda: (_forward(s, allowed, t, ranges(a), c),),
-        lambda: precise.hard_masked_softmax(s, allowed, conventions=c),
-        8 * s.size,
-        a,
-        method,
-        lambda balls: (_uniform_is_accepted(balls[0], allowed),),
-    )[0]
+    s, allowed, t, a, c = _checked(scores, mask, arithmetic, conventions, method)
+    evaluation = Evaluation(
+        arithmetic=a,
+        method=method,
+        fast=lambda: (_forward(s, allowed, t, ranges(a), c),),
+        arb=lambda: arb_attention.hard_masked_softmax(s, allowed, conventions=c),
+        work=8 * s.size,
+        vacuous=lambda balls: (_uniform_is_accepted(balls[0], allowed),),
+    )
+    return settle(evaluation)[0]
 
 
 def hard_masked_softmax_vjp(
@@ -68,18 +68,18 @@ def hard_masked_softmax_vjp(
     read.
     Raises ValueError and TypeError for shapes, types and values that do not fit.
     """
-    s, allowed, t, a, c = _problem(scores, mask, arithmetic, conventions, method)
+    s, allowed, t, a, c = _checked(scores, mask, arithmetic, conventions, method)
     g = arrays.float_array(grad_weights, "grad_weights", arithmetic=a)
     if g.shape != s.shape:
         raise ValueError(f"grad_weights has shape {g.shape}, but should be {s.shape} like scores.")
-    return settle(
-        lambda: (_vjp(s, allowed, g, t, ranges(a), c),),
-        lambda: precise.hard_masked_softmax_vjp(s, allowed, g, conventions=c),
-        16 * s.size,
-        a,
-        method,
-        zero_is_accepted,
-    )[0]
+    evaluation = Evaluation(
+        arithmetic=a,
+        method=method,
+        fast=lambda: (_vjp(s, allowed, g, t, ranges(a), c),),
+        arb=lambda: arb_attention.hard_masked_softmax_vjp(s, allowed, g, conventions=c),
+        work=16 * s.size,
+    )
+    return settle(evaluation)[0]
 
 
 class _Weights(NamedTuple):
@@ -91,7 +91,7 @@ class _Weights(NamedTuple):
     dead: Mask
 
 
-def _problem(
+def _checked(
     scores: Any, mask: Any, arithmetic: Arithmetic | str | None, conventions: Conventions | None, method: Method
 ) -> tuple[Array, Mask | None, Terms, Arithmetic | None, Conventions]:
     """The arguments of a softmax, validated, and its terms."""

@@ -32,9 +32,9 @@ from oracles.delta import delta_spread
 from oracles.forward import rows_forward
 from oracles.quotient import Rows
 from oracles.scores import (
+    AttentionProblem,
     Mask,
     Operand,
-    Problem,
     expm1,
     growth,
     over_keys,
@@ -57,25 +57,23 @@ class Gradients(NamedTuple):
 
 
 class Tile(NamedTuple):
-    """A tile of p, p + η and dS; the error w of dS that is of each entry, and with what is common to a row; exp(τ + κ + ρ) − 1
-    entry by entry or one for each row; a bound of dS and its error.
+    """A tile of the weights p, of p + η, and of dS.
+
+    own      the error w of dS that is each entry's own, `error` the same with what is common to a row
+    growth   exp(τ + κ + ρ) − 1, entry by entry or one for each row
+    largest  a bound of dS and its error
     """
 
     p: Array
-    reach: Array
+    possible: Array
     ds: Array
-    apart: Array
+    own: Array
     error: Array
     growth: Array
     largest: float
 
-    def flipped(self) -> "Tile":
-        """The same with keys as rows."""
-        p, reach, ds, apart, error, growth = (x.swapaxes(-1, -2) for x in self[:6])
-        return Tile(p, reach, ds, apart, error, growth, self.largest)
 
-
-def gradients(p: Problem, g: Operand, dead_rows_are_unchecked: bool) -> Gradients:
+def gradients(p: AttentionProblem, g: Operand, dead_rows_are_unchecked: bool) -> Gradients:
     """dq, dk and dv of the live rows; a dead row's dq is 0, or NaN with an infinite error where it is unchecked."""
     head, d, d_v = p.q.value.shape[:-2], p.q.value.shape[-1], p.v.value.shape[-1]
     t, c = p.terms, abs(p.scale)
@@ -91,14 +89,14 @@ def gradients(p: Problem, g: Operand, dead_rows_are_unchecked: bool) -> Gradient
             k = part(p.k, keys)
             tile = grad_scores(p, forward, delta, q, k, part(p.v, keys), gi, allowed)
             dq[..., rows, :] += tile.ds @ k.value
-            dk[..., keys, :] += tile.ds.swapaxes(-1, -2) @ q.value
+            ds, ds_error = tile.ds.swapaxes(-1, -2), tile.error.swapaxes(-1, -2)
+            dk[..., keys, :] += ds @ q.value
             if p.elementwise:
                 mean += tile.p @ k.value
             readable = over_keys(allowed, k.reach)
-            dq_error[..., rows, :] += _product_error(p, tile, tile.apart, k, readable)
+            dq_error[..., rows, :] += _product_error(p, tile.ds, tile.own, tile.error, k, readable)
             slack = slack + 8 * gamma(p.n_k + 8, ROUNDOFF) * readable
-            flipped = tile.flipped()
-            dk_error[..., keys, :] += _product_error(p, flipped, flipped.error, q, over_rows(allowed, q.reach))
+            dk_error[..., keys, :] += _product_error(p, ds, ds_error, ds_error, q, over_rows(allowed, q.reach))
             mid, error = _weighted(p, tile, gi, allowed)
             dv[..., keys, :] += mid
             dv_error[..., keys, :] += error
@@ -125,7 +123,9 @@ def gradients(p: Problem, g: Operand, dead_rows_are_unchecked: bool) -> Gradient
     return Gradients(dq, dq_error * inflation, dk, dk_error * inflation, dv, dv_error * inflation)
 
 
-def grad_scores(p: Problem, forward: Rows, delta: Array, q: Operand, k: Operand, v: Operand, g: Operand, allowed: Mask | None) -> Tile:
+def grad_scores(
+    p: AttentionProblem, forward: Rows, delta: Array, q: Operand, k: Operand, v: Operand, g: Operand, allowed: Mask | None
+) -> Tile:
     """A tile of weights and of dS, with their errors; all 0 where a row may not read a key."""
     t = p.terms
     kappa = t.grad_scores + t.product + t.scale_on_inputs + max(t.keys_sum.terms, t.queries_sum.terms)
@@ -142,11 +142,11 @@ def grad_scores(p: Problem, forward: Rows, delta: Array, q: Operand, k: Operand,
     reach += spread
     reach += delta
     ds *= weights
-    own = forward.entry + kappa
-    lift = grown * np.exp(own) + np.expm1(own) * (1 + 2.0**-48)
+    exponent = forward.entry + kappa
+    lift = grown * np.exp(exponent) + np.expm1(exponent) * (1 + 2.0**-48)
     possible = np.add(weights, t.weight_underflow, out=p.tile(3, q, k))
     error = possible * lift
-    error += t.weight_underflow * np.exp(own)
+    error += t.weight_underflow * np.exp(exponent)
     error *= reach
     error += possible * (spread * np.exp(kappa))
     error *= np.exp(forward.common)
@@ -166,14 +166,14 @@ def grad_scores(p: Problem, forward: Rows, delta: Array, q: Operand, k: Operand,
     return Tile(weights, possible, ds, error if p.elementwise else together, together, grown, float(largest))
 
 
-def _fits(p: Problem, tile: Tile, q: Operand, k: Operand, g: Operand) -> bool:
+def _fits(p: AttentionProblem, tile: Tile, q: Operand, k: Operand, g: Operand) -> bool:
     """Whether no sum over keys or queries can leave the range of the gradients because of this tile's share of it."""
     longest = max(p.n_k * k.length.max(initial=0.0), p.n_q * q.length.max(initial=0.0))
     share = max(tile.largest * longest * max(1.0, abs(p.scale)), p.n_q * g.length.max(initial=0.0))
     return not p.elementwise or bool(4 * share <= p.ranges.gradients)
 
 
-def _spread(p: Problem, g: Operand, v: Operand, dp: Array, allowed: Mask | None) -> Array:
+def _spread(p: AttentionProblem, g: Operand, v: Operand, dp: Array, allowed: Mask | None) -> Array:
     """E: how far a kernel's dP may be from the oracle's (or the row maxima of that)."""
     t = p.terms
     if p.elementwise:
@@ -192,33 +192,33 @@ def _spread(p: Problem, g: Operand, v: Operand, dp: Array, allowed: Mask | None)
     return spread
 
 
-def _product_error(p: Problem, tile: Tile, error: Array, x: Operand, allowed: Array) -> Array:
-    """The error of scale·dS·x: a given error of dS against |x|, |dS| against the radius of x, and underflow.
+def _product_error(p: AttentionProblem, ds: Array, own: Array, error: Array, x: Operand, allowed: Array) -> Array:
+    """The error of scale·dS·x: its own error against |x|, dS with all its error against the radius of x, and underflow.
 
     `allowed` is the sum of |x| over what may be read: where it is 0 the gradient is exactly 0.
     """
     t, c = p.terms, abs(p.scale)
-    found = c * (error @ x.reach)
+    found = c * (own @ x.reach)
     found = found + max(1.0, c) * (t.grad_underflow * allowed + t.sum_underflow * (allowed > 0))
     if x.rad is not None:
-        found = found + c * ((np.abs(tile.ds) + tile.error) @ x.rad)
+        found = found + c * ((np.abs(ds) + error) @ x.rad)
     if t.input_underflow:
-        found = found + t.input_underflow * (np.abs(tile.ds) + tile.error).sum(axis=-1, keepdims=True)
+        found = found + t.input_underflow * (np.abs(ds) + error).sum(axis=-1, keepdims=True)
     return found
 
 
-def _weighted(p: Problem, tile: Tile, g: Operand, allowed: Mask | None) -> tuple[Array, Array]:
+def _weighted(p: AttentionProblem, tile: Tile, g: Operand, allowed: Mask | None) -> tuple[Array, Array]:
     """pᵀ·g over a tile's rows, and its error: the weights' exponents, the sum's, and what underflows."""
     t = p.terms
     weights, reach = tile.p.swapaxes(-1, -2), g.reach
     exponent = max(t.weights, t.saved_weights) + t.product + t.queries_sum.terms
     lift = np.exp(exponent) * tile.growth + np.expm1(exponent) * (1 + 2.0**-48)
-    possible = tile.reach.swapaxes(-1, -2)
+    possible = tile.possible.swapaxes(-1, -2)
     by_row = tile.growth.shape[-1] == 1
-    error = possible @ (lift * reach) if by_row else (tile.reach * lift).swapaxes(-1, -2) @ reach
+    error = possible @ (lift * reach) if by_row else (tile.possible * lift).swapaxes(-1, -2) @ reach
     readable = over_rows(allowed, reach)
     error = error + t.weight_underflow * readable + t.sum_underflow * (readable > 0)
     if g.rad is not None:
-        error = error + np.exp(exponent) * ((tile.reach * (1 + tile.growth)).swapaxes(-1, -2) @ g.rad)
+        error = error + np.exp(exponent) * ((tile.possible * (1 + tile.growth)).swapaxes(-1, -2) @ g.rad)
     mid = weights @ g.value
     return (mid if g.unknown is None else np.where(over_rows(allowed, g.unknown) > 0, np.nan, mid)), error

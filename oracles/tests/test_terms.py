@@ -10,7 +10,7 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 import pytest
 
-import oracles.attend
+import oracles.ball_attention
 import oracles.softmax
 import oracles.terms
 from oracles.attention import (
@@ -464,5 +464,5 @@ def test_every_term_has_a_case() -> None:
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.term)
 def test_a_budget_without_the_term_refuses_a_correct_kernel(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     assert case.worst() <= 1
-    monkeypatch.setattr(oracles.attend, "terms", lambda *given: without(case.term, oracles.terms.terms(*given)))
+    monkeypatch.setattr(oracles.ball_attention, "terms", lambda *given: without(case.term, oracles.terms.terms(*given)))
     assert case.worst() > 1

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-import oracles.attend
+import oracles.ball_attention
 import oracles.terms
 from oracles.tests.test_terms import CASES
 from oracles.tests.test_terms import without as forgotten
@@ -109,7 +109,7 @@ def test_the_guide_says_what_a_term_costs_when_it_is_forgotten(case, monkeypatch
     assert case.result == result
     assert case.worst() == pytest.approx(within, rel=0.05)  # two digits are shown
     terms = oracles.terms.terms
-    monkeypatch.setattr(oracles.attend, "terms", lambda *sizes: forgotten(case.term, terms(*sizes)))
+    monkeypatch.setattr(oracles.ball_attention, "terms", lambda *sizes: forgotten(case.term, terms(*sizes)))
     assert case.worst() == pytest.approx(without, rel=0.05)
 
 

@@ -21,7 +21,7 @@ from oracles.conventions import Conventions
 from oracles.formats import Arithmetic
 from oracles.forward import rows_forward, uniform_rows
 from oracles.jvp import Tangents, rows_jvp
-from oracles.scores import ROW_TILE, Mask, Operand, Problem, offset, operand
+from oracles.scores import ROW_TILE, AttentionProblem, Mask, Operand, offset, operand
 from oracles.terms import KEY_TILE, OWN, Terms, ranges, terms
 from oracles.vjp import gradients
 
@@ -75,8 +75,8 @@ def jvp(q: Ball, k: Ball, v: Ball, dq: Ball, dk: Ball, dv: Ball, setting: Settin
     """The derivative of `forward` in the direction (dq, dk, dv)."""
     mid, rad = (np.empty((*q.mid.shape[:-1], v.mid.shape[-1])) for _ in range(2))
     with np.errstate(all="ignore"):
-        for at, p, moves in _pieces(q, k, v, setting, dq, dk, dv):
-            tangents = Tangents(*moves)
+        for at, p, others in _pieces(q, k, v, setting, dq, dk, dv):
+            tangents = Tangents(*others)
             uniform = uniform_rows(replace(p, v=tangents.v)) if setting.conventions.dead_rows == "uniform" else None
             for rows in p.row_tiles():
                 out, error = rows_jvp(p, tangents, rows)
@@ -160,7 +160,7 @@ def _below(budget: Ball, certificate: Ball, line: Array) -> Ball:
     return Ball(budget.mid, np.where(np.isinf(budget.rad), np.inf, rad))
 
 
-def _pieces(q: Ball, k: Ball, v: Ball, setting: Setting, *others: Ball) -> Iterator[tuple[Index, Problem, list[Operand]]]:
+def _pieces(q: Ball, k: Ball, v: Ball, setting: Setting, *others: Ball) -> Iterator[tuple[Index, AttentionProblem, list[Operand]]]:
     """The problem's batches, one index of the batch axes at a time or all together, and the operands of other inputs."""
     head, n_q, d = q.mid.shape[:-2], q.mid.shape[-2], q.mid.shape[-1]
     n_k, d_v, a = k.mid.shape[-2], v.mid.shape[-1], setting.arithmetic
@@ -174,7 +174,7 @@ def _pieces(q: Ball, k: Ball, v: Ball, setting: Setting, *others: Ball) -> Itera
         all_read = setting.mask is None and setting.causal is None  # else a centre would depend on values that a row may not read
         yield (
             at,
-            Problem(
+            AttentionProblem(
                 q=operands[0],
                 k=operands[1],
                 v=operands[2],
@@ -210,7 +210,7 @@ def _dead(dead: Mask, result: tuple[Array, Array], conventions: Conventions) -> 
     return np.where(dead, value, mid), np.where(dead, 0.0, rad)
 
 
-def _dead_rows(p: Problem, rows: slice) -> Mask:
+def _dead_rows(p: AttentionProblem, rows: slice) -> Mask:
     """Which rows (rows, 1) may read no key."""
     head = p.q.value.shape[:-2]
     dead = np.ones((*head, rows.stop - rows.start, 1), dtype=bool)

@@ -1,4 +1,4 @@
-"""Numbers that are moved and not computed: rows of tables, and halves that change places.
+"""Numbers that are copied and not computed: rows of tables, and halves that change places.
 
 Every value is exact, and so is its budget, unless the output's format does not hold the inputs' numbers, or results
 below the smallest normal number may be replaced by 0.  `method` doesn't matter; every oracle takes it.
@@ -14,7 +14,7 @@ from oracles.conventions import Conventions
 from oracles.conventions import resolve as resolve_conventions
 from oracles.enclosure import Enclosure
 from oracles.formats import Arithmetic
-from oracles.judging import Method, require_method, settle, zero_is_accepted
+from oracles.judging import Balls, Evaluation, Method, require_method, settle
 from oracles.positional import LARGEST_TABLE, Given, stored
 
 
@@ -48,7 +48,7 @@ def learned_positional_encoding(
         room, rule = most, "the given max_len"
     if first + length > room:
         raise ValueError(f"start_pos + seq_len = {first} + {length}, but should be at most {room}, {rule}.")
-    return _moved(table[first + skipped : first + skipped + length].copy(), model, method)
+    return _copied(table[first + skipped : first + skipped + length].copy(), model, method)
 
 
 def table_lookup(
@@ -80,7 +80,7 @@ def table_lookup(
     if chosen.size * table.shape[1] > LARGEST_TABLE:
         raise ValueError(f"indices × embed_dim = {chosen.size} × {table.shape[1]}, but should be at most {LARGEST_TABLE} entries.")
     rows = table[chosen]
-    return _moved(rows if padding is None else np.where((chosen == padding)[..., None], 0.0, rows), model, method)
+    return _copied(rows if padding is None else np.where((chosen == padding)[..., None], 0.0, rows), model, method)
 
 
 def rotate_half(
@@ -105,7 +105,7 @@ def rotate_half(
     if x.shape[along] % 2:
         raise ValueError(f"x has size {x.shape[along]} along axis {along}, but should have an even one.")
     first, second = np.split(x, 2, axis=along)
-    return _moved(np.concatenate([-second, first], axis=along), model, method)
+    return _copied(np.concatenate([-second, first], axis=along), model, method)
 
 
 def _resolved(arithmetic: Given, conventions: Conventions | None, method: Method) -> Arithmetic | None:
@@ -121,14 +121,14 @@ def _table(table: Any, arithmetic: Arithmetic | None) -> Array:
     return values
 
 
-def _moved(values: Array, arithmetic: Arithmetic | None, method: Method) -> Enclosure:
+def _copied(values: Array, arithmetic: Arithmetic | None, method: Method) -> Enclosure:
     """The enclosure of numbers of the input format as they come out."""
     value = exact(values)
 
-    def fast() -> tuple[Ball, ...]:
+    def fast() -> Balls:
         return (value if arithmetic is None else stored(_flushed(value, arithmetic), arithmetic.inputs, arithmetic),)
 
-    return settle(fast, lambda: (value,), 0, arithmetic, method, zero_is_accepted)[0]
+    return settle(Evaluation(arithmetic, method, fast, lambda: (value,), 0))[0]
 
 
 def _flushed(value: Ball, arithmetic: Arithmetic) -> Ball:

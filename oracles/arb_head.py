@@ -1,0 +1,110 @@
+"""Softmax and attention of one head on matrices of arb balls, row by row over the allowed keys."""
+
+from collections.abc import Iterator
+from itertools import chain, compress
+from operator import mul
+
+import numpy as np
+from flint import arb, arb_mat
+from numpy.typing import NDArray
+
+from oracles.arb_matrix import Bools, Matrix
+from oracles.conventions import Conventions
+
+Head = tuple[Matrix, ...]
+
+ZERO, ONE = arb(0), arb(1)
+
+
+def attention(head: Head, allowed: Bools, scale: arb, conventions: Conventions) -> Matrix:
+    """softmax(scale·q·kᵀ)·v, dead rows by convention."""
+    q, k, v = head
+    weights = softmax((q @ k.transposed) * scale, allowed, conventions)
+    return lose_dead_rows(weights @ v, allowed, conventions)
+
+
+def attention_vjp(head: Head, allowed: Bools, grad: Matrix, scale: arb, conventions: Conventions) -> list[Matrix]:
+    """[dq, dk, dv]: dS = scale·softmax'(g·vᵀ), dq = dS·k, dk = dSᵀ·q, dv = weightsᵀ·g."""
+    q, k, v = head
+    weights = softmax((q @ k.transposed) * scale, allowed, conventions)
+    ds = softmax_derivative(weights, allowed, grad @ v.transposed) * scale
+    return [lose_dead_rows(ds @ k, allowed, conventions), ds.transposed @ q, weights.transposed @ grad]
+
+
+def attention_jvp(point: Head, tangent: Head, allowed: Bools, scale: arb, conventions: Conventions) -> Matrix:
+    """softmax'(scale·(dq·kᵀ + q·dkᵀ))·v + weights·dv."""
+    (q, k, v), (dq, dk, dv) = point, tangent
+    weights = softmax((q @ k.transposed) * scale, allowed, conventions)
+    ds = (dq @ k.transposed + q @ dk.transposed) * scale
+    dout = softmax_derivative(weights, allowed, ds) @ v + weights @ dv
+    return lose_dead_rows(dout, allowed, conventions)
+
+
+def softmax(scores: Matrix, allowed: Bools, conventions: Conventions) -> Matrix:
+    """exp(s_j − s_m) / Σ exp(s_l − s_m) over the allowed keys of each row, m the largest; 1/n where all are, dead, alike."""
+    uniform = ~allowed.any(axis=1, keepdims=True) & np.full(allowed.shape, conventions.dead_rows == "uniform")
+    shares = list(chain.from_iterable(map(_shares, _read(scores, allowed))))
+    lost = allowed & (scores.lost & allowed).any(axis=1, keepdims=True)
+    weights = np.full(allowed.shape, ZERO)
+    weights[uniform] = 1 / arb(max(allowed.shape[1], 1))
+    return _placed(shares, allowed, weights, allowed | uniform, lost)
+
+
+def softmax_derivative(weights: Matrix, allowed: Bools, direction: Matrix) -> Matrix:
+    """w ⊙ (t − Σ_allowed w ⊙ t) in each row, which is both Jᵀ·t and J·t; exactly 0 where one key alone is allowed."""
+    slopes = list(chain.from_iterable(map(_slopes, _read(weights, allowed), _read(direction, allowed))))
+    lost = allowed & ((weights.lost | direction.lost) & allowed).any(axis=1, keepdims=True)
+    return _placed(slopes, allowed, np.full(allowed.shape, ZERO), allowed, lost)
+
+
+def _shares(scores: list[arb]) -> list[arb]:
+    """The softmax of some scores; exactly 1 for a single one.
+
+    A shift by any one number cancels, and is only needed where exponentials leave arb's range: from scores of about
+    2¹¹³ on, where the largest score is subtracted.
+    """
+    if len(scores) < 2:
+        return [ONE] * len(scores)
+    numerators = [score.exp() for score in scores]
+    reciprocal = 1 / sum(numerators, ZERO)
+    if not reciprocal.is_finite():
+        top = max(score.mid() for score in scores)
+        numerators = [(score - top).exp() for score in scores]
+        reciprocal = 1 / sum(numerators, ZERO)
+    return [numerator * reciprocal for numerator in numerators]
+
+
+def _slopes(weights: list[arb], direction: list[arb]) -> list[arb]:
+    """w ⊙ (t − Σ w ⊙ t); exactly 0 for a single weight, which is 1 whatever its score is."""
+    if len(weights) < 2:
+        return [ZERO] * len(weights)
+    mean = sum(map(mul, weights, direction), ZERO)
+    return [weight * (t - mean) for weight, t in zip(weights, direction, strict=True)]
+
+
+def _read(matrix: Matrix, allowed: Bools) -> Iterator[list[arb]]:
+    """The allowed entries of each row."""
+    return (list(compress(row, allows)) for row, allows in zip(matrix.balls.tolist(), allowed.tolist(), strict=True))
+
+
+def _placed(entries: list[arb], where: Bools, others: NDArray[np.object_], support: Bools, lost: Bools) -> Matrix:
+    """The matrix with some entries, row by row, where they belong, and others elsewhere."""
+    height, width = where.shape
+    if len(entries) < where.size:
+        others[where] = np.fromiter(entries, dtype=object, count=len(entries))
+        entries = others.ravel().tolist()
+    return Matrix(arb_mat(height, width, entries), support, lost)
+
+
+def lose_dead_rows(result: Matrix, allowed: Bools, conventions: Conventions) -> Matrix:
+    """Dead rows that are NaN by convention reach whatever is computed from them."""
+    if conventions.dead_rows != "nan":
+        return result
+    dead = ~allowed.any(axis=1, keepdims=True)
+    return Matrix(result.balls, result.support, result.lost | dead)
+
+
+def split_heads(joined: Matrix, num_heads: int) -> list[Matrix]:
+    """Contiguous blocks of columns."""
+    width = joined.support.shape[1] // num_heads
+    return [joined.columns(slice(head * width, (head + 1) * width)) for head in range(num_heads)]
