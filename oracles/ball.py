@@ -60,7 +60,7 @@ def exact(x: Any) -> Ball:
     mid = np.asarray(x, dtype=np.float64)
     finite = np.isfinite(mid)
     if finite.all():
-        return Ball(mid, np.zeros(mid.shape))
+        return Ball(mid, np.ndarray(mid.shape, np.float64, bytes(8), strides=(0,) * mid.ndim))  # one 0, as np.broadcast_to would
     return Ball(np.where(finite, mid, np.nan), np.where(finite, 0.0, np.inf))
 
 
