@@ -12,6 +12,7 @@ import numpy as np
 from oracles.ball import LARGEST, ROUNDOFF, UNDERFLOW, Array, gamma
 from oracles.quotient import Rows, Sums, bounded
 from oracles.scores import AttentionProblem, Mask, Operand, distances, expm1, growth, over_keys, part, scores, sizes
+from oracles.terms import Terms
 
 MANY = 64
 """Keys from which on it may matter that few of them are large."""
@@ -61,32 +62,9 @@ def rows_forward(p: AttentionProblem, rows: slice, g: Operand | None = None) -> 
             a.spread += e @ v.rad
         if v.unknown is not None:
             unknown = unknown + over_keys(allowed, v.unknown)
-        if not p.elementwise:
-            continue
-        possible = e + t.weight_underflow if allowed is None else np.where(allowed, e + t.weight_underflow, 0.0)
-        excess = expm1(growths)
-        excess *= possible
-        a.x += excess.sum(axis=-1, keepdims=True)
-        a.grown += excess @ far
-        turned = None if g is None else _turned(p, g, v, far, allowed)
-        if turned is not None:
-            a.turned += (e * turned).sum(axis=-1, keepdims=True)
-            a.moved += (excess * turned).sum(axis=-1, keepdims=True)
-        possible += excess
-        if large is not None:
-            large += np.count_nonzero(possible > t.addition, axis=-1, keepdims=True)
-            rest = np.where(e * e <= FALL * t.addition * possible, possible, 0.0)
-            a.small += rest.sum(axis=-1, keepdims=True)
-            a.tiny += rest @ far
-        if slopes is not None:
-            if allowed is not None:
-                np.copyto(slopes, 0.0, where=~allowed)
-            slopes *= t.separate.slope
-            possible *= expm1(slopes)
-            a.wander += possible.sum(axis=-1, keepdims=True)
-            a.drift += possible @ far
-            if turned is not None:
-                a.swayed += (possible * turned).sum(axis=-1, keepdims=True)
+        if p.elementwise:
+            turned = None if g is None else _turned(p, g, v, far, allowed)
+            _add_errors(t, a, e, growths, slopes, far, turned, allowed, large)
     total = a.total.copy()
     share = 1 / total
     a.scale(share, share)
@@ -97,6 +75,43 @@ def rows_forward(p: AttentionProblem, rows: slice, g: Operand | None = None) -> 
     if p.v.unknown is not None:
         a.out = np.where(unknown > 0, np.nan, a.out)
     return bounded(p, m, m + np.log(total), dead, a, large, readable, tau, g is not None)
+
+
+def _add_errors(
+    t: Terms,
+    a: Sums,
+    e: Array,
+    growths: Array,
+    slopes: Array | None,
+    far: Array,
+    turned: Array | None,
+    allowed: Mask | None,
+    large: Array | None,
+) -> None:
+    """Add to the sums what the errors of a tile's weights e come to, entry by entry; it overwrites the exponents of both."""
+    possible = e + t.weight_underflow if allowed is None else np.where(allowed, e + t.weight_underflow, 0.0)
+    excess = expm1(growths)
+    excess *= possible
+    a.x += excess.sum(axis=-1, keepdims=True)
+    a.grown += excess @ far
+    if turned is not None:
+        a.turned += (e * turned).sum(axis=-1, keepdims=True)
+        a.moved += (excess * turned).sum(axis=-1, keepdims=True)
+    possible += excess
+    if large is not None:
+        large += np.count_nonzero(possible > t.addition, axis=-1, keepdims=True)
+        rest = np.where(e * e <= FALL * t.addition * possible, possible, 0.0)
+        a.small += rest.sum(axis=-1, keepdims=True)
+        a.tiny += rest @ far
+    if slopes is not None:
+        if allowed is not None:
+            np.copyto(slopes, 0.0, where=~allowed)
+        slopes *= t.separate.slope
+        possible *= expm1(slopes)
+        a.wander += possible.sum(axis=-1, keepdims=True)
+        a.drift += possible @ far
+        if turned is not None:
+            a.swayed += (possible * turned).sum(axis=-1, keepdims=True)
 
 
 def _turned(p: AttentionProblem, g: Operand, v: Operand, far: Array, allowed: Mask | None) -> Array:
