@@ -11,8 +11,9 @@ The oracle is itself such a kernel: blocked, online, in float64.  So a certifica
 power series in the terms with non-negative coefficients and none of degree 0: f(x + y) ≥ f(x) + f(y).
 """
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
+from operator import add
 from typing import Any
 
 from oracles.ball import ELEMENTARY, LARGEST, ROUNDOFF, UNDERFLOW, gamma
@@ -98,7 +99,7 @@ class Exponents:
     rescaling: float
 
     def __add__(self, other: "Exponents") -> "Exponents":
-        return Exponents(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(Exponents)))
+        return Exponents(*map(add, vars(self).values(), vars(other).values()))
 
     def of_row(self, m: Any, lse: Any) -> Any:
         """What all weights of a row have, given |m| and |lse|; the number 0 where there is nothing."""
@@ -178,7 +179,7 @@ class Terms:
 
     def __add__(self, other: "Terms") -> "Terms":
         """The terms of two computations of one value, as far apart as they can be."""
-        return Terms(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(Terms)))
+        return Terms(*map(add, vars(self).values(), vars(other).values()))
 
 
 @dataclass(frozen=True)
@@ -220,8 +221,8 @@ def ranges(a: Arithmetic | None) -> Ranges:
 @lru_cache(maxsize=256)  # numbers from numbers: a suite asks for the same sizes again and again
 def terms(a: Arithmetic | None, n_q: int, n_k: int, d: int, d_v: int, scale: float) -> Terms:
     """The terms of a budget under an arithmetic, those of the oracle itself included, which alone are those of a certificate (None)."""
-    own = terms_of(OWN, n_q, n_k, d, d_v, scale)
-    return own if a is None else own + terms_of(a, n_q, n_k, d, d_v, scale)
+    sizes = (n_q, n_k, d, d_v, scale)
+    return terms_of(OWN, *sizes) if a is None else terms(None, *sizes) + terms_of(a, *sizes)
 
 
 def terms_of(a: Arithmetic, n_q: int, n_k: int, d: int, d_v: int, scale: float) -> Terms:
