@@ -176,10 +176,10 @@ def _output(x: Point, s: Softmax) -> Array:
     sums = n_k * a.accumulate**2 + rescalings(a, n_k) * (a.exp.relative + 3 * work) ** 2
     stored = s.entry**2 + _roundoff(a.weights) ** 2 + 2 * a.product**2
     of_scores, of_weights = s.p**2 * s.score**2, s.p**2 * stored
-    apart = (of_scores @ x.v**2 - 2 * s.out * (of_scores @ x.v) + s.out**2 * of_scores.sum(axis=1, keepdims=True)).clip(min=0)
+    spread = (of_scores @ x.v**2 - 2 * s.out * (of_scores @ x.v) + s.out**2 * of_scores.sum(axis=1, keepdims=True)).clip(min=0)
     entries = of_weights @ x.v**2 + s.out**2 * of_weights.sum(axis=1, keepdims=True)
     middle = (s.size + np.abs(s.out)) / 2
-    sd = np.sqrt(apart + entries + sums * (middle**2 + s.out**2))
+    sd = np.sqrt(spread + entries + sums * (middle**2 + s.out**2))
     return np.asarray(lam * s.equal * sd + s.linear * np.abs(s.out) + s.lost_size + s.lost * np.abs(s.out))
 
 

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from dataclasses import replace
 from typing import Any
 
 import hypothesis.strategies as st
@@ -12,7 +13,7 @@ import torch
 from hypothesis import given, settings
 
 from oracles import arrays
-from oracles.formats import BFLOAT16, FLOAT16, FLOAT32, FLOAT64
+from oracles.formats import BFLOAT16, BINARY16, BINARY32, BINARY64, BRAIN16, FLOAT16, FLOAT32, FLOAT64
 
 SETTINGS = settings(max_examples=200)
 VALUES = np.array([[0.0, -0.0, 1.5], [-3.0, np.inf, np.nan]])
@@ -171,6 +172,21 @@ def test_numbers_beyond_the_input_format_are_refused() -> None:
         "ValueError: x[1, 0]=65536.0, but should be a binary16 number: inputs are not rounded."
     )
     assert arrays.float_array(np.array([5e-324, 1e300]), "x", arithmetic=FLOAT64).tolist() == [5e-324, 1e300]
+
+
+def test_one_format_holds_another_if_it_has_its_numbers() -> None:
+    assert all(target.holds(target) and BINARY64.holds(target) for target in (BINARY16, BRAIN16, BINARY32, BINARY64))
+    assert all(BINARY32.holds(narrow) for narrow in (BINARY16, BRAIN16))
+    assert not any(target.holds(other) for target, other in ((BINARY16, BRAIN16), (BRAIN16, BINARY16), (BINARY32, BINARY64)))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.longdouble])
+def test_numbers_beyond_a_format_as_fine_as_their_own_are_refused(dtype: Any) -> None:
+    small = replace(FLOAT64, inputs=replace(BINARY64, name="small", largest=1.0))
+    assert (
+        refusal(np.array([1.0, 2.0], dtype), arithmetic=small)
+        == "ValueError: x[1]=2.0, but should be a small number: inputs are not rounded."
+    )
 
 
 def test_a_wrong_entry_is_named_far_into_a_large_array() -> None:

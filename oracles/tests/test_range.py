@@ -239,3 +239,14 @@ def test_scores_that_overflow_in_units_of_ln_2_are_not_judged() -> None:
         hard_masked_softmax_vjp(s, mask, np.ones((3, 2)), arithmetic="float32"),
     ):
         assert np.isinf(budget.rad).tolist() == [[True, True], [False, False], [False, False]]
+
+
+def test_a_statistical_line_that_overflows_leaves_the_budget() -> None:
+    x = np.random.default_rng(0).normal(size=(4, 70, 2)) * 1e160
+    q, k, v, g = 1e-160 * x[0], 1e-160 * x[1], x[2], x[3]
+    likely = replace(FLOAT64, likely=8.4)
+    for operation, arguments in ((scaled_dot_product_attention, (q, k, v)), (scaled_dot_product_attention_vjp, (q, k, v, None, g))):
+        line, budget = (np.ravel(operation(*arguments, arithmetic=a)) for a in (likely, FLOAT64))
+        for likely_one, proved in zip(line, budget, strict=True):
+            assert (likely_one.rad <= proved.rad).all()
+            assert not np.isnan(likely_one.rad).any()

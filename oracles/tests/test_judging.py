@@ -1,0 +1,79 @@
+"""What decides whether a radius means something says the same as its definition, row by row and column by column."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from oracles.ball import Array, Ball
+from oracles.formats import BINARY32
+from oracles.judging import _is_narrow, is_wide, mean_is_accepted
+
+RNG = np.random.default_rng(0)
+
+
+def drawn(special: float, threshold: float) -> Ball:
+    """Elements some of which are 0, NaN or of an infinite radius, and radii around a multiple of their column's size."""
+    shape = tuple(RNG.integers(1, 6, size=2))
+    mid, rad = RNG.normal(size=shape), threshold * 10.0 ** RNG.uniform(-3, 1) * RNG.uniform(0.5, 1.0, size=shape)
+    mid = np.where(RNG.random(shape) < special, 0.0, mid)
+    rad = np.where(RNG.random(shape) < special / 4, np.inf, rad)
+    lost = RNG.random(shape) < special / 2
+    return Ball(np.where(lost, np.nan, mid), np.where(lost, np.inf, rad))
+
+
+def narrow(column: Array, rad: Array) -> bool:
+    """Every radius where something is known is at most u/4 of the lower median of the elements other than 0."""
+    known = ~np.isnan(column)
+    sizes = sorted(size for size in np.abs(column[known]) if size > 0)
+    typical = sizes[(len(sizes) - 1) // 2] if sizes else 0.0
+    return all(r <= BINARY32.unit_roundoff / 4 * typical + BINARY32.smallest_subnormal for r in rad[known])
+
+
+def wide(x: Ball) -> bool:
+    """In at least half of the rows that count, half of the finite radii reach the mean of their elements."""
+    sizes = np.where(np.isnan(x.mid), 0.0, np.abs(x.mid))
+    reached = []
+    for row, rad in zip(sizes, np.where(np.isnan(x.mid), np.inf, x.rad), strict=True):
+        finite = rad < np.inf
+        if row.max() > 0 and row.max() >= BINARY32.unit_roundoff * sizes.max():
+            reached.append(2 * (rad[finite] * finite.sum() >= row[finite].sum()).sum() >= finite.sum())
+    return bool(reached) and 2 * sum(reached) >= len(reached)
+
+
+@pytest.mark.parametrize("special", [0.0, 0.3])
+def test_a_certificate_is_narrow_by_the_median_of_its_columns(special: float) -> None:
+    balls = [drawn(special, BINARY32.unit_roundoff / 4) for _ in range(300)]
+    found = [_is_narrow(x) for x in balls]
+    assert found == [all(map(narrow, x.mid.T, x.rad.T)) for x in balls]
+    assert 30 < sum(found) < 270
+
+
+@pytest.mark.parametrize("special", [0.0, 0.3])
+def test_a_budget_is_wide_by_the_means_of_its_rows(special: float) -> None:
+    balls = [drawn(special, 1.0) for _ in range(300)]
+    found = [is_wide(x) for x in balls]
+    assert found == [wide(x) for x in balls]
+    assert 30 < sum(found) < 270
+
+
+def accepted(out: Ball, v: Array, allowed: Any) -> bool:
+    """Wherever two visible values differ, their mean is within a radius of at least half their spread."""
+    verdicts = []
+    for i, j in np.ndindex(out.mid.shape):
+        values = v[allowed[i], j]
+        if len(values) and values.max() > values.min():
+            close = abs(values.mean() - out.mid[i, j]) <= out.rad[i, j]
+            verdicts.append(close and out.rad[i, j] >= (values.max() - values.min()) / 2)
+    return is_wide(out) or (bool(verdicts) and all(verdicts))
+
+
+def test_a_budget_that_accepts_the_mean_is_found_whichever_row_says_so() -> None:
+    found = []
+    for _ in range(300):
+        v, allowed = RNG.integers(0, 3, size=(4, 2)) / 4 + 100, RNG.random((3, 4)) < 0.5
+        mean = np.array([v[row].mean(axis=0) if row.any() else v[0] for row in allowed])
+        out = Ball(mean + RNG.uniform(-0.1, 0.1, size=mean.shape), RNG.choice([0.05, 0.3], p=[0.1, 0.9], size=mean.shape))
+        found.append(mean_is_accepted(out, v, lambda i, allowed=allowed: allowed[i : i + 1]))
+        assert found[-1] == accepted(out, v, allowed)
+    assert 30 < sum(found) < 270
