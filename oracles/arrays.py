@@ -114,6 +114,8 @@ def integer(value: Any, name: str, least: int, most: int) -> int:
 
 
 def _as_numpy(x: Any, name: str) -> NDArray[Any]:
+    if type(x) is np.ndarray:
+        return _widened(x)
     torch = sys.modules.get("torch")
     try:
         if torch is not None and isinstance(x, torch.Tensor):

@@ -32,7 +32,7 @@ def rows_forward(p: AttentionProblem, rows: slice, g: Operand | None = None) -> 
     dead = np.ones((*head, 1), dtype=bool)
     if p.elementwise and p.n_k > MANY and t.addition < np.inf:
         large, a.small, a.tiny = np.zeros(a.total.shape), np.zeros(a.total.shape), np.zeros(a.out.shape)
-    for keys, allowed in p.key_tiles(rows):
+    for number, (keys, allowed) in enumerate(p.key_tiles(rows)):
         k, v = part(p.k, keys), part(p.v, keys)
         far = distances(v, p.centre)
         s = scores(p, q, k, allowed)
@@ -43,7 +43,7 @@ def rows_forward(p: AttentionProblem, rows: slice, g: Operand | None = None) -> 
             low = np.where(risen, highest, low)
             a.small += np.where(risen, a.total + a.x, 0.0)
             a.tiny += np.where(risen, a.size + a.grown, 0.0)
-        if a.total.any():
+        if number > 0:
             shrink = np.exp(m - highest)
             a.scale(shrink, shrink + UNDERFLOW)
         m = highest

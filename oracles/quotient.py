@@ -201,7 +201,7 @@ def bounded(
         column = of_columns + sums + np.exp(key + rest + h) * absolute + row.tiny + (out + distance) * row.small
         return key, divisor, column, of_keys
 
-    drift = a.drift + centre * a.wander
+    drift = a.drift + centre * a.wander if t.separate.slope else 0.0
     parts = unshared(t, row, a.wander, drift)
     _, divisor, column, of_keys = parts
     error = (of_keys + column + out * divisor) * inflation / room + grown * inflation / room
