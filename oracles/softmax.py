@@ -107,7 +107,8 @@ def _checked(
 def _weights(s: Array, allowed: Mask | None, t: Terms, most: Ranges, uniform: bool) -> _Weights:
     """The weights of every row; a dead row's are 0, or 1/n throughout where it is `uniform`.
 
-    A row's errors are NaN, which makes radii of ∞, where a score may overflow in units of ln 2, 1.44 times as large.
+    A row's errors are NaN, which makes radii of ∞, where a score may overflow in units of ln 2, 1.44 times as large: those of blocked entries
+    too, as exp(−∞ − NaN) is NaN.
     """
     may = np.ones(s.shape, dtype=bool) if allowed is None else allowed
     dead = np.asarray(~may.any(axis=-1, keepdims=True))
@@ -126,7 +127,7 @@ def _weights(s: Array, allowed: Mask | None, t: Terms, most: Ranges, uniform: bo
     inflation = 1 + 8 * gamma(n + 8, ROUNDOFF)
     lam = (np.sum((p + t.weight_underflow) * np.expm1(tau + row), axis=-1, keepdims=True) + n * t.weight_underflow) * inflation
     rho = tau + row + t.normalise - np.log1p(-np.where(lam < 1, lam, np.nan))
-    error = np.where(may, ((p + t.weight_underflow) * np.expm1(rho) + t.weight_underflow) * inflation, 0.0)
+    error = np.where(may, ((p + t.weight_underflow) * np.expm1(rho) + t.weight_underflow) * inflation, 0.0 * row)
     return _Weights(p, error, may, dead)
 
 
@@ -135,7 +136,7 @@ def _forward(s: Array, allowed: Mask | None, t: Terms, most: Ranges, c: Conventi
     with np.errstate(all="ignore"):
         w = _weights(s, allowed, t, most, c.dead_rows == "uniform")
         relative = t.weights + t.output * (1 + t.weights)
-        rad = np.where(w.allowed, w.error + relative * (w.p + w.error) + t.output_underflow, 0.0)
+        rad = np.where(w.allowed, w.error + relative * (w.p + w.error) + t.output_underflow, w.error)
         result = ball(w.p, rad * (1 + 2.0**-48))
     if c.dead_rows == "nan":
         return Ball(np.where(w.dead, np.nan, result.mid), result.rad)
@@ -145,7 +146,7 @@ def _forward(s: Array, allowed: Mask | None, t: Terms, most: Ranges, c: Conventi
 def _vjp(s: Array, allowed: Mask | None, g: Array, t: Terms, most: Ranges, c: Conventions) -> Ball:
     """dS = p ⊙ T with T = g − Σ p g, by the product rule; Σ p g is off by what p is, stored and summed, against |g|.
 
-    Radius ∞ where T, or dS as it is stored, may overflow, and throughout a row where Σ p g may.
+    Radius ∞ where T, or dS as it is stored, may overflow, and throughout a row where Σ p g may, at blocked entries too: 0·∞ is NaN.
     """
     with np.errstate(all="ignore"):
         w = _weights(s, allowed, t, most, uniform=False)
@@ -163,7 +164,8 @@ def _vjp(s: Array, allowed: Mask | None, g: Array, t: Terms, most: Ranges, c: Co
         fits = (2 * mean_size <= most.work) & (2 * reach <= most.work) & (2 * (np.abs(w.p * centred) + error) <= most.grad_scores)
         error = np.where(fits, error + t.output * (np.abs(w.p * centred) + error) + t.output_underflow, np.inf)
         inflation = 1 + 8 * gamma(s.shape[-1] + 8, ROUNDOFF)
-        mid, rad = np.where(w.allowed, w.p * centred, 0.0), np.where(w.allowed, error * inflation, 0.0)
+        blocked = np.where(2 * mean_size <= most.work, 0.0, np.inf)
+        mid, rad = np.where(w.allowed, w.p * centred, 0.0), np.where(w.allowed, error * inflation, blocked)
     if c.dead_rows == "nan":
         mid, rad = np.where(w.dead, np.nan, mid), np.where(w.dead, np.inf, rad)
     return ball(mid, rad)

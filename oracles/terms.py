@@ -11,13 +11,13 @@ The oracle is itself such a kernel: blocked, online, in float64.  So a certifica
 power series in the terms with non-negative coefficients and none of degree 0: f(x + y) ≥ f(x) + f(y).
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from operator import add
 from typing import Any
 
 from oracles.ball import ELEMENTARY, LARGEST, ROUNDOFF, UNDERFLOW, gamma
-from oracles.formats import BINARY64, FLOAT64, Arithmetic, Elementary, Format
+from oracles.formats import BINARY64, BRAIN16, FLOAT64, Arithmetic, Elementary, Format
 
 KEY_TILE = 512
 """Keys the oracle handles at a time: 256 rows of such scores are 1 MiB, within a second-level cache."""
@@ -182,11 +182,16 @@ class Terms:
         return Terms(*map(add, vars(self).values(), vars(other).values()))
 
 
+LAZY = 2.0**8
+"""How far a kernel that rescales lazily lets weights grow before it does."""
+
+
 @dataclass(frozen=True)
 class Ranges:
     """The largest number that each kind of intermediate result can take.
 
     work          scores, products, sums and their accumulators
+    sums          those over keys, while the reference of an online softmax is up to 2⁸ too low
     saved_output  the output from which delta is taken
     grad_weights  dP as it is stored
     grad_scores   dS as it is stored, scaled or not
@@ -194,6 +199,7 @@ class Ranges:
     """
 
     work: float
+    sums: float
     saved_output: float
     grad_weights: float
     grad_scores: float
@@ -202,15 +208,21 @@ class Ranges:
 
 @lru_cache(maxsize=64)
 def ranges(a: Arithmetic | None) -> Ranges:
-    """The ranges of an arithmetic; those of float64 for the oracle's own."""
+    """The ranges of an arithmetic; those of float64 for the oracle's own.
+
+    Lazy rescaling, which lets the reference be 8 too low in base 2, is covered where weights of 2⁸ are far from the largest number: not
+    in binary16.
+    """
     if a is None:
-        return Ranges(LARGEST, LARGEST, LARGEST, LARGEST, LARGEST)
+        return Ranges(*[LARGEST] * len(fields(Ranges)))
 
     def most(*stored: Format | None) -> float:
         return min(x.largest for x in (a.elementwise, *stored) if x is not None)
 
+    lazy = a.rescale_block is not None and a.elementwise.largest >= BRAIN16.largest
     return Ranges(
         work=most(a.scores, a.scale_on_inputs),
+        sums=most() / (LAZY if lazy else 1.0),
         saved_output=most(a.saved_output),
         grad_weights=most(a.grad_weights),
         grad_scores=most(a.grad_scores),

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from oracles.attention import scaled_dot_product_attention, scaled_dot_product_attention_vjp
-from oracles.formats import BRAIN16, FLOAT32
-from oracles.softmax import hard_masked_softmax_vjp
+from oracles.formats import BINARY16, BRAIN16, FLOAT32, preset
+from oracles.softmax import hard_masked_softmax, hard_masked_softmax_vjp
 
 Array = Any
 f32 = np.float32
@@ -80,3 +80,35 @@ def test_a_huge_column_excuses_no_radius_in_another() -> None:
     exact = scaled_dot_product_attention(q, k, v, scale=1.0)
     assert exact.judged
     assert exact.rad[0, 0] < 1e-8
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e6])
+def test_a_row_whose_scores_overflow_spoils_the_gradients_of_blocked_keys_too(scale: float) -> None:
+    """exp(−∞ − NaN) is NaN, and so are the sums over queries in dk and dv."""
+    q, k, v, g = np.random.default_rng(0).standard_normal((4, 3, 4)).astype(np.float16)
+    mask = np.array([[True, True, False]] * 3)
+    stores = replace(preset("float16"), scores=BINARY16)
+    _, *found = scaled_dot_product_attention_vjp(q, k, v, mask, g, scale=scale, arithmetic=stores)
+    for gradient in found:
+        assert (gradient.rad[2] == (0 if scale == 1.0 else np.inf)).all()
+
+
+def test_a_row_of_scores_that_overflow_in_units_of_ln_2_spoils_its_blocked_entries_too() -> None:
+    s, mask = np.array([[3.0e38, 0.0], [1.0, 0.0]], f32), np.array([[True, False], [True, False]])
+    assert hard_masked_softmax(s, mask, arithmetic="float32").rad[:, 1].tolist() == [np.inf, 0.0]
+    g = np.array([[1.0, 1.0], [3e38, 1.0]], f32)
+    assert hard_masked_softmax_vjp(s, mask, g, arithmetic="float32").rad[:, 1].tolist() == [np.inf, np.inf]
+
+
+def test_sums_that_are_rescaled_lazily_may_overflow_before_they_are() -> None:
+    """A kernel that keeps the first maximum adds up e⁵·v, and overflows where one that follows the maximum does not."""
+    k, v = np.array([[0.0]] * 16 + [[5.0]] * 16, f32), np.full((32, 1), 1e37, f32)
+    arithmetic = replace(FLOAT32, rescale_block=16)
+    assert np.isinf(scaled_dot_product_attention(np.ones((1, 1), f32), k, v, scale=1.0, arithmetic=arithmetic).rad).all()
+    never = replace(FLOAT32, rescale_block=None)
+    assert np.isfinite(scaled_dot_product_attention(np.ones((1, 1), f32), k, v / 2, scale=1.0, arithmetic=never).rad).all()
+
+
+def test_weights_of_which_there_are_too_many_for_their_format_overflow_though_values_are_small() -> None:
+    k, v = np.zeros((70000, 1), np.float16), np.full((70000, 1), 1e-3, np.float16)
+    assert np.isinf(scaled_dot_product_attention(np.ones((1, 1), np.float16), k, v, arithmetic="float16-elementwise").rad).all()
