@@ -19,9 +19,11 @@ The precision of `MPF`, `ARB` and `ARB_SERIES` is the caller's (`flint.ctx.workp
 Lean: `NN/Spec/Core/Context.lean`, `Context`, `MathFunctions`, `Numbers`; only what the two layers use.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import flint
 import mpmath
@@ -38,6 +40,9 @@ __all__ = [
     "SCALARS",
     "Context",
     "Scalar",
+    "alpha",
+    "in_scope",
+    "scope",
     "series",
     "total_division",
 ]
@@ -92,6 +97,39 @@ class Context:
 
     def __repr__(self) -> str:
         return self.name
+
+
+# -- The scalar of the definition that is being evaluated ----------------------------------------------------------------------
+
+_scope: ContextVar[Context | None] = ContextVar("scope", default=None)
+
+
+@contextmanager
+def scope(scalar: Context) -> Iterator[None]:
+    """While this lasts, `alpha` is `scalar`, and arithmetic is silent as Lean's `Float` is. Each thread has its own."""
+    token = _scope.set(scalar)
+    try:
+        with np.errstate(all="ignore"):
+            yield
+    finally:
+        _scope.reset(token)
+
+
+def in_scope() -> Context | None:
+    """What `alpha` is now; None outside of definitions."""
+    return _scope.get()
+
+
+class _Alpha:
+    def __getattr__(self, operation: str) -> Any:
+        return getattr(_scope.get(), operation)
+
+
+alpha = cast(Context, _Alpha())
+"""Lean's α: the operations of the scalar that the definition is being evaluated over, as in `alpha.exp(score)`."""
+
+
+# -- Division and maximum ------------------------------------------------------------------------------------------------------
 
 
 def total_division(x: Scalar, y: Scalar) -> Scalar:
