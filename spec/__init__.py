@@ -4,6 +4,7 @@ One module per Lean file, in the file's order, under Lean's names in snake_case:
 
     context                  the scalars a definition runs over: REAL64, REAL32, FLOAT64, FLOAT32, MPF, ARB, ARB_SERIES
     lean                     the revision that is transcribed, and what a definition leaves to Lean's types and instances
+    scope                    the scalar that a definition is being evaluated over
     signature                how annotations state shapes and types, and what is refused
     tensor_core              tensors, and how definitions make them
     tensor_ops               elementwise operations

@@ -8,8 +8,9 @@ from functools import reduce
 
 import numpy as np  # noqa: F401 - for the examples
 
-from spec.context import Context, alpha
+from spec.context import Context
 from spec.lean import LeanFile
+from spec.scope import alpha
 from spec.tensor_core import Array, Tensor, replicate, stack
 from spec.tensor_ops import div_spec, exp_spec, mul_spec, sub_spec
 from spec.tensor_reduction_shape import sum_spec
@@ -36,7 +37,7 @@ def softmax_vec_spec(t: Tensor[Array, "n"], scalar: Context | None = None) -> Te
     """
     if t.size == 0:
         return t
-    m = reduce(alpha.max, t[1:], t[0])
+    m = reduce(alpha.max, t[1:], t[0])  # Lean's fold takes the maximum of the first entry and itself too, which over balls would widen it
     shifted = sub_spec(t, replicate(m, t.shape))
     ex = exp_spec(shifted)
     denom = reduce(operator.add, ex, alpha.zero)

@@ -22,8 +22,9 @@ import numpy as np  # noqa: F401 - for the examples
 from jaxtyping import Bool
 
 from spec.activation import softmax_spec
-from spec.context import Context, alpha
+from spec.context import Context
 from spec.lean import LeanFile
+from spec.scope import alpha
 from spec.signature import conform
 from spec.tensor_core import Array, BroadcastTo, Tensor, replicate, stack, tabulate
 from spec.tensor_linalg import mat_mul_spec

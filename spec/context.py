@@ -19,11 +19,9 @@ The precision of `MPF`, `ARB` and `ARB_SERIES` is the caller's (`flint.ctx.workp
 Lean: `NN/Spec/Core/Context.lean`, `Context`, `MathFunctions`, `Numbers`; only what the two layers use.
 """
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 import flint
 import mpmath
@@ -40,9 +38,6 @@ __all__ = [
     "SCALARS",
     "Context",
     "Scalar",
-    "alpha",
-    "in_scope",
-    "scope",
     "series",
     "total_division",
 ]
@@ -97,39 +92,6 @@ class Context:
 
     def __repr__(self) -> str:
         return self.name
-
-
-# -- The scalar of the definition that is being evaluated ----------------------------------------------------------------------
-
-_scope: ContextVar[Context | None] = ContextVar("scope", default=None)
-
-
-@contextmanager
-def scope(scalar: Context) -> Iterator[None]:
-    """While this lasts, `alpha` is `scalar`, and arithmetic is silent as Lean's `Float` is. Each thread has its own."""
-    token = _scope.set(scalar)
-    try:
-        with np.errstate(all="ignore"):
-            yield
-    finally:
-        _scope.reset(token)
-
-
-def in_scope() -> Context | None:
-    """What `alpha` is now; None outside of definitions."""
-    return _scope.get()
-
-
-class _Alpha:
-    def __getattr__(self, operation: str) -> Any:
-        return getattr(_scope.get(), operation)
-
-
-alpha = cast(Context, _Alpha())
-"""Lean's α: the operations of the scalar that the definition is being evaluated over, as in `alpha.exp(score)`."""
-
-
-# -- Division and maximum ------------------------------------------------------------------------------------------------------
 
 
 def total_division(x: Scalar, y: Scalar) -> Scalar:

@@ -19,9 +19,10 @@ from jaxtyping import Bool
 
 from spec.activation import softmax_spec
 from spec.attention import QUERIES, AttentionContext, MultiHeadAttention, combine_heads_spec, softmax_backward_from_weights_spec
-from spec.context import Context, Scalar, alpha
+from spec.context import Context, Scalar
 from spec.lean import REVISED, LeanFile, definition
 from spec.positional_encoding import rope_apply_spec
+from spec.scope import alpha
 from spec.tensor_core import Array, Tensor, replicate, stack, tabulate
 from spec.tensor_linalg import mat_mul_spec
 from spec.tensor_ops import add_spec, div_spec, map2_spec, scale_spec

@@ -13,7 +13,7 @@ As in Lean, the body holds the mathematics alone, for the signature is kept:
 - Types. A letter, such as nK above, is one size throughout a signature; a tensor is over a scalar, a mask holds booleans, an `int` is a
   natural number. What does not fit is refused with a sentence: ValueError for a size, TypeError for a type (`spec.signature`).
 - `[Context α]`. α is `scalar` where it is given, else the scalar of a structure among the arguments, else that of the definition that
-  calls, else what the elements say. All tensors are converted to it, exactly, and in the body `alpha` stands for it.
+  calls, else what the elements say. All tensors are converted to it, exactly, and in the body `alpha` is it (`spec.scope`).
 
 The revision of Lean that is transcribed is stated here, once. A definition's docstring ends with the link to its line, in `help` too.
 """
@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from functools import cache, wraps
 from typing import Any, TypeVar
 
-from spec.context import in_scope, scope
+from spec.scope import in_scope, scope
 from spec.signature import Stated, conformed, stated
 
 __all__ = ["LITERAL", "REPOSITORY", "REVISED", "LeanFile", "definition"]
@@ -43,8 +43,8 @@ Definition = TypeVar("Definition", bound=Callable[..., Any])
 class LeanFile:
     """A file of TorchLean at a revision. Calling it gives the decorator of a declaration in it: `definition`, and the link to its line.
 
-    >>> LeanFile("NN/Spec/Layers/Attention.lean").url(line=101)
-    'https://github.com/lean-dojo/TorchLean/blob/411682f6c3d913e5cdbc27d4546b3ab7ac0e3e9c/NN/Spec/Layers/Attention.lean#L101'
+    >>> LeanFile("NN/Spec/Layers/Attention.lean").url(line=101).removeprefix(f"https://github.com/{REPOSITORY}/blob/{LITERAL}/")
+    'NN/Spec/Layers/Attention.lean#L101'
     """
 
     path: str

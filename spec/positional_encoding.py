@@ -17,8 +17,9 @@ from dataclasses import dataclass, field
 
 import numpy as np  # noqa: F401 - for the examples
 
-from spec.context import Context, Scalar, alpha
+from spec.context import Context, Scalar
 from spec.lean import LeanFile
+from spec.scope import alpha
 from spec.signature import conform
 from spec.tensor_core import Array, Tensor, stack, tabulate
 from spec.tensor_ops import add_spec, mul_spec

@@ -17,7 +17,8 @@ from typing import Any, Union, get_args, get_origin
 
 import numpy as np
 
-from spec.context import Context, in_scope
+from spec.context import Context
+from spec.scope import in_scope
 from spec.tensor_core import Array, expect_mask, expect_type, nat, over
 
 __all__ = ["Stated", "conform", "conformed", "stated"]
@@ -28,7 +29,10 @@ __all__ = ["Stated", "conform", "conformed", "stated"]
 
 @dataclass(frozen=True)
 class Stated:
-    """What an annotation states of an argument: the letters of its shape, its type, and what it may be."""
+    """What an annotation states of an argument: the letters of its shape, what it is an instance of, and which kinds of value it may be.
+
+    There may be a tensor, a mask, a natural number, a structure with a scalar (`over_scalar`), or None (`optional`).
+    """
 
     letters: tuple[str, ...] | None = None
     instance: type | None = None

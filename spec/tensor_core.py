@@ -16,7 +16,8 @@ import mpmath
 import numpy as np
 from jaxtyping import AbstractDtype
 
-from spec.context import ARB, ARB_SERIES, MPF, REAL32, REAL64, Context, Scalar, in_scope, series
+from spec.context import ARB, ARB_SERIES, MPF, REAL32, REAL64, Context, Scalar, series
+from spec.scope import in_scope
 
 __all__ = [
     "Array",

@@ -5,8 +5,9 @@ Lean: `NN/Spec/Core/Tensor/Linalg.lean`
 
 from functools import reduce
 
-from spec.context import Context, alpha
+from spec.context import Context
 from spec.lean import LeanFile
+from spec.scope import alpha
 from spec.tensor_core import Array, Tensor, tabulate
 
 __all__ = ["mat_mul_spec"]

@@ -9,8 +9,9 @@ from typing import Any
 
 from jaxtyping import Bool
 
-from spec.context import Context, Scalar, alpha
+from spec.context import Context, Scalar
 from spec.lean import LeanFile
+from spec.scope import alpha
 from spec.tensor_core import Array, Tensor, tabulate
 
 __all__ = ["add_spec", "div_spec", "exp_spec", "map2_spec", "map_spec", "mul_spec", "scale_spec", "sub_spec"]

@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from functools import reduce
 from math import prod
 
-from spec.context import Context, Scalar, alpha
+from spec.context import Context, Scalar
 from spec.lean import LeanFile
+from spec.scope import alpha
 from spec.tensor_core import Array, Tensor, nats, tabulate
 from spec.tensor_linalg import mat_mul_spec
 

@@ -67,7 +67,7 @@ def test_a_module_names_its_lean_file(module):
 
 
 def test_every_module_has_its_declarations_listed_or_is_known_to_be_of_another_kind():
-    of_another_kind = {"__init__", "context", "tensor_core", "lean", "signature", "corrected", "errata"}
+    of_another_kind = {"__init__", "context", "tensor_core", "lean", "scope", "signature", "corrected", "errata"}
     assert {path.stem for path in PACKAGE.glob("*.py")} - of_another_kind == set(MODULES)
 
 

@@ -31,7 +31,6 @@ from spec.attention import (
     sparse_attention,
     split_heads_spec,
 )
-from spec.context import in_scope
 from spec.positional_encoding import (
     PositionalEncodingSpec,
     add_positional_encoding_backward_spec,
@@ -46,6 +45,7 @@ from spec.positional_encoding import (
     rope_sin_lastdim_spec,
     sinusoidal_positional_encoding_spec,
 )
+from spec.scope import in_scope
 from spec.tensor_core import BroadcastTo, derivative, nat, over, stack, tabulate, taylor, tensor, value
 from spec.tensor_linalg import mat_mul_spec
 from spec.tensor_ops import add_spec, div_spec, map2_spec, map_spec, mul_spec, scale_spec, sub_spec
