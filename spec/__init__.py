@@ -3,6 +3,9 @@
 One module per Lean file, in the file's order, under Lean's names in snake_case:
 
     context                  the scalars a definition runs over: REAL64, REAL32, FLOAT64, FLOAT32, MPF, ARB, ARB_SERIES
+    lean                     the revision that is transcribed, and what a definition leaves to Lean's types and instances
+    scope                    the scalar that a definition is being evaluated over
+    signature                how annotations state shapes and types, and what is refused
     tensor_core              tensors, and how definitions make them
     tensor_ops               elementwise operations
     tensor_linalg            the product of matrices
@@ -13,7 +16,8 @@ One module per Lean file, in the file's order, under Lean's names in snake_case:
     corrected                the definitions as a revision corrects them
     errata                   where a literal definition breaks a law of its own page, with a witness and a correction
 
-Definitions take one sequence at a time, may be slow, and evaluate what Lean evaluates in Lean's order.
+Start at `attention`. Every definition links to its declaration in Lean; definitions take one sequence at a time, may be slow, and evaluate
+what Lean evaluates in Lean's order.
 """
 
 from spec.context import ARB, ARB_SERIES, FLOAT32, FLOAT64, MPF, REAL32, REAL64, SCALARS, Context

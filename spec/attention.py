@@ -6,8 +6,9 @@ One sequence at a time: Q is (nQ, d), K and V are (nK, d), and a batch is a loop
 along the keys, and a mask is True where a query may attend to a key. Derivatives are written out, not derived: a backward takes the
 cotangent of the output to cotangents of the inputs (VJP), a JVP takes tangents of the inputs to the tangent of the output.
 
-The text follows Lean's seed revision to the letter. Where that breaks a law its own page states, the docstring names the entry of
-`spec.errata` that shows it by a smallest example and gives the corrected definition.
+The text follows Lean's seed revision to the letter (`spec.lean`, which also says what `alpha` is and how shapes are kept). Where that
+breaks a law its own page states, the docstring names the entry of `spec.errata` that shows it by a smallest example and gives the
+corrected definition.
 
 Source: Vaswani et al., Attention Is All You Need, 2017, section 3.2
 
@@ -22,20 +23,10 @@ from jaxtyping import Bool
 
 from spec.activation import softmax_spec
 from spec.context import Context
-from spec.tensor_core import (
-    Array,
-    BroadcastTo,
-    Tensor,
-    expect_mask,
-    expect_shape,
-    expect_type,
-    nat,
-    over,
-    replicate,
-    shape_of,
-    stack,
-    tabulate,
-)
+from spec.lean import LeanFile
+from spec.scope import alpha
+from spec.signature import conform
+from spec.tensor_core import Array, BroadcastTo, Tensor, replicate, stack, tabulate
 from spec.tensor_linalg import mat_mul_spec
 from spec.tensor_ops import add_spec, div_spec, map2_spec, mul_spec, scale_spec, sub_spec
 from spec.tensor_reduction_shape import (
@@ -72,10 +63,14 @@ __all__ = [
     "split_heads_spec",
 ]
 
+lean = LeanFile("NN/Spec/Layers/Attention.lean")
+QUERIES, KEYS = "attention needs at least one query", "attention needs at least one key"  # why Lean's hypotheses h1 and h2 are needed
+
 
 # -- Masks: True where the query may attend to the key -------------------------------------------------------------------------
 
 
+@lean(line=90)
 def all_true_mask(nQ: int, nK: int) -> Bool[Array, "nQ nK"]:
     """The mask that allows every key to every query.
 
@@ -86,9 +81,10 @@ def all_true_mask(nQ: int, nK: int) -> Bool[Array, "nQ nK"]:
 
     Lean: `allTrueMask`
     """
-    return tabulate((nat(nQ, "nQ"), nat(nK, "nK")), lambda i, j: True, bool)
+    return tabulate((nQ, nK), lambda i, j: True, bool)
 
 
+@lean(line=94)
 def all_false_mask(nQ: int, nK: int) -> Bool[Array, "nQ nK"]:
     """The mask that allows no key to any query.
 
@@ -99,9 +95,10 @@ def all_false_mask(nQ: int, nK: int) -> Bool[Array, "nQ nK"]:
 
     Lean: `allFalseMask`
     """
-    return tabulate((nat(nQ, "nQ"), nat(nK, "nK")), lambda i, j: False, bool)
+    return tabulate((nQ, nK), lambda i, j: False, bool)
 
 
+@lean(line=101)
 def causal_mask(n: int) -> Bool[Array, "n n"]:
     """The mask that allows key j to query i where j ≤ i: each position attends to itself and the past.
 
@@ -114,10 +111,10 @@ def causal_mask(n: int) -> Bool[Array, "n n"]:
 
     Lean: `causalMask`
     """
-    n = nat(n, "n")
     return tabulate((n, n), lambda i, j: j <= i, bool)
 
 
+@lean(line=110)
 def future_mask(n: int) -> Bool[Array, "n n"]:
     """The mask that allows key j to query i where i < j: the complement of `causal_mask`.
 
@@ -129,13 +126,13 @@ def future_mask(n: int) -> Bool[Array, "n n"]:
 
     Lean: `futureMask`
     """
-    n = nat(n, "n")
     return tabulate((n, n), lambda i, j: i < j, bool)
 
 
 # -- The inputs of attention ---------------------------------------------------------------------------------------------------
 
 
+@lean(line=116)
 @dataclass(frozen=True, eq=False)
 class AttentionContext:
     """The inputs of attention: nQ queries, and nK keys and values, all of width dModel, with an optional mask.
@@ -158,31 +155,21 @@ class AttentionContext:
     K: Tensor[Array, "nK dModel"]
     V: Tensor[Array, "nK dModel"]
     mask: Bool[Array, "nQ nK"] | None = None
-    bc_sum_to_target: BroadcastTo = field(kw_only=True, default=None)  # type: ignore[assignment]  # set in __post_init__
+    bc_sum_to_target: BroadcastTo | None = field(kw_only=True, default=None)
     scalar: Context = field(kw_only=True, default=None)  # type: ignore[assignment]  # set in __post_init__
 
     def __post_init__(self) -> None:
-        alpha, Q, K, V = over(self.scalar, Q=self.Q, K=self.K, V=self.V)
-        (nQ, dModel), (nK, _) = shape_of(Q, "Q", "nQ dModel"), shape_of(K, "K", "nK dModel")
-        if nQ == 0:
-            raise ValueError(f"Q has shape {Q.shape}, but nQ should not be 0: attention needs at least one query.")
-        if nK == 0:
-            raise ValueError(f"K has shape {K.shape}, but nK should not be 0: attention needs at least one key.")
-        expect_shape(K, "K", (nK, dModel), "the width of Q")
-        expect_shape(V, "V", (nK, dModel), "the shape of K")
-        if self.mask is not None:
-            expect_mask(self.mask, (nQ, nK))
-        witness = BroadcastTo((nQ,), (nQ, nK)) if self.bc_sum_to_target is None else self.bc_sum_to_target
-        expect_type(witness, "bc_sum_to_target", BroadcastTo)
-        if witness != BroadcastTo((nQ,), (nQ, nK)):
-            raise ValueError(f"bc_sum_to_target={witness}, but should be {BroadcastTo((nQ,), (nQ, nK))}.")
-        for name, value in {"Q": Q, "K": K, "V": V, "bc_sum_to_target": witness, "scalar": alpha}.items():
-            object.__setattr__(self, name, value)
+        conform(self, nonzero={"nQ": QUERIES, "nK": KEYS})
+        witness = BroadcastTo(self.Q.shape[:1], (len(self.Q), len(self.K)))
+        if self.bc_sum_to_target not in (None, witness):
+            raise ValueError(f"bc_sum_to_target={self.bc_sum_to_target}, but should be {witness}.")
+        object.__setattr__(self, "bc_sum_to_target", witness)
 
 
 # -- Softmax under a mask ------------------------------------------------------------------------------------------------------
 
 
+@lean(line=150)
 def hard_masked_softmax_vec_spec(scores: Tensor[Array, "n"], mask: Bool[Array, "n"], scalar: Context | None = None) -> Tensor[Array, "n"]:
     """exp(scoreⱼ) / Σₖ exp(scoreₖ) where the mask allows j, the sum over allowed k, and exactly 0 elsewhere. No maximum is subtracted.
 
@@ -196,19 +183,19 @@ def hard_masked_softmax_vec_spec(scores: Tensor[Array, "n"], mask: Bool[Array, "
 
     >>> hard_masked_softmax_vec_spec(np.array([0.0, 0.0, 9.0]), np.array([True, True, False]))
     array([0.5, 0.5, 0. ])
-    >>> hard_masked_softmax_vec_spec(np.array([0.0, 0.0]), np.array([False, False]))
-    array([0., 0.])
+    >>> from spec import FLOAT64, REAL64
+    >>> nothing = np.array([False, False])
+    >>> hard_masked_softmax_vec_spec(np.zeros(2), nothing, REAL64), hard_masked_softmax_vec_spec(np.zeros(2), nothing, FLOAT64)
+    (array([0., 0.]), array([nan, nan]))
 
     Lean: `hardMaskedSoftmaxVecSpec`
     """
-    alpha, scores = over(scalar, scores=scores)
-    (n,) = shape_of(scores, "scores", "n")
-    expect_mask(mask, (n,))
-    numerators = map2_spec(lambda score, allowed: alpha.exp(score) if allowed else alpha.zero, scores, mask, alpha)
-    denom = sum_spec(numerators, alpha)
-    return div_spec(numerators, replicate(denom, (n,), alpha), alpha)
+    numerators = map2_spec(lambda score, allowed: alpha.exp(score) if allowed else alpha.zero, scores, mask)
+    denom = sum_spec(numerators)
+    return div_spec(numerators, replicate(denom, scores.shape))
 
 
+@lean(line=160)
 def hard_masked_softmax_spec(
     scores: Tensor[Array, "nQ nK"], mask: Bool[Array, "nQ nK"], scalar: Context | None = None
 ) -> Tensor[Array, "nQ nK"]:
@@ -222,12 +209,10 @@ def hard_masked_softmax_spec(
 
     Lean: `hardMaskedSoftmaxSpec`
     """
-    alpha, scores = over(scalar, scores=scores)
-    shape_of(scores, "scores", "nQ nK")
-    expect_mask(mask, scores.shape)
-    return stack(scores.shape, lambda i: hard_masked_softmax_vec_spec(scores[i], mask[i], alpha), alpha)
+    return stack(scores.shape, lambda i: hard_masked_softmax_vec_spec(scores[i], mask[i]))
 
 
+@lean(line=175)
 def softmax_backward_from_weights_spec(
     weights: Tensor[Array, "*s"], dWeights: Tensor[Array, "*s"], scalar: Context | None = None
 ) -> Tensor[Array, "*s"]:
@@ -242,19 +227,18 @@ def softmax_backward_from_weights_spec(
 
     Lean: `softmaxBackwardFromWeightsSpec`
     """
-    alpha, weights, dWeights = over(scalar, weights=weights, dWeights=dWeights)
-    expect_shape(dWeights, "dWeights", weights.shape, "the shape of weights")
     if weights.ndim == 0:
-        return replicate(alpha.zero, (), alpha)
+        return replicate(alpha.zero, ())
     if weights.ndim == 1:
-        row_dot = sum_spec(mul_spec(dWeights, weights, alpha), alpha)
-        return mul_spec(weights, sub_spec(dWeights, replicate(row_dot, weights.shape, alpha), alpha), alpha)
-    return stack(weights.shape, lambda i: softmax_backward_from_weights_spec(weights[i], dWeights[i], alpha), alpha)
+        row_dot = sum_spec(mul_spec(dWeights, weights))
+        return mul_spec(weights, sub_spec(dWeights, replicate(row_dot, weights.shape)))
+    return stack(weights.shape, lambda i: softmax_backward_from_weights_spec(weights[i], dWeights[i]))
 
 
 # -- Attention -----------------------------------------------------------------------------------------------------------------
 
 
+@lean(line=206)
 def scaled_dot_product_attention(ctx: AttentionContext, scalar: Context | None = None) -> Tensor[Array, "nQ dModel"]:
     """A · V, where the weights A are the softmax of the scores Q Kᵀ × (1/√d), row by row, under the mask if there is one.
 
@@ -270,38 +254,31 @@ def scaled_dot_product_attention(ctx: AttentionContext, scalar: Context | None =
     array([[15.]])
     >>> scaled_dot_product_attention(AttentionContext(Q, K, V, np.array([[False, True]])))
     array([[20.]])
-    >>> scaled_dot_product_attention(AttentionContext(Q, K, V, all_false_mask(1, 2)))
-    array([[0.]])
+    >>> from spec import FLOAT64, REAL64
+    >>> dead = AttentionContext(Q, K, V, all_false_mask(1, 2))
+    >>> scaled_dot_product_attention(dead, REAL64), scaled_dot_product_attention(dead, FLOAT64)
+    (array([[0.]]), array([[nan]]))
 
     Lean: `scaledDotProductAttention`
     """
-    alpha, Q, K, V = _over_context(ctx, scalar)
-    scale = alpha.sqrt(alpha.of_nat(Q.shape[1]))
-    scores = mat_mul_spec(Q, matrix_transpose_spec(K, alpha), alpha)
-    scaled_scores = scale_spec(scores, alpha.div(alpha.one, scale), alpha)
-    attention_weights = _weights(scaled_scores, ctx.mask, alpha)
-    return mat_mul_spec(attention_weights, V, alpha)
+    _, dModel = ctx.Q.shape
+    scale = alpha.sqrt(alpha.of_nat(dModel))
+    scores = mat_mul_spec(ctx.Q, matrix_transpose_spec(ctx.K))
+    scaled_scores = scale_spec(scores, alpha.div(alpha.one, scale))
+    attention_weights = softmax_spec(scaled_scores) if ctx.mask is None else hard_masked_softmax_spec(scaled_scores, ctx.mask)
+    return mat_mul_spec(attention_weights, ctx.V)
 
 
-def _over_context(ctx: AttentionContext, scalar: Context | None) -> tuple[Context, Array, Array, Array]:
-    expect_type(ctx, "ctx", AttentionContext)
-    alpha, Q, K, V = over(ctx.scalar if scalar is None else scalar, Q=ctx.Q, K=ctx.K, V=ctx.V)
-    return alpha, Q, K, V
-
-
-def _weights(scaled_scores: Array, mask: Array | None, alpha: Context) -> Array:
-    """Lean's `match ctx.mask with | none => softmaxSpec … | some m => hardMaskedSoftmaxSpec …`."""
-    return softmax_spec(scaled_scores, alpha) if mask is None else hard_masked_softmax_spec(scaled_scores, mask, alpha)
-
-
+@lean(line=220)
 def hard_masked_scaled_dot_product_attention(ctx: AttentionContext, scalar: Context | None = None) -> Tensor[Array, "nQ dModel"]:
     """`scaled_dot_product_attention` under another name: a mask there means exact zero weights already.
 
     Lean: `hardMaskedScaledDotProductAttention`
     """
-    return scaled_dot_product_attention(ctx, scalar)
+    return scaled_dot_product_attention(ctx)
 
 
+@lean(line=236)
 def scaled_dot_product_attention_backward(
     ctx: AttentionContext, dOut: Tensor[Array, "nQ dModel"], scalar: Context | None = None
 ) -> tuple[Tensor[Array, "nQ dModel"], Tensor[Array, "nK dModel"], Tensor[Array, "nK dModel"]]:
@@ -323,23 +300,22 @@ def scaled_dot_product_attention_backward(
 
     Lean: `scaledDotProductAttentionBackward`
     """
-    alpha, Q, K, V = _over_context(ctx, scalar)
-    _, dOut = over(alpha, dOut=dOut)
-    expect_shape(dOut, "dOut", Q.shape, "the shape of Q")
-    scale = alpha.sqrt(alpha.of_nat(Q.shape[1]))
-    scores = mat_mul_spec(Q, matrix_transpose_spec(K, alpha), alpha)
-    scaled_scores = scale_spec(scores, alpha.div(alpha.one, scale), alpha)
-    attention_weights = _weights(scaled_scores, ctx.mask, alpha)
+    _, dModel = ctx.Q.shape
+    scale = alpha.sqrt(alpha.of_nat(dModel))
+    scores = mat_mul_spec(ctx.Q, matrix_transpose_spec(ctx.K))
+    scaled_scores = scale_spec(scores, alpha.div(alpha.one, scale))
+    attention_weights = softmax_spec(scaled_scores) if ctx.mask is None else hard_masked_softmax_spec(scaled_scores, ctx.mask)
 
-    d_attention_weights = mat_mul_spec(dOut, matrix_transpose_spec(V, alpha), alpha)
-    dV = mat_mul_spec(matrix_transpose_spec(attention_weights, alpha), dOut, alpha)
-    d_scaled_scores = softmax_backward_from_weights_spec(attention_weights, d_attention_weights, alpha)
-    d_scores = scale_spec(d_scaled_scores, alpha.div(alpha.one, scale), alpha)
-    dQ = mat_mul_spec(d_scores, K, alpha)
-    dK = mat_mul_spec(matrix_transpose_spec(d_scores, alpha), Q, alpha)
+    d_attention_weights = mat_mul_spec(dOut, matrix_transpose_spec(ctx.V))
+    dV = mat_mul_spec(matrix_transpose_spec(attention_weights), dOut)
+    d_scaled_scores = softmax_backward_from_weights_spec(attention_weights, d_attention_weights)
+    d_scores = scale_spec(d_scaled_scores, alpha.div(alpha.one, scale))
+    dQ = mat_mul_spec(d_scores, ctx.K)
+    dK = mat_mul_spec(matrix_transpose_spec(d_scores), ctx.Q)
     return dQ, dK, dV
 
 
+@lean(line=280)
 def scaled_dot_product_attention_jvp(
     ctx: AttentionContext,
     dQ: Tensor[Array, "nQ dModel"],
@@ -363,28 +339,21 @@ def scaled_dot_product_attention_jvp(
 
     Lean: `scaledDotProductAttentionJvp`
     """
-    alpha, Q, K, V = _over_context(ctx, scalar)
-    _, dQ, dK, dV = over(alpha, dQ=dQ, dK=dK, dV=dV)
-    expect_shape(dQ, "dQ", Q.shape, "the shape of Q")
-    expect_shape(dK, "dK", K.shape, "the shape of K")
-    expect_shape(dV, "dV", V.shape, "the shape of V")
-    scale = alpha.sqrt(alpha.of_nat(Q.shape[1]))
-    scores = mat_mul_spec(Q, matrix_transpose_spec(K, alpha), alpha)
-    d_scores = add_spec(
-        mat_mul_spec(dQ, matrix_transpose_spec(K, alpha), alpha),
-        mat_mul_spec(Q, matrix_transpose_spec(dK, alpha), alpha),
-        alpha,
-    )
-    scaled_scores = scale_spec(scores, alpha.div(alpha.one, scale), alpha)
-    d_scaled_scores = scale_spec(d_scores, alpha.div(alpha.one, scale), alpha)
-    attention_weights = _weights(scaled_scores, ctx.mask, alpha)
-    d_attention_weights = softmax_backward_from_weights_spec(attention_weights, d_scaled_scores, alpha)
-    return add_spec(mat_mul_spec(d_attention_weights, V, alpha), mat_mul_spec(attention_weights, dV, alpha), alpha)
+    _, dModel = ctx.Q.shape
+    scale = alpha.sqrt(alpha.of_nat(dModel))
+    scores = mat_mul_spec(ctx.Q, matrix_transpose_spec(ctx.K))
+    d_scores = add_spec(mat_mul_spec(dQ, matrix_transpose_spec(ctx.K)), mat_mul_spec(ctx.Q, matrix_transpose_spec(dK)))
+    scaled_scores = scale_spec(scores, alpha.div(alpha.one, scale))
+    d_scaled_scores = scale_spec(d_scores, alpha.div(alpha.one, scale))
+    attention_weights = softmax_spec(scaled_scores) if ctx.mask is None else hard_masked_softmax_spec(scaled_scores, ctx.mask)
+    d_attention_weights = softmax_backward_from_weights_spec(attention_weights, d_scaled_scores)
+    return add_spec(mat_mul_spec(d_attention_weights, ctx.V), mat_mul_spec(attention_weights, dV))
 
 
 # -- Several heads -------------------------------------------------------------------------------------------------------------
 
 
+@lean(line=317)
 @dataclass(frozen=True, eq=False)
 class MultiHeadAttention:
     """The parameters of multi-head attention: three projections into numHeads heads of width headDim, and one back. No biases.
@@ -399,24 +368,18 @@ class MultiHeadAttention:
     Lean: `MultiHeadAttention`
     """
 
-    Wq: Tensor[Array, "dModel width"]
-    Wk: Tensor[Array, "dModel width"]
-    Wv: Tensor[Array, "dModel width"]
-    Wo: Tensor[Array, "width dModel"]
+    Wq: Tensor[Array, "dModel {num_heads*head_dim}"]
+    Wk: Tensor[Array, "dModel {num_heads*head_dim}"]
+    Wv: Tensor[Array, "dModel {num_heads*head_dim}"]
+    Wo: Tensor[Array, "{num_heads*head_dim} dModel"]
     num_heads: int
     head_dim: int
     scalar: Context = field(kw_only=True, default=None)  # type: ignore[assignment]  # set in __post_init__
 
     def __post_init__(self) -> None:
-        alpha, Wq, Wk, Wv, Wo = over(self.scalar, Wq=self.Wq, Wk=self.Wk, Wv=self.Wv, Wo=self.Wo)
-        width = nat(self.num_heads, "num_heads") * nat(self.head_dim, "head_dim")
-        dModel, _ = shape_of(Wq, "Wq", "dModel numHeads·headDim")
-        for name, W in {"Wq": Wq, "Wk": Wk, "Wv": Wv}.items():
-            expect_shape(W, name, (dModel, width), "(dModel, numHeads·headDim)")
-        expect_shape(Wo, "Wo", (width, dModel), "(numHeads·headDim, dModel)")
-        for name, value in {"Wq": Wq, "Wk": Wk, "Wv": Wv, "Wo": Wo, "scalar": alpha}.items():
-            object.__setattr__(self, name, value)
+        conform(self)
 
+    @lean(line=417, nonzero={"n": QUERIES})
     def forward(
         self, x: Tensor[Array, "n dModel"], mask: Bool[Array, "n n"] | None = None, scalar: Context | None = None
     ) -> Tensor[Array, "n dModel"]:
@@ -433,56 +396,22 @@ class MultiHeadAttention:
 
         Lean: `MultiHeadAttention.forward`
         """
-        alpha, x, Wq, Wk, Wv, Wo = _over_parameters(self, scalar, x, mask)
-        Q, K, V = mat_mul_spec(x, Wq, alpha), mat_mul_spec(x, Wk, alpha), mat_mul_spec(x, Wv, alpha)
-        attention_heads = _attention_heads(_split(self, Q, alpha), _split(self, K, alpha), _split(self, V, alpha), mask, alpha)
-        concatenated = combine_heads_spec(attention_heads, alpha)
-        return mat_mul_spec(concatenated, Wo, alpha)
+        Q, K, V = mat_mul_spec(x, self.Wq), mat_mul_spec(x, self.Wk), mat_mul_spec(x, self.Wv)
+        Q_heads = split_heads_spec(Q, self.num_heads, self.head_dim)
+        K_heads = split_heads_spec(K, self.num_heads, self.head_dim)
+        V_heads = split_heads_spec(V, self.num_heads, self.head_dim)
+
+        def ctx(h: int) -> AttentionContext:
+            return AttentionContext(Q_heads[h], K_heads[h], V_heads[h], mask, bc_sum_to_target=build_bc_proof(len(x)))
+
+        attention_heads = stack(Q_heads.shape, lambda h: scaled_dot_product_attention(ctx(h)))
+        concatenated = combine_heads_spec(attention_heads)
+        return mat_mul_spec(concatenated, self.Wo)
 
 
-def _over_parameters(
-    mha: MultiHeadAttention, scalar: Context | None, x: Array, mask: Array | None
-) -> tuple[Context, Array, Array, Array, Array, Array]:
-    expect_type(mha, "mha", MultiHeadAttention)
-    alpha, x, Wq, Wk, Wv, Wo = over(mha.scalar if scalar is None else scalar, x=x, Wq=mha.Wq, Wk=mha.Wk, Wv=mha.Wv, Wo=mha.Wo)
-    n, _ = shape_of(x, "x", "n dModel")
-    expect_shape(x, "x", (n, Wq.shape[0]), "(n, dModel)")
-    if n == 0:
-        raise ValueError(f"x has shape {x.shape}, but n should not be 0: attention needs at least one query.")
-    if mask is not None:  # here and not only in each head, for there may be none
-        expect_mask(mask, (n, n))
-    return alpha, x, Wq, Wk, Wv, Wo
-
-
-def _over_tangents(
-    mha: MultiHeadAttention, dmha: MultiHeadAttention, alpha: Context, x: Array, dx: Array, mask: Array | None
-) -> tuple[Array, Array, Array, Array, Array]:
-    expect_type(dmha, "dmha", MultiHeadAttention)
-    _, dx, dWq, dWk, dWv, dWo = _over_parameters(dmha, alpha, dx, mask)
-    expect_shape(dx, "dx", x.shape, "the shape of x")
-    if (dmha.num_heads, dmha.head_dim) != (mha.num_heads, mha.head_dim):
-        raise ValueError(
-            f"dmha has {dmha.num_heads} heads of width {dmha.head_dim}, but should have {mha.num_heads} of width {mha.head_dim}, as mha."
-        )
-    return dx, dWq, dWk, dWv, dWo
-
-
-def _split(mha: MultiHeadAttention, t: Array, alpha: Context) -> Array:
-    return split_heads_spec(t, mha.num_heads, mha.head_dim, alpha)
-
-
-def _attention_heads(Q: Array, K: Array, V: Array, mask: Array | None, alpha: Context) -> Array:
-    """Lean's `Tensor.dim fun headIdx => scaledDotProductAttention …`: attention in each head, under the one mask."""
-    n = Q.shape[1]
-    return stack(Q.shape, lambda h: scaled_dot_product_attention(_head(Q, K, V, h, n, mask, alpha)), alpha)
-
-
-def _head(Q: Array, K: Array, V: Array, h: int, n: int, mask: Array | None, alpha: Context) -> AttentionContext:
-    return AttentionContext(Q[h], K[h], V[h], mask, bc_sum_to_target=build_bc_proof(n), scalar=alpha)
-
-
+@lean(line=341)
 def split_heads_spec(
-    x: Tensor[Array, "n dModel"], num_heads: int, head_dim: int, scalar: Context | None = None
+    x: Tensor[Array, "n {num_heads*head_dim}"], num_heads: int, head_dim: int, scalar: Context | None = None
 ) -> Tensor[Array, "numHeads n headDim"]:
     """x of shape (n, numHeads·headDim), its entries in row-major order, laid out as (numHeads, n, headDim).
 
@@ -498,14 +427,10 @@ def split_heads_spec(
 
     Lean: `splitHeadsSpec`
     """
-    alpha, x = over(scalar, x=x)
-    n, dModel = shape_of(x, "x", "n dModel")
-    num_heads, head_dim = nat(num_heads, "num_heads"), nat(head_dim, "head_dim")
-    if dModel != num_heads * head_dim:
-        raise ValueError(f"x has shape {x.shape}, but dModel should be num_heads·head_dim = {num_heads}·{head_dim}.")
-    return reshape_spec(x, (num_heads, n, head_dim), alpha)
+    return reshape_spec(x, (num_heads, len(x), head_dim))
 
 
+@lean(line=362)
 def concat_heads_spec(
     heads: Sequence[Tensor[Array, "n headDim"]], shape: tuple[int, int] | None = None, scalar: Context | None = None
 ) -> Tensor[Array, "n width"]:
@@ -519,9 +444,10 @@ def concat_heads_spec(
 
     Lean: `concatHeadsSpec`
     """
-    return concat_spec(heads, shape, scalar)
+    return concat_spec(heads, shape)
 
 
+@lean(line=383)
 def combine_heads_spec(heads: Tensor[Array, "numHeads n headDim"], scalar: Context | None = None) -> Tensor[Array, "n width"]:
     """The heads side by side, from one tensor: entry (i, h·headDim + c) is heads[h, i, c].
 
@@ -533,11 +459,12 @@ def combine_heads_spec(heads: Tensor[Array, "numHeads n headDim"], scalar: Conte
 
     Lean: `combineHeadsSpec`
     """
-    alpha, heads = over(scalar, heads=heads)
-    num_heads, n, head_dim = shape_of(heads, "heads", "numHeads n headDim")
-    return reshape_spec(swap_first_two_spec(heads, alpha), (n, num_heads * head_dim), alpha)
+    num_heads, n, head_dim = heads.shape
+    swapped = swap_first_two_spec(heads)
+    return reshape_spec(swapped, (n, num_heads * head_dim))
 
 
+@lean(line=402)
 def build_bc_proof(n: int) -> BroadcastTo:
     """The witness that a tensor of shape (n) broadcasts to shape (n, n).
 
@@ -548,10 +475,10 @@ def build_bc_proof(n: int) -> BroadcastTo:
 
     Lean: `buildBcProof`
     """
-    n = nat(n, "n")
     return BroadcastTo((n,), (n, n))
 
 
+@lean(line=463, nonzero={"n": QUERIES})
 def multi_head_attention_backward(
     mha: MultiHeadAttention,
     x: Tensor[Array, "n dModel"],
@@ -580,27 +507,33 @@ def multi_head_attention_backward(
 
     Lean: `MultiHeadAttentionBackward`
     """
-    alpha, x, Wq, Wk, Wv, Wo = _over_parameters(mha, scalar, x, mask)
-    _, grad_output = over(alpha, grad_output=grad_output)
-    expect_shape(grad_output, "grad_output", x.shape, "the shape of x")
-    Q, K, V = (_split(mha, mat_mul_spec(x, W, alpha), alpha) for W in (Wq, Wk, Wv))
-    concatenated = combine_heads_spec(_attention_heads(Q, K, V, mask, alpha), alpha)
+    Q, K, V = mat_mul_spec(x, mha.Wq), mat_mul_spec(x, mha.Wk), mat_mul_spec(x, mha.Wv)
+    Q_heads = split_heads_spec(Q, mha.num_heads, mha.head_dim)
+    K_heads = split_heads_spec(K, mha.num_heads, mha.head_dim)
+    V_heads = split_heads_spec(V, mha.num_heads, mha.head_dim)
 
-    grad_concat, grad_Wo = mat_mul_backward_spec(concatenated, Wo, grad_output, alpha)
-    grad_heads = _split(mha, grad_concat, alpha)
-    contexts = [_head(Q, K, V, h, x.shape[0], mask, alpha) for h in range(mha.num_heads)]
-    grads = [scaled_dot_product_attention_backward(ctx, grad_heads[h]) for h, ctx in enumerate(contexts)]
-    grad_Q = combine_heads_spec(stack(Q.shape, lambda h: grads[h][0], alpha), alpha)
-    grad_K = combine_heads_spec(stack(Q.shape, lambda h: grads[h][1], alpha), alpha)
-    grad_V = combine_heads_spec(stack(Q.shape, lambda h: grads[h][2], alpha), alpha)
+    def ctx(h: int) -> AttentionContext:
+        return AttentionContext(Q_heads[h], K_heads[h], V_heads[h], mask, bc_sum_to_target=build_bc_proof(len(x)))
 
-    grad_x_Q, grad_Wq = mat_mul_backward_spec(x, Wq, grad_Q, alpha)
-    grad_x_K, grad_Wk = mat_mul_backward_spec(x, Wk, grad_K, alpha)
-    grad_x_V, grad_Wv = mat_mul_backward_spec(x, Wv, grad_V, alpha)
-    grad_x = add_spec(add_spec(grad_x_Q, grad_x_K, alpha), grad_x_V, alpha)
+    attention_heads = stack(Q_heads.shape, lambda h: scaled_dot_product_attention(ctx(h)))
+    concatenated = combine_heads_spec(attention_heads)
+
+    grad_concat, grad_Wo = mat_mul_backward_spec(concatenated, mha.Wo, grad_output)
+    grad_attention_heads = split_heads_spec(grad_concat, mha.num_heads, mha.head_dim)
+    # Lean writes this call three times, once for each part of its result.
+    grads = [scaled_dot_product_attention_backward(ctx(h), grad_attention_heads[h]) for h in range(mha.num_heads)]
+    grad_Q = combine_heads_spec(stack(Q_heads.shape, lambda h: grads[h][0]))
+    grad_K = combine_heads_spec(stack(K_heads.shape, lambda h: grads[h][1]))
+    grad_V = combine_heads_spec(stack(V_heads.shape, lambda h: grads[h][2]))
+
+    grad_x_Q, grad_Wq = mat_mul_backward_spec(x, mha.Wq, grad_Q)
+    grad_x_K, grad_Wk = mat_mul_backward_spec(x, mha.Wk, grad_K)
+    grad_x_V, grad_Wv = mat_mul_backward_spec(x, mha.Wv, grad_V)
+    grad_x = add_spec(add_spec(grad_x_Q, grad_x_K), grad_x_V)
     return grad_x, grad_Wq, grad_Wk, grad_Wv, grad_Wo
 
 
+@lean(line=575, nonzero={"n": QUERIES})
 def multi_head_attention_jvp(
     mha: MultiHeadAttention,
     dmha: MultiHeadAttention,
@@ -623,23 +556,31 @@ def multi_head_attention_jvp(
 
     Lean: `MultiHeadAttentionJvp`
     """
-    alpha, x, Wq, Wk, Wv, Wo = _over_parameters(mha, scalar, x, mask)
-    dx, dWq, dWk, dWv, dWo = _over_tangents(mha, dmha, alpha, x, dx, mask)
-    Q, K, V = (_split(mha, mat_mul_spec(x, W, alpha), alpha) for W in (Wq, Wk, Wv))
-    dQ, dK, dV = (
-        _split(mha, add_spec(mat_mul_spec(dx, W, alpha), mat_mul_spec(x, dW, alpha), alpha), alpha)
-        for W, dW in ((Wq, dWq), (Wk, dWk), (Wv, dWv))
-    )
-    contexts = [_head(Q, K, V, h, x.shape[0], mask, alpha) for h in range(mha.num_heads)]
-    d_attention_heads = stack(Q.shape, lambda h: scaled_dot_product_attention_jvp(contexts[h], dQ[h], dK[h], dV[h]), alpha)
-    concatenated = combine_heads_spec(_attention_heads(Q, K, V, mask, alpha), alpha)
-    d_concatenated = combine_heads_spec(d_attention_heads, alpha)
-    return add_spec(mat_mul_spec(d_concatenated, Wo, alpha), mat_mul_spec(concatenated, dWo, alpha), alpha)
+    Q, K, V = mat_mul_spec(x, mha.Wq), mat_mul_spec(x, mha.Wk), mat_mul_spec(x, mha.Wv)
+    dQ = add_spec(mat_mul_spec(dx, mha.Wq), mat_mul_spec(x, dmha.Wq))
+    dK = add_spec(mat_mul_spec(dx, mha.Wk), mat_mul_spec(x, dmha.Wk))
+    dV = add_spec(mat_mul_spec(dx, mha.Wv), mat_mul_spec(x, dmha.Wv))
+    Q_heads = split_heads_spec(Q, mha.num_heads, mha.head_dim)
+    K_heads = split_heads_spec(K, mha.num_heads, mha.head_dim)
+    V_heads = split_heads_spec(V, mha.num_heads, mha.head_dim)
+    dQ_heads = split_heads_spec(dQ, mha.num_heads, mha.head_dim)
+    dK_heads = split_heads_spec(dK, mha.num_heads, mha.head_dim)
+    dV_heads = split_heads_spec(dV, mha.num_heads, mha.head_dim)
+
+    def ctx(h: int) -> AttentionContext:
+        return AttentionContext(Q_heads[h], K_heads[h], V_heads[h], mask, bc_sum_to_target=build_bc_proof(len(x)))
+
+    attention_heads = stack(Q_heads.shape, lambda h: scaled_dot_product_attention(ctx(h)))
+    d_attention_heads = stack(Q_heads.shape, lambda h: scaled_dot_product_attention_jvp(ctx(h), dQ_heads[h], dK_heads[h], dV_heads[h]))
+    concatenated = combine_heads_spec(attention_heads)
+    d_concatenated = combine_heads_spec(d_attention_heads)
+    return add_spec(mat_mul_spec(d_concatenated, mha.Wo), mat_mul_spec(concatenated, dmha.Wo))
 
 
 # -- Attention with projections ------------------------------------------------------------------------------------------------
 
 
+@lean(line=639, nonzero={"n": QUERIES})
 def self_attention(
     x: Tensor[Array, "n dModel"],
     Wq: Tensor[Array, "dModel projDim"],
@@ -658,9 +599,12 @@ def self_attention(
 
     Lean: `selfAttention`
     """
-    return cross_attention(x, x, x, Wq, Wk, Wv, Wo, scalar)
+    Q, K, V = mat_mul_spec(x, Wq), mat_mul_spec(x, Wk), mat_mul_spec(x, Wv)
+    ctx = AttentionContext(Q, K, V)
+    return mat_mul_spec(scaled_dot_product_attention(ctx), Wo)
 
 
+@lean(line=666, nonzero={"n1": QUERIES, "n2": KEYS})
 def cross_attention(
     query: Tensor[Array, "n1 dModel"],
     key: Tensor[Array, "n2 dModel"],
@@ -681,9 +625,13 @@ def cross_attention(
 
     Lean: `crossAttention`
     """
-    return _projected_attention(query, key, value, Wq, Wk, Wv, Wo, None, scalar)
+    Q, K, V = mat_mul_spec(query, Wq), mat_mul_spec(key, Wk), mat_mul_spec(value, Wv)
+    ctx = AttentionContext(Q, K, V)
+    attention = scaled_dot_product_attention(ctx)
+    return mat_mul_spec(attention, Wo)
 
 
+@lean(line=691, nonzero={"n": QUERIES})
 def sparse_attention(
     x: Tensor[Array, "n dModel"],
     sparsity_pattern: Bool[Array, "n n"],
@@ -704,13 +652,7 @@ def sparse_attention(
 
     Lean: `sparseAttention`
     """
-    return _projected_attention(x, x, x, Wq, Wk, Wv, Wo, sparsity_pattern, scalar)
-
-
-def _projected_attention(
-    query: Array, key: Array, value: Array, Wq: Array, Wk: Array, Wv: Array, Wo: Array, mask: Array | None, scalar: Context | None
-) -> Array:
-    """The text that Lean writes out in each of the three definitions above."""
-    alpha, query, key, value, Wq, Wk, Wv, Wo = over(scalar, query=query, key=key, value=value, Wq=Wq, Wk=Wk, Wv=Wv, Wo=Wo)
-    ctx = AttentionContext(mat_mul_spec(query, Wq, alpha), mat_mul_spec(key, Wk, alpha), mat_mul_spec(value, Wv, alpha), mask, scalar=alpha)
-    return mat_mul_spec(scaled_dot_product_attention(ctx), Wo, alpha)
+    Q, K, V = mat_mul_spec(x, Wq), mat_mul_spec(x, Wk), mat_mul_spec(x, Wv)
+    ctx = AttentionContext(Q, K, V, mask=sparsity_pattern)
+    attention = scaled_dot_product_attention(ctx)
+    return mat_mul_spec(attention, Wo)

@@ -9,7 +9,7 @@ Over ℝ attention is the literal definition; over floats it is what the literal
 `MultiHeadAttention`) runs over the structure's scalar, and what takes tensors has `scalar` last. What is refused is what the literal
 definitions refuse.
 
-Lean: `NN/Spec/Layers/Attention.lean` at revision 0f84531, and `NN/Spec/Layers/PositionalEncoding.lean` at a later one
+Lean: `NN/Spec/Layers/Attention.lean` at revision `spec.lean.REVISED`, and `NN/Spec/Layers/PositionalEncoding.lean` at a later one
 """
 
 from functools import reduce
@@ -18,17 +18,12 @@ import numpy as np  # noqa: F401 - for the examples
 from jaxtyping import Bool
 
 from spec.activation import softmax_spec
-from spec.attention import (
-    AttentionContext,
-    MultiHeadAttention,
-    _over_parameters,
-    _over_tangents,
-    combine_heads_spec,
-    softmax_backward_from_weights_spec,
-)
+from spec.attention import QUERIES, AttentionContext, MultiHeadAttention, combine_heads_spec, softmax_backward_from_weights_spec
 from spec.context import Context, Scalar
+from spec.lean import REVISED, LeanFile, definition
 from spec.positional_encoding import rope_apply_spec
-from spec.tensor_core import Array, Tensor, expect_mask, expect_shape, expect_type, nat, over, replicate, shape_of, stack, tabulate
+from spec.scope import alpha
+from spec.tensor_core import Array, Tensor, replicate, stack, tabulate
 from spec.tensor_linalg import mat_mul_spec
 from spec.tensor_ops import add_spec, div_spec, map2_spec, scale_spec
 from spec.tensor_reduction_shape import mat_mul_backward_spec, matrix_transpose_spec, reshape_spec, sum_spec, swap_first_two_spec
@@ -47,10 +42,13 @@ __all__ = [
     "split_heads",
 ]
 
+lean = LeanFile("NN/Spec/Layers/Attention.lean", REVISED)
+
 
 # -- Attention -----------------------------------------------------------------------------------------------------------------
 
 
+@lean()
 def attention_scale_denom(d: int, scalar: Context | None = None) -> Scalar:
     """√d, and 1 where d = 0: the number that scores are divided by.
 
@@ -60,10 +58,10 @@ def attention_scale_denom(d: int, scalar: Context | None = None) -> Scalar:
 
     Lean: `attentionScaleDenom` (revised)
     """
-    (alpha,) = over(scalar)
-    return alpha.one if nat(d, "d") == 0 else alpha.sqrt(alpha.of_nat(d))
+    return alpha.one if d == 0 else alpha.sqrt(alpha.of_nat(d))
 
 
+@lean()
 def hard_masked_softmax_vec(scores: Tensor[Array, "n"], mask: Bool[Array, "n"], scalar: Context | None = None) -> Tensor[Array, "n"]:
     """exp(scoreⱼ − m) / Σₖ exp(scoreₖ − m) over the allowed entries, with m the largest allowed score, and exactly 0 elsewhere.
 
@@ -75,16 +73,14 @@ def hard_masked_softmax_vec(scores: Tensor[Array, "n"], mask: Bool[Array, "n"], 
 
     Lean: `hardMaskedSoftmaxVecSpec` (revised)
     """
-    alpha, scores = over(scalar, scores=scores)
-    (n,) = shape_of(scores, "scores", "n")
-    expect_mask(mask, (n,))
     if not mask.any():
-        return replicate(alpha.zero, (n,), alpha)
+        return replicate(alpha.zero, scores.shape)
     row_max = reduce(alpha.max, scores[mask])
-    numerators = map2_spec(lambda score, allowed: alpha.exp(score - row_max) if allowed else alpha.zero, scores, mask, alpha)
-    return div_spec(numerators, replicate(sum_spec(numerators, alpha), (n,), alpha), alpha)
+    numerators = map2_spec(lambda score, allowed: alpha.exp(score - row_max) if allowed else alpha.zero, scores, mask)
+    return div_spec(numerators, replicate(sum_spec(numerators), scores.shape))
 
 
+@lean()
 def hard_masked_softmax(
     scores: Tensor[Array, "nQ nK"], mask: Bool[Array, "nQ nK"], scalar: Context | None = None
 ) -> Tensor[Array, "nQ nK"]:
@@ -95,21 +91,17 @@ def hard_masked_softmax(
 
     Lean: `hardMaskedSoftmaxSpec` (revised)
     """
-    alpha, scores = over(scalar, scores=scores)
-    shape_of(scores, "scores", "nQ nK")
-    expect_mask(mask, scores.shape)
-    return stack(scores.shape, lambda i: hard_masked_softmax_vec(scores[i], mask[i], alpha), alpha)
+    return stack(scores.shape, lambda i: hard_masked_softmax_vec(scores[i], mask[i]))
 
 
 def _scale_and_weights(ctx: AttentionContext) -> tuple[Scalar, Array]:
     """The number w = 1/√d that scores are multiplied by, and the weights A = softmax(Q Kᵀ × w) along the allowed keys."""
-    expect_type(ctx, "ctx", AttentionContext)
-    alpha = ctx.scalar
-    scale = alpha.div(alpha.one, attention_scale_denom(ctx.Q.shape[1], alpha))
-    scaled_scores = scale_spec(mat_mul_spec(ctx.Q, matrix_transpose_spec(ctx.K, alpha), alpha), scale, alpha)
-    return scale, softmax_spec(scaled_scores, alpha) if ctx.mask is None else hard_masked_softmax(scaled_scores, ctx.mask, alpha)
+    scale = alpha.div(alpha.one, attention_scale_denom(ctx.Q.shape[1]))
+    scaled_scores = scale_spec(mat_mul_spec(ctx.Q, matrix_transpose_spec(ctx.K)), scale)
+    return scale, softmax_spec(scaled_scores) if ctx.mask is None else hard_masked_softmax(scaled_scores, ctx.mask)
 
 
+@lean()
 def scaled_dot_product_attention(ctx: AttentionContext) -> Tensor[Array, "nQ dModel"]:
     """A · V with A the softmax of Q Kᵀ / √d along the allowed keys, computed without overflow; a row with no allowed key is 0.
 
@@ -120,9 +112,10 @@ def scaled_dot_product_attention(ctx: AttentionContext) -> Tensor[Array, "nQ dMo
     Lean: `scaledDotProductAttention` (revised)
     """
     _, weights = _scale_and_weights(ctx)
-    return mat_mul_spec(weights, ctx.V, ctx.scalar)
+    return mat_mul_spec(weights, ctx.V)
 
 
+@lean()
 def scaled_dot_product_attention_backward(
     ctx: AttentionContext, dOut: Tensor[Array, "nQ dModel"]
 ) -> tuple[Tensor[Array, "nQ dModel"], Tensor[Array, "nK dModel"], Tensor[Array, "nK dModel"]]:
@@ -137,16 +130,15 @@ def scaled_dot_product_attention_backward(
     Lean: `scaledDotProductAttentionBackward` (revised)
     """
     scale, weights = _scale_and_weights(ctx)
-    alpha, dOut = over(ctx.scalar, dOut=dOut)
-    expect_shape(dOut, "dOut", ctx.Q.shape, "the shape of Q")
-    d_weights = mat_mul_spec(dOut, matrix_transpose_spec(ctx.V, alpha), alpha)
-    d_scores = scale_spec(softmax_backward_from_weights_spec(weights, d_weights, alpha), scale, alpha)
-    dQ = mat_mul_spec(d_scores, ctx.K, alpha)
-    dK = mat_mul_spec(matrix_transpose_spec(d_scores, alpha), ctx.Q, alpha)
-    dV = mat_mul_spec(matrix_transpose_spec(weights, alpha), dOut, alpha)
+    d_weights = mat_mul_spec(dOut, matrix_transpose_spec(ctx.V))
+    d_scores = scale_spec(softmax_backward_from_weights_spec(weights, d_weights), scale)
+    dQ = mat_mul_spec(d_scores, ctx.K)
+    dK = mat_mul_spec(matrix_transpose_spec(d_scores), ctx.Q)
+    dV = mat_mul_spec(matrix_transpose_spec(weights), dOut)
     return dQ, dK, dV
 
 
+@lean()
 def scaled_dot_product_attention_jvp(
     ctx: AttentionContext, dQ: Tensor[Array, "nQ dModel"], dK: Tensor[Array, "nK dModel"], dV: Tensor[Array, "nK dModel"]
 ) -> Tensor[Array, "nQ dModel"]:
@@ -161,22 +153,19 @@ def scaled_dot_product_attention_jvp(
     Lean: `scaledDotProductAttentionJvp` (revised)
     """
     scale, weights = _scale_and_weights(ctx)
-    alpha, dQ, dK, dV = over(ctx.scalar, dQ=dQ, dK=dK, dV=dV)
-    expect_shape(dQ, "dQ", ctx.Q.shape, "the shape of Q")
-    expect_shape(dK, "dK", ctx.K.shape, "the shape of K")
-    expect_shape(dV, "dV", ctx.V.shape, "the shape of V")
-    from_Q = mat_mul_spec(dQ, matrix_transpose_spec(ctx.K, alpha), alpha)
-    from_K = mat_mul_spec(ctx.Q, matrix_transpose_spec(dK, alpha), alpha)
-    d_scaled_scores = scale_spec(add_spec(from_Q, from_K, alpha), scale, alpha)
-    d_weights = softmax_backward_from_weights_spec(weights, d_scaled_scores, alpha)
-    return add_spec(mat_mul_spec(d_weights, ctx.V, alpha), mat_mul_spec(weights, dV, alpha), alpha)
+    from_Q = mat_mul_spec(dQ, matrix_transpose_spec(ctx.K))
+    from_K = mat_mul_spec(ctx.Q, matrix_transpose_spec(dK))
+    d_scaled_scores = scale_spec(add_spec(from_Q, from_K), scale)
+    d_weights = softmax_backward_from_weights_spec(weights, d_scaled_scores)
+    return add_spec(mat_mul_spec(d_weights, ctx.V), mat_mul_spec(weights, dV))
 
 
 # -- Several heads -------------------------------------------------------------------------------------------------------------
 
 
+@lean()
 def split_heads(
-    x: Tensor[Array, "n dModel"], num_heads: int, head_dim: int, scalar: Context | None = None
+    x: Tensor[Array, "n {num_heads*head_dim}"], num_heads: int, head_dim: int, scalar: Context | None = None
 ) -> Tensor[Array, "numHeads n headDim"]:
     """The tensor whose entry (h, i, c) is x[i, h·headDim + c]: head h is the h-th block of columns.
 
@@ -187,28 +176,24 @@ def split_heads(
 
     Lean: `splitHeadsSpec` (revised)
     """
-    alpha, x = over(scalar, x=x)
-    n, dModel = shape_of(x, "x", "n dModel")
-    num_heads, head_dim = nat(num_heads, "num_heads"), nat(head_dim, "head_dim")
-    if dModel != num_heads * head_dim:
-        raise ValueError(f"x has shape {x.shape}, but dModel should be num_heads·head_dim = {num_heads}·{head_dim}.")
-    return swap_first_two_spec(reshape_spec(x, (n, num_heads, head_dim), alpha), alpha)
+    return swap_first_two_spec(reshape_spec(x, (len(x), num_heads, head_dim)))
 
 
 def _split(mha: MultiHeadAttention, t: Array) -> Array:
-    return split_heads(t, mha.num_heads, mha.head_dim, mha.scalar)
+    return split_heads(t, mha.num_heads, mha.head_dim)
 
 
 def _combine(mha: MultiHeadAttention, heads: list[Array], n: int) -> Array:
-    return combine_heads_spec(stack((mha.num_heads, n, mha.head_dim), lambda h: heads[h], mha.scalar), mha.scalar)
+    return combine_heads_spec(stack((mha.num_heads, n, mha.head_dim), lambda h: heads[h]))
 
 
 def _contexts(mha: MultiHeadAttention, x: Array, mask: Array | None) -> list[AttentionContext]:
     """For each head, its columns of x Wq, x Wk and x Wv, under the one mask."""
-    Q, K, V = (_split(mha, mat_mul_spec(x, W, mha.scalar)) for W in (mha.Wq, mha.Wk, mha.Wv))
-    return [AttentionContext(Q[h], K[h], V[h], mask, scalar=mha.scalar) for h in range(mha.num_heads)]
+    Q, K, V = (_split(mha, mat_mul_spec(x, W)) for W in (mha.Wq, mha.Wk, mha.Wv))
+    return [AttentionContext(Q[h], K[h], V[h], mask) for h in range(mha.num_heads)]
 
 
+@lean(nonzero={"n": QUERIES})
 def multi_head_attention_forward(
     mha: MultiHeadAttention, x: Tensor[Array, "n dModel"], mask: Bool[Array, "n n"] | None = None
 ) -> Tensor[Array, "n dModel"]:
@@ -224,11 +209,11 @@ def multi_head_attention_forward(
 
     Lean: `MultiHeadAttention.forward` (revised)
     """
-    alpha, x, _, _, _, Wo = _over_parameters(mha, None, x, mask)
     heads = [scaled_dot_product_attention(ctx) for ctx in _contexts(mha, x, mask)]
-    return mat_mul_spec(_combine(mha, heads, x.shape[0]), Wo, alpha)
+    return mat_mul_spec(_combine(mha, heads, len(x)), mha.Wo)
 
 
+@lean(nonzero={"n": QUERIES})
 def multi_head_attention_backward(
     mha: MultiHeadAttention,
     x: Tensor[Array, "n dModel"],
@@ -250,20 +235,18 @@ def multi_head_attention_backward(
 
     Lean: `MultiHeadAttentionBackward` (revised)
     """
-    alpha, x, Wq, Wk, Wv, Wo = _over_parameters(mha, None, x, mask)
-    _, grad_output = over(alpha, grad_output=grad_output)
-    expect_shape(grad_output, "grad_output", x.shape, "the shape of x")
     contexts = _contexts(mha, x, mask)
-    concatenated = _combine(mha, [scaled_dot_product_attention(ctx) for ctx in contexts], x.shape[0])
-    grad_concat, grad_Wo = mat_mul_backward_spec(concatenated, Wo, grad_output, alpha)
+    concatenated = _combine(mha, [scaled_dot_product_attention(ctx) for ctx in contexts], len(x))
+    grad_concat, grad_Wo = mat_mul_backward_spec(concatenated, mha.Wo, grad_output)
     grads = [scaled_dot_product_attention_backward(ctx, g) for ctx, g in zip(contexts, _split(mha, grad_concat), strict=True)]
-    grad_Q, grad_K, grad_V = (_combine(mha, [grad[part] for grad in grads], x.shape[0]) for part in range(3))
-    grad_x_Q, grad_Wq = mat_mul_backward_spec(x, Wq, grad_Q, alpha)
-    grad_x_K, grad_Wk = mat_mul_backward_spec(x, Wk, grad_K, alpha)
-    grad_x_V, grad_Wv = mat_mul_backward_spec(x, Wv, grad_V, alpha)
-    return add_spec(add_spec(grad_x_Q, grad_x_K, alpha), grad_x_V, alpha), grad_Wq, grad_Wk, grad_Wv, grad_Wo
+    grad_Q, grad_K, grad_V = (_combine(mha, [grad[part] for grad in grads], len(x)) for part in range(3))
+    grad_x_Q, grad_Wq = mat_mul_backward_spec(x, mha.Wq, grad_Q)
+    grad_x_K, grad_Wk = mat_mul_backward_spec(x, mha.Wk, grad_K)
+    grad_x_V, grad_Wv = mat_mul_backward_spec(x, mha.Wv, grad_V)
+    return add_spec(add_spec(grad_x_Q, grad_x_K), grad_x_V), grad_Wq, grad_Wk, grad_Wv, grad_Wo
 
 
+@lean(nonzero={"n": QUERIES})
 def multi_head_attention_jvp(
     mha: MultiHeadAttention,
     dmha: MultiHeadAttention,
@@ -281,21 +264,19 @@ def multi_head_attention_jvp(
 
     Lean: `MultiHeadAttentionJvp` (revised)
     """
-    alpha, x, Wq, Wk, Wv, Wo = _over_parameters(mha, None, x, mask)
-    dx, dWq, dWk, dWv, dWo = _over_tangents(mha, dmha, alpha, x, dx, mask)
-    contexts, n = _contexts(mha, x, mask), x.shape[0]
-    dQ, dK, dV = (
-        _split(mha, add_spec(mat_mul_spec(dx, W, alpha), mat_mul_spec(x, dW, alpha), alpha)) for W, dW in ((Wq, dWq), (Wk, dWk), (Wv, dWv))
-    )
-    concatenated = _combine(mha, [scaled_dot_product_attention(ctx) for ctx in contexts], n)
+    contexts = _contexts(mha, x, mask)
+    weights = ((mha.Wq, dmha.Wq), (mha.Wk, dmha.Wk), (mha.Wv, dmha.Wv))
+    dQ, dK, dV = (_split(mha, add_spec(mat_mul_spec(dx, W), mat_mul_spec(x, dW))) for W, dW in weights)
+    concatenated = _combine(mha, [scaled_dot_product_attention(ctx) for ctx in contexts], len(x))
     d_heads = [scaled_dot_product_attention_jvp(ctx, dQ[h], dK[h], dV[h]) for h, ctx in enumerate(contexts)]
-    d_concatenated = _combine(mha, d_heads, n)
-    return add_spec(mat_mul_spec(d_concatenated, Wo, alpha), mat_mul_spec(concatenated, dWo, alpha), alpha)
+    d_concatenated = _combine(mha, d_heads, len(x))
+    return add_spec(mat_mul_spec(d_concatenated, mha.Wo), mat_mul_spec(concatenated, dmha.Wo))
 
 
 # -- Rotary encoding -----------------------------------------------------------------------------------------------------------
 
 
+@definition()
 def rope_apply(x: Tensor[Array, "seqLen headDim"], start_pos: int = 0, scalar: Context | None = None) -> Tensor[Array, "seqLen headDim"]:
     """x with each adjacent pair rotated, and the unpaired lane of an odd headDim passed through: there cos = 1 and sin = 0.
 
@@ -304,8 +285,7 @@ def rope_apply(x: Tensor[Array, "seqLen headDim"], start_pos: int = 0, scalar: C
 
     Lean: `ropeApplySpec` (after the revised one)
     """
-    alpha, x = over(scalar, x=x)
-    _, head_dim = shape_of(x, "x", "seqLen headDim")
-    rotated = rope_apply_spec(x, start_pos, alpha)
+    _, head_dim = x.shape
+    rotated = rope_apply_spec(x, start_pos)
     unpaired = head_dim - 1 if head_dim % 2 else None
-    return tabulate(x.shape, lambda p, j: x[p, j] if j == unpaired else rotated[p, j], alpha)
+    return tabulate(x.shape, lambda p, j: x[p, j] if j == unpaired else rotated[p, j])

@@ -9,7 +9,7 @@ too. A law takes a definition and evaluates it on the witness, so the same law j
 
 `python -m spec.errata` prints all of them, with the numbers computed as it runs.
 
-Sources: TorchLean's revision 0f84531, which corrects most of them, and a later one (the rotary lane).
+Sources: TorchLean's revision `spec.lean.REVISED`, which corrects most of them, and a later one (the rotary lane).
 """
 
 from collections.abc import Callable
@@ -36,6 +36,7 @@ from spec.corrected import (
     scaled_dot_product_attention_jvp,
     split_heads,
 )
+from spec.lean import REVISED
 from spec.tensor_core import Array
 from spec.tensor_ops import scale_spec
 
@@ -159,7 +160,7 @@ def _literal_scale_denom(d: int, scalar: Context) -> Scalar:
 
 # -- The list ------------------------------------------------------------------------------------------------------------------
 
-_REVISED = "revision 0f84531"
+_REVISED = f"revision {REVISED[:7]}"
 
 _LIST = [
     Erratum(
@@ -250,7 +251,7 @@ _LIST = [
         law=_rotation_preserves_the_norm,
         literal=positional_encoding.rope_apply_spec,
         corrected=rope_apply,
-        fixed="a revision after 0f84531",
+        fixed=f"a revision after {REVISED[:7]}",
     ),
     Erratum(
         id="zero-width-scale",

@@ -15,8 +15,13 @@ Lean: `NN/Spec/Layers/PositionalEncoding.lean`, at the seed revision
 
 from dataclasses import dataclass, field
 
+import numpy as np  # noqa: F401 - for the examples
+
 from spec.context import Context, Scalar
-from spec.tensor_core import Array, Tensor, expect_shape, expect_type, nat, over, shape_of, stack, tabulate
+from spec.lean import LeanFile
+from spec.scope import alpha
+from spec.signature import conform
+from spec.tensor_core import Array, Tensor, stack, tabulate
 from spec.tensor_ops import add_spec, mul_spec
 
 __all__ = [
@@ -34,10 +39,13 @@ __all__ = [
     "sinusoidal_positional_encoding_spec",
 ]
 
+lean = LeanFile("NN/Spec/Layers/PositionalEncoding.lean")
+
 
 # -- Learned -------------------------------------------------------------------------------------------------------------------
 
 
+@lean(line=52)
 @dataclass(frozen=True, eq=False)
 class PositionalEncodingSpec:
     """The parameters of a learned positional encoding: one vector `pos[p]` for each position p.
@@ -51,12 +59,10 @@ class PositionalEncodingSpec:
     scalar: Context | None = field(kw_only=True, default=None)
 
     def __post_init__(self) -> None:
-        alpha, pos = over(self.scalar, pos=self.pos)
-        shape_of(pos, "pos", "seqLen embedDim")
-        object.__setattr__(self, "scalar", alpha)
-        object.__setattr__(self, "pos", pos)
+        conform(self)
 
 
+@lean(line=61)
 def add_positional_encoding_spec(
     pe: PositionalEncodingSpec, x: Tensor[Array, "seqLen embedDim"], scalar: Context | None = None
 ) -> Tensor[Array, "seqLen embedDim"]:
@@ -64,17 +70,15 @@ def add_positional_encoding_spec(
 
     Edge cases: seqLen = 0 or embedDim = 0 gives the empty tensor of that shape.
 
-    >>> import numpy as np
     >>> add_positional_encoding_spec(PositionalEncodingSpec(np.array([[10.0, 20.0]])), np.array([[1.0, 2.0]]))
     array([[11., 22.]])
 
     Lean: `addPositionalEncodingSpec`
     """
-    expect_type(pe, "pe", PositionalEncodingSpec)
-    alpha, x, pos = over(pe.scalar if scalar is None else scalar, x=x, pos=pe.pos)
-    return add_spec(x, pos, alpha)
+    return add_spec(x, pe.pos)
 
 
+@lean(line=83)
 def add_positional_encoding_backward_spec(
     pe: PositionalEncodingSpec, grad_output: Tensor[Array, "seqLen embedDim"], scalar: Context | None = None
 ) -> tuple[Tensor[Array, "seqLen embedDim"], Tensor[Array, "seqLen embedDim"]]:
@@ -82,21 +86,18 @@ def add_positional_encoding_backward_spec(
 
     Raises ValueError where g has not the shape of pos.
 
-    >>> import numpy as np
     >>> add_positional_encoding_backward_spec(PositionalEncodingSpec(np.array([[10.0]])), np.array([[3.0]]))
     (array([[3.]]), array([[3.]]))
 
     Lean: `addPositionalEncodingBackwardSpec`
     """
-    expect_type(pe, "pe", PositionalEncodingSpec)
-    _, grad_output = over(pe.scalar if scalar is None else scalar, grad_output=grad_output)
-    expect_shape(grad_output, "grad_output", pe.pos.shape, "the shape of pos")
     return grad_output.copy(), grad_output.copy()
 
 
 # -- Sinusoidal ----------------------------------------------------------------------------------------------------------------
 
 
+@lean(line=112)
 def posenc_freq_denom_spec(i: int, d: int, scalar: Context | None = None) -> Scalar:
     """10000^(2i/d), written exp(log 10000 · (2i/d)): the number of positions per radian of pair i in width d.
 
@@ -105,32 +106,31 @@ def posenc_freq_denom_spec(i: int, d: int, scalar: Context | None = None) -> Sca
     - d = 0: over ℝ, 2i/0 = 0 and the result is 1; over Float it is NaN for i = 0 and ∞ for i > 0. No entry of an encoding asks for it.
     - d odd: the same formula; the exponent of the last pair is (d − 1)/d.
 
-    >>> from spec.context import FLOAT64, REAL64
+    >>> from spec import FLOAT64, REAL64
     >>> posenc_freq_denom_spec(0, 4, REAL64), posenc_freq_denom_spec(3, 0, REAL64), posenc_freq_denom_spec(3, 0, FLOAT64)
     (np.float64(1.0), np.float64(1.0), np.float64(inf))
 
     Lean: `posencFreqDenomSpec`
     """
-    (alpha,) = over(scalar)
-    i, d = nat(i, "i"), nat(d, "d")
     return alpha.exp(alpha.log10000 * alpha.div(alpha.two * alpha.of_nat(i), alpha.of_nat(d)))
 
 
+@lean(line=120)
 def posenc_angle_spec(pos: int, i: int, d: int, scalar: Context | None = None) -> Scalar:
     """θ(pos, i; d) = pos / 10000^(2i/d): the angle of pair i at position pos in width d, in radians.
 
     Edge cases: at position 0 every angle is 0; the angle of pair 0 is pos exactly.
 
-    >>> from spec.context import REAL64
+    >>> from spec import REAL64
     >>> posenc_angle_spec(7, 0, 4, REAL64), posenc_angle_spec(0, 1, 4, REAL64)
     (np.float64(7.0), np.float64(0.0))
 
     Lean: `posencAngleSpec`
     """
-    (alpha,) = over(scalar)
-    return alpha.div(alpha.of_nat(nat(pos, "pos")), posenc_freq_denom_spec(i, d, alpha))
+    return alpha.div(alpha.of_nat(pos), posenc_freq_denom_spec(i, d))
 
 
+@lean(line=137)
 def sinusoidal_positional_encoding_spec(
     seq_len: int, embed_dim: int, start_pos: int = 0, scalar: Context | None = None
 ) -> Tensor[Array, "seqLen embedDim"]:
@@ -143,22 +143,21 @@ def sinusoidal_positional_encoding_spec(
     - embedDim odd: the last column is a sine without its cosine.
     - Position 0 is the row 0, 1, 0, 1, ….
 
-    >>> from spec.context import REAL64
+    >>> from spec import REAL64
     >>> sinusoidal_positional_encoding_spec(1, 3, scalar=REAL64)
     array([[0., 1., 0.]])
 
     Lean: `sinusoidalPositionalEncodingSpec`
     """
-    (alpha,) = over(scalar)
-    seq_len, embed_dim, start_pos = nat(seq_len, "seq_len"), nat(embed_dim, "embed_dim"), nat(start_pos, "start_pos")
 
     def entry(pos: int, j: int) -> Scalar:
-        theta = posenc_angle_spec(start_pos + pos, j // 2, embed_dim, alpha)
+        theta = posenc_angle_spec(start_pos + pos, j // 2, embed_dim)
         return alpha.sin(theta) if j % 2 == 0 else alpha.cos(theta)
 
-    return tabulate((seq_len, embed_dim), entry, alpha)
+    return tabulate((seq_len, embed_dim), entry)
 
 
+@lean(line=150)
 def add_sinusoidal_positional_encoding_spec(
     x: Tensor[Array, "seqLen embedDim"], start_pos: int = 0, scalar: Context | None = None
 ) -> Tensor[Array, "seqLen embedDim"]:
@@ -166,20 +165,19 @@ def add_sinusoidal_positional_encoding_spec(
 
     Edge cases: seqLen = 0 or embedDim = 0 gives the empty tensor of that shape.
 
-    >>> import numpy as np
     >>> add_sinusoidal_positional_encoding_spec(np.array([[5.0, 5.0, 5.0]]))
     array([[5., 6., 5.]])
 
     Lean: `addSinusoidalPositionalEncodingSpec`
     """
-    alpha, x = over(scalar, x=x)
-    seq_len, embed_dim = shape_of(x, "x", "seqLen embedDim")
-    return add_spec(x, sinusoidal_positional_encoding_spec(seq_len, embed_dim, start_pos, alpha), alpha)
+    seq_len, embed_dim = x.shape
+    return add_spec(x, sinusoidal_positional_encoding_spec(seq_len, embed_dim, start_pos))
 
 
 # -- Rotary --------------------------------------------------------------------------------------------------------------------
 
 
+@lean(line=186)
 def rope_rotate_pairs_lastdim_spec(x: Tensor[Array, "headDim"], scalar: Context | None = None) -> Tensor[Array, "headDim"]:
     """(−x₁, x₀, −x₃, x₂, …): each adjacent pair turned by a quarter, multiplied by [[0, −1], [1, 0]].
 
@@ -187,55 +185,52 @@ def rope_rotate_pairs_lastdim_spec(x: Tensor[Array, "headDim"], scalar: Context 
     - headDim odd: the last entry has no partner and is left unchanged. (So it is not turned: `spec.errata`, `rope-odd-lane`.)
     - headDim = 0: empty.
 
-    >>> import numpy as np
     >>> rope_rotate_pairs_lastdim_spec(np.array([1.0, 2.0, 3.0, 4.0, 5.0]))
     array([-2.,  1., -4.,  3.,  5.])
 
     Lean: `ropeRotatePairsLastdimSpec`
     """
-    alpha, x = over(scalar, x=x)
-    (head_dim,) = shape_of(x, "x", "headDim")
+    (head_dim,) = x.shape
 
     def entry(j: int) -> Scalar:
         if j % 2 == 0:
             return -x[j + 1] if j + 1 < head_dim else x[j]
         return x[j - 1]
 
-    return tabulate((head_dim,), entry, alpha)
+    return tabulate((head_dim,), entry)
 
 
+@lean(line=203)
 def rope_cos_lastdim_spec(pos: int, head_dim: int, scalar: Context | None = None) -> Tensor[Array, "headDim"]:
     """(cos θ₀, cos θ₀, cos θ₁, cos θ₁, …) with θᵢ = θ(pos, i; headDim): entry j is the cosine of pair ⌊j/2⌋.
 
     Edge cases: headDim odd ends with a single cosine; position 0 is all ones.
 
-    >>> from spec.context import REAL64
+    >>> from spec import REAL64
     >>> rope_cos_lastdim_spec(0, 3, REAL64)
     array([1., 1., 1.])
 
     Lean: `ropeCosLastdimSpec`
     """
-    (alpha,) = over(scalar)
-    pos, head_dim = nat(pos, "pos"), nat(head_dim, "head_dim")
-    return tabulate((head_dim,), lambda j: alpha.cos(posenc_angle_spec(pos, j // 2, head_dim, alpha)), alpha)
+    return tabulate((head_dim,), lambda j: alpha.cos(posenc_angle_spec(pos, j // 2, head_dim)))
 
 
+@lean(line=210)
 def rope_sin_lastdim_spec(pos: int, head_dim: int, scalar: Context | None = None) -> Tensor[Array, "headDim"]:
     """(sin θ₀, sin θ₀, sin θ₁, sin θ₁, …) with θᵢ = θ(pos, i; headDim): entry j is the sine of pair ⌊j/2⌋.
 
     Edge cases: headDim odd ends with a single sine; position 0 is all zeros.
 
-    >>> from spec.context import REAL64
+    >>> from spec import REAL64
     >>> rope_sin_lastdim_spec(0, 3, REAL64)
     array([0., 0., 0.])
 
     Lean: `ropeSinLastdimSpec`
     """
-    (alpha,) = over(scalar)
-    pos, head_dim = nat(pos, "pos"), nat(head_dim, "head_dim")
-    return tabulate((head_dim,), lambda j: alpha.sin(posenc_angle_spec(pos, j // 2, head_dim, alpha)), alpha)
+    return tabulate((head_dim,), lambda j: alpha.sin(posenc_angle_spec(pos, j // 2, head_dim)))
 
 
+@lean(line=227)
 def rope_apply_spec(
     x: Tensor[Array, "seqLen headDim"], start_pos: int = 0, scalar: Context | None = None
 ) -> Tensor[Array, "seqLen headDim"]:
@@ -248,25 +243,23 @@ def rope_apply_spec(
     - headDim odd: the last lane is multiplied by cos θ + sin θ, with θ the angle of its half pair (`spec.errata`, `rope-odd-lane`).
     - seqLen = 0 or headDim = 0: the empty tensor of that shape.
 
-    >>> import numpy as np
     >>> rope_apply_spec(np.array([[1.0, 0.0], [1.0, 0.0]])).round(4)  # position 0, then position 1: cos 1 and sin 1
     array([[1.    , 0.    ],
            [0.5403, 0.8415]])
 
     Lean: `ropeApplySpec`
     """
-    alpha, x = over(scalar, x=x)
-    seq_len, head_dim = shape_of(x, "x", "seqLen headDim")
-    start_pos = nat(start_pos, "start_pos")
+    _, head_dim = x.shape
 
     def row(p: int) -> Array:
-        cos = rope_cos_lastdim_spec(start_pos + p, head_dim, alpha)
-        sin = rope_sin_lastdim_spec(start_pos + p, head_dim, alpha)
-        return add_spec(mul_spec(x[p], cos, alpha), mul_spec(rope_rotate_pairs_lastdim_spec(x[p], alpha), sin, alpha), alpha)
+        c = rope_cos_lastdim_spec(start_pos + p, head_dim)
+        s = rope_sin_lastdim_spec(start_pos + p, head_dim)
+        return add_spec(mul_spec(x[p], c), mul_spec(rope_rotate_pairs_lastdim_spec(x[p]), s))
 
-    return stack((seq_len, head_dim), row, alpha)
+    return stack(x.shape, row)
 
 
+@lean(line=240)
 def rope_apply_heads_spec(
     x: Tensor[Array, "numHeads seqLen headDim"], start_pos: int = 0, scalar: Context | None = None
 ) -> Tensor[Array, "numHeads seqLen headDim"]:
@@ -274,13 +267,9 @@ def rope_apply_heads_spec(
 
     Edge cases: numHeads = 0 gives the empty tensor.
 
-    >>> import numpy as np
     >>> rope_apply_heads_spec(np.array([[[1.0, 2.0]], [[3.0, 4.0]]])).tolist()  # position 0 only
     [[[1.0, 2.0]], [[3.0, 4.0]]]
 
     Lean: `ropeApplyHeadsSpec`
     """
-    alpha, x = over(scalar, x=x)
-    shape_of(x, "x", "numHeads seqLen headDim")
-    start_pos = nat(start_pos, "start_pos")
-    return stack(x.shape, lambda h: rope_apply_spec(x[h], start_pos, alpha), alpha)
+    return stack(x.shape, lambda h: rope_apply_spec(x[h], start_pos))

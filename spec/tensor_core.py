@@ -17,6 +17,7 @@ import numpy as np
 from jaxtyping import AbstractDtype
 
 from spec.context import ARB, ARB_SERIES, MPF, REAL32, REAL64, Context, Scalar, series
+from spec.scope import in_scope
 
 __all__ = [
     "Array",
@@ -24,13 +25,11 @@ __all__ = [
     "Tensor",
     "derivative",
     "expect_mask",
-    "expect_shape",
     "expect_type",
     "nat",
     "nats",
     "over",
     "replicate",
-    "shape_of",
     "stack",
     "tabulate",
     "taylor",
@@ -54,11 +53,12 @@ else:
 # -- Making tensors ------------------------------------------------------------------------------------------------------------
 
 
-def tabulate(shape: tuple[int, ...], entry: Callable[..., Any], scalar: Context | type) -> Array:
+def tabulate(shape: tuple[int, ...], entry: Callable[..., Any], scalar: Context | type | None = None) -> Array:
     """The tensor whose entry at (i, j, …) is entry(i, j, …), computed in row-major order.
 
-    Shape: any; a size of 0 evaluates nothing. `scalar` is the context of the entries, or `bool` for a mask. An entry that is of another
-    scalar is lifted, never rounded: one that `scalar` cannot hold raises ValueError or TypeError.
+    Shape: any; a size of 0 evaluates nothing. `scalar` is the context of the entries, or `bool` for a mask; without it the entries are over
+    the scalar of the definition that calls. An entry that is of another scalar is lifted, never rounded: one that `scalar` cannot hold
+    raises ValueError or TypeError.
 
     >>> tabulate((2, 3), lambda i, j: j <= i, bool)
     array([[ True, False, False],
@@ -66,6 +66,7 @@ def tabulate(shape: tuple[int, ...], entry: Callable[..., Any], scalar: Context 
 
     Lean: `Tensor.dim`, `Tensor.scalar`
     """
+    scalar = in_scope() if scalar is None else scalar
     result = _empty(shape, scalar)
     lift, element = (scalar.lift, scalar.element) if isinstance(scalar, Context) else (_boolean, bool)
     with np.errstate(all="ignore"):  # Lean's Float arithmetic is silent
@@ -75,7 +76,7 @@ def tabulate(shape: tuple[int, ...], entry: Callable[..., Any], scalar: Context 
     return result
 
 
-def _empty(shape: tuple[int, ...], scalar: Context | type) -> Array:
+def _empty(shape: tuple[int, ...], scalar: Context | type | None) -> Array:
     if scalar is not bool:
         _expect_scalar(scalar)
     return np.empty(nats(shape, "shape"), scalar.dtype if isinstance(scalar, Context) else bool)
@@ -87,8 +88,8 @@ def _boolean(value: Any) -> bool:
     return bool(value)
 
 
-def stack(shape: tuple[int, ...], part: Callable[[int], Array], scalar: Context | type) -> Array:
-    """The tensor of `shape` whose slice at i along the first axis is the tensor part(i).
+def stack(shape: tuple[int, ...], part: Callable[[int], Array], scalar: Context | type | None = None) -> Array:
+    """The tensor of `shape` whose slice at i along the first axis is the tensor part(i). For `scalar` see `tabulate`.
 
     >>> stack((2, 3), lambda i: replicate(REAL64.of_nat(i), (3,), REAL64), REAL64)
     array([[0., 0., 0.],
@@ -96,19 +97,21 @@ def stack(shape: tuple[int, ...], part: Callable[[int], Array], scalar: Context 
 
     Lean: `Tensor.dim`
     """
+    scalar = in_scope() if scalar is None else scalar
     result = _empty(shape, scalar)
     if result.ndim == 0:
         raise ValueError("shape=(), but should have an axis to stack along.")
     for i in range(result.shape[0]):
         t = part(i)
         _expect_array(t, f"part({i})")
-        expect_shape(t, f"part({i})", result.shape[1:], "the tail of shape")
+        if t.shape != result.shape[1:]:
+            raise ValueError(f"part({i}) has shape {t.shape}, but should have shape {result.shape[1:]}, the tail of shape.")
         result[i] = tensor(t, scalar) if isinstance(scalar, Context) else t
     return result
 
 
-def replicate(c: Scalar, shape: tuple[int, ...], scalar: Context) -> Array:
-    """The constant tensor c.
+def replicate(c: Scalar, shape: tuple[int, ...], scalar: Context | None = None) -> Array:
+    """The constant tensor c. For `scalar` see `tabulate`.
 
     >>> replicate(REAL64.two, (2,), REAL64)
     array([2., 2.])
@@ -259,28 +262,12 @@ def _inferred(tensors: dict[str, Array]) -> Context:
 # -- What an argument should be ------------------------------------------------------------------------------------------------
 
 
-def shape_of(t: Array, name: str, letters: str) -> tuple[int, ...]:
-    """The shape of t, refused with a ValueError unless it has one axis for each of `letters`, such as "seqLen headDim"."""
-    _expect_array(t, name)
-    if t.ndim != len(letters.split()):
-        raise ValueError(f"{name} has shape {t.shape}, but should have shape ({', '.join(letters.split())}).")
-    return t.shape
-
-
-def expect_shape(t: Array, name: str, shape: tuple[int, ...], reason: str) -> None:
-    """Refuses with a ValueError a tensor of another shape; `reason` says where the shape comes from."""
-    if t.shape != shape:
-        raise ValueError(f"{name} has shape {t.shape}, but should have shape {shape}, {reason}.")
-
-
-def expect_mask(mask: Array, shape: tuple[int, ...]) -> None:
-    """Refuses with a TypeError what is no array of booleans, and with a ValueError one of another shape."""
+def expect_mask(mask: Array, name: str) -> None:
+    """Refuses with a TypeError what is no array of booleans."""
     if type(mask) is not np.ndarray:
-        raise TypeError(f"mask is a {type(mask).__name__}, but should be a numpy.ndarray of bool.")
+        raise TypeError(f"{name} is a {type(mask).__name__}, but should be a numpy.ndarray of bool.")
     if mask.dtype != bool:
-        raise TypeError(f"mask holds {mask.dtype}, but should be a numpy.ndarray of bool.")
-    if mask.shape != shape:
-        raise ValueError(f"mask has shape {mask.shape}, but should have shape {shape}, one entry for each query and key.")
+        raise TypeError(f"{name} holds {mask.dtype}, but should be a numpy.ndarray of bool.")
 
 
 def expect_type(value: Any, name: str, structure: type) -> None:

@@ -6,11 +6,16 @@ Lean: `NN/Spec/Core/Tensor/Linalg.lean`
 from functools import reduce
 
 from spec.context import Context
-from spec.tensor_core import Array, Tensor, over, shape_of, tabulate
+from spec.lean import LeanFile
+from spec.scope import alpha
+from spec.tensor_core import Array, Tensor, tabulate
 
 __all__ = ["mat_mul_spec"]
 
+lean = LeanFile("NN/Spec/Core/Tensor/Linalg.lean")
 
+
+@lean(line=64)
 def mat_mul_spec(A: Tensor[Array, "m n"], B: Tensor[Array, "n p"], scalar: Context | None = None) -> Tensor[Array, "m p"]:
     """A · B, each entry a left fold from 0: ((0 + A[i,0]·B[0,j]) + A[i,1]·B[1,j]) + ….
 
@@ -26,8 +31,5 @@ def mat_mul_spec(A: Tensor[Array, "m n"], B: Tensor[Array, "n p"], scalar: Conte
 
     Lean: `matMulSpec`
     """
-    alpha, A, B = over(scalar, A=A, B=B)
-    (m, n), (n_B, p) = shape_of(A, "A", "m n"), shape_of(B, "B", "n p")
-    if n != n_B:
-        raise ValueError(f"A has shape {A.shape} and B has shape {B.shape}, but A should have as many columns as B has rows.")
-    return tabulate((m, p), lambda i, j: reduce(lambda acc, k: acc + A[i, k] * B[k, j], range(n), alpha.zero), alpha)
+    (m, n), (_, p) = A.shape, B.shape
+    return tabulate((m, p), lambda i, j: reduce(lambda acc, k: acc + A[i, k] * B[k, j], range(n), alpha.zero))

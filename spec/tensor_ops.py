@@ -5,15 +5,21 @@ Lean: `NN/Spec/Core/TensorOps.lean`
 
 import operator
 from collections.abc import Callable
+from typing import Any
 
-import numpy as np
+from jaxtyping import Bool
 
 from spec.context import Context, Scalar
-from spec.tensor_core import Array, Tensor, over, tabulate
+from spec.lean import LeanFile
+from spec.scope import alpha
+from spec.tensor_core import Array, Tensor, tabulate
 
 __all__ = ["add_spec", "div_spec", "exp_spec", "map2_spec", "map_spec", "mul_spec", "scale_spec", "sub_spec"]
 
+lean = LeanFile("NN/Spec/Core/TensorOps.lean")
 
+
+@lean(line=52)
 def map_spec(f: Callable[[Scalar], Scalar], t: Tensor[Array, "*s"], scalar: Context | None = None) -> Tensor[Array, "*s"]:
     """f of each entry: map f t at i is f(tᵢ).
 
@@ -25,12 +31,15 @@ def map_spec(f: Callable[[Scalar], Scalar], t: Tensor[Array, "*s"], scalar: Cont
 
     Lean: `mapSpec`
     """
-    alpha, t = over(scalar, t=t)
-    return tabulate(t.shape, lambda *i: f(t[i]), alpha)
+    return tabulate(t.shape, lambda *i: f(t[i]))
 
 
+@lean(line=65)
 def map2_spec(
-    f: Callable[[Scalar, Scalar], Scalar], a: Tensor[Array, "*s"], b: Array, scalar: Context | None = None
+    f: Callable[[Scalar, Any], Scalar],
+    a: Tensor[Array, "*s"],
+    b: Tensor[Array, "*s"] | Bool[Array, "*s"],
+    scalar: Context | None = None,
 ) -> Tensor[Array, "*s"]:
     """f of the entries of a and b at each index: map2 f a b at i is f(aᵢ, bᵢ), a tensor over a's scalar.
 
@@ -42,53 +51,50 @@ def map2_spec(
 
     Lean: `map2Spec`
     """
-    if type(b) is np.ndarray and b.dtype == bool:
-        alpha, a = over(scalar, a=a)
-    else:
-        alpha, a, b = over(scalar, a=a, b=b)
-    if a.shape != b.shape:
-        raise ValueError(f"The tensors have shapes {a.shape} and {b.shape}, but should have one shape: nothing broadcasts.")
-    return tabulate(a.shape, lambda *i: f(a[i], b[i]), alpha)
+    return tabulate(a.shape, lambda *i: f(a[i], b[i]))
 
 
+@lean(line=70)
 def add_spec(a: Tensor[Array, "*s"], b: Tensor[Array, "*s"], scalar: Context | None = None) -> Tensor[Array, "*s"]:
     """a + b, entry by entry. Lean: `addSpec`"""
-    return map2_spec(operator.add, a, b, scalar)
+    return map2_spec(operator.add, a, b)
 
 
+@lean(line=78)
 def mul_spec(a: Tensor[Array, "*s"], b: Tensor[Array, "*s"], scalar: Context | None = None) -> Tensor[Array, "*s"]:
     """a ⊙ b, entry by entry. Lean: `mulSpec`"""
-    return map2_spec(operator.mul, a, b, scalar)
+    return map2_spec(operator.mul, a, b)
 
 
+@lean(line=86)
 def sub_spec(a: Tensor[Array, "*s"], b: Tensor[Array, "*s"], scalar: Context | None = None) -> Tensor[Array, "*s"]:
     """a − b, entry by entry. Lean: `subSpec`"""
-    return map2_spec(operator.sub, a, b, scalar)
+    return map2_spec(operator.sub, a, b)
 
 
+@lean(line=94)
 def div_spec(a: Tensor[Array, "*s"], b: Tensor[Array, "*s"], scalar: Context | None = None) -> Tensor[Array, "*s"]:
     """a / b, entry by entry, with the scalar's own division: x / 0 is 0 over ℝ, and NaN or ±∞ over Float.
 
     >>> import numpy as np
-    >>> from spec.context import FLOAT64
+    >>> from spec import FLOAT64, REAL64
     >>> a, b = np.array([6.0, 1.0]), np.array([3.0, 0.0])
-    >>> div_spec(a, b), div_spec(a, b, scalar=FLOAT64)
+    >>> div_spec(a, b, REAL64), div_spec(a, b, FLOAT64)
     (array([2., 0.]), array([ 2., inf]))
 
     Lean: `divSpec`
     """
-    alpha, a, b = over(scalar, a=a, b=b)
-    return map2_spec(alpha.div, a, b, alpha)
+    return map2_spec(alpha.div, a, b)
 
 
+@lean(line=106)
 def scale_spec(t: Tensor[Array, "*s"], c: Scalar, scalar: Context | None = None) -> Tensor[Array, "*s"]:
     """t × c, entry by entry, with the number c on the right: a number of t's scalar, or one that it can hold. Lean: `scaleSpec`"""
-    alpha, t = over(scalar, t=t)
     c = alpha.lift(c)
-    return map_spec(lambda x: x * c, t, alpha)
+    return map_spec(lambda x: x * c, t)
 
 
+@lean(line=126)
 def exp_spec(t: Tensor[Array, "*s"], scalar: Context | None = None) -> Tensor[Array, "*s"]:
     """exp(t), entry by entry. Edge cases: above 709.78 a float64 overflows to ∞, below −745.13 it underflows to 0. Lean: `expSpec`"""
-    alpha, t = over(scalar, t=t)
-    return map_spec(alpha.exp, t, alpha)
+    return map_spec(alpha.exp, t)

@@ -9,12 +9,17 @@ from functools import reduce
 from math import prod
 
 from spec.context import Context, Scalar
-from spec.tensor_core import Array, Tensor, expect_type, nats, over, shape_of, tabulate
+from spec.lean import LeanFile
+from spec.scope import alpha
+from spec.tensor_core import Array, Tensor, nats, tabulate
 from spec.tensor_linalg import mat_mul_spec
 
 __all__ = ["concat_spec", "mat_mul_backward_spec", "matrix_transpose_spec", "reshape_spec", "sum_spec", "swap_first_two_spec"]
 
+lean = LeanFile("NN/Spec/Core/TensorReductionShape.lean")
 
+
+@lean()
 def sum_spec(t: Tensor[Array, "*s"], scalar: Context | None = None) -> Scalar:
     """The sum of all entries, a left fold from 0 in row-major order: ((0 + t₀) + t₁) + ….
 
@@ -26,10 +31,10 @@ def sum_spec(t: Tensor[Array, "*s"], scalar: Context | None = None) -> Scalar:
 
     Lean: `sumSpec`
     """
-    alpha, t = over(scalar, t=t)
-    return tabulate((), lambda: reduce(operator.add, t.flat, alpha.zero), alpha)[()]
+    return reduce(operator.add, t.flat, alpha.zero)
 
 
+@lean()
 def reshape_spec(t: Tensor[Array, "*s"], shape: tuple[int, ...], scalar: Context | None = None) -> Array:
     """The entries of t in row-major order, laid out row-major in `shape`.
 
@@ -41,29 +46,27 @@ def reshape_spec(t: Tensor[Array, "*s"], shape: tuple[int, ...], scalar: Context
 
     Lean: `reshapeSpec`
     """
-    _, t = over(scalar, t=t)
     shape = nats(shape, "shape")
     if prod(t.shape) != prod(shape):
         raise ValueError(f"t has shape {t.shape} and {t.size} entries, but shape {shape} has {prod(shape)}.")
     return t.reshape(shape, order="C").copy()
 
 
+@lean()
 def matrix_transpose_spec(A: Tensor[Array, "m n"], scalar: Context | None = None) -> Tensor[Array, "n m"]:
     """Aᵀ, whose entry (j, i) is A[i, j]. Lean: `matrixTransposeSpec`"""
-    alpha, A = over(scalar, A=A)
-    m, n = shape_of(A, "A", "m n")
-    return tabulate((n, m), lambda j, i: A[i, j], alpha)
+    m, n = A.shape
+    return tabulate((n, m), lambda j, i: A[i, j])
 
 
+@lean()
 def swap_first_two_spec(t: Tensor[Array, "m n *s"], scalar: Context | None = None) -> Tensor[Array, "n m *s"]:
     """The tensor whose entry (j, i, …) is t[i, j, …]. Raises ValueError for a tensor of rank below 2. Lean: `swapFirstTwoSpec`"""
-    alpha, t = over(scalar, t=t)
-    if t.ndim < 2:
-        raise ValueError(f"t has shape {t.shape}, but should have at least two axes to swap.")
     m, n, *s = t.shape
-    return tabulate((n, m, *s), lambda j, i, *rest: t[i, j, *rest], alpha)
+    return tabulate((n, m, *s), lambda j, i, *rest: t[i, j, *rest])
 
 
+@lean()
 def mat_mul_backward_spec(
     A: Tensor[Array, "m n"], B: Tensor[Array, "n p"], dC: Tensor[Array, "m p"], scalar: Context | None = None
 ) -> tuple[Tensor[Array, "m n"], Tensor[Array, "n p"]]:
@@ -75,12 +78,12 @@ def mat_mul_backward_spec(
 
     Lean: `matMulBackwardSpec`
     """
-    alpha, A, B, dC = over(scalar, A=A, B=B, dC=dC)
-    dA = mat_mul_spec(dC, matrix_transpose_spec(B, alpha), alpha)
-    dB = mat_mul_spec(matrix_transpose_spec(A, alpha), dC, alpha)
+    dA = mat_mul_spec(dC, matrix_transpose_spec(B))
+    dB = mat_mul_spec(matrix_transpose_spec(A), dC)
     return dA, dB
 
 
+@lean()
 def concat_spec(tensors: Sequence[Tensor[Array, "n d"]], shape: tuple[int, int] | None = None, scalar: Context | None = None) -> Array:
     """The tensor of shape (n, len(tensors)·d) whose row i is row i of each tensor in turn.
 
@@ -96,18 +99,12 @@ def concat_spec(tensors: Sequence[Tensor[Array, "n d"]], shape: tuple[int, int] 
 
     Lean: `concatSpec`
     """
-    expect_type(tensors, "tensors", Sequence)
-    alpha, *parts = over(scalar, **{f"tensors[{h}]": t for h, t in enumerate(tensors)})
-    if not parts and shape is None:
+    if not tensors and shape is None:
         raise ValueError("tensors is empty and shape=None, but shape=(n, d) should be given where there is no tensor to read it from.")
-    n, d = shape_of(parts[0], "tensors[0]", "n d") if shape is None else _matrix_shape(shape)
-    for h, part in enumerate(parts):
-        if part.shape != (n, d):
-            raise ValueError(f"tensors[{h}] has shape {part.shape}, but should have shape {(n, d)}.")
-    return tabulate((n, len(parts) * d), lambda i, j: parts[j // d][i, j % d], alpha)
-
-
-def _matrix_shape(shape: tuple[int, int]) -> tuple[int, int]:
-    if len(nats(shape, "shape")) != 2:
+    stated = nats(tensors[0].shape if shape is None else shape, "shape")
+    if len(stated) != 2:
         raise ValueError(f"shape={shape}, but should be (n, d).")
-    return shape
+    if tensors and tensors[0].shape != stated:
+        raise ValueError(f"tensors[0] has shape {tensors[0].shape}, but should have shape {stated}.")
+    n, d = stated
+    return tabulate((n, len(tensors) * d), lambda i, j: tensors[j // d][i, j % d])

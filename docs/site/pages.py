@@ -5,6 +5,8 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from importlib import import_module
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +56,11 @@ class Stated:
     def label(self) -> str:
         """What links to it name."""
         return f"definition-{slug(self.text.name)}"
+
+    @property
+    def declaration(self) -> str:
+        """Where Lean declares it: the link that the decorator puts at the end of its docstring."""
+        return str(attrgetter(self.text.name)(import_module(self.text.module.name)).__doc__).rpartition(" ")[2]
 
     @property
     def prose(self) -> list[Block]:

@@ -3,8 +3,8 @@
 One sequence at a time and small sizes only, as definitions are slow. What the seed revision breaks is declared, law by law, with the Lean
 name of the definition at fault; `spec.errata` has a smallest witness of each.
 
-Source: lean-dojo/TorchLean, `NN/Spec/Layers/Attention.lean` and `NN/Spec/Layers/PositionalEncoding.lean` at revision 411682f (seed) and as
-`spec.corrected` has them (revised)
+Source: lean-dojo/TorchLean, `NN/Spec/Layers/Attention.lean` and `NN/Spec/Layers/PositionalEncoding.lean` at revision `spec.lean.LITERAL`
+(seed) and as `spec.corrected` has them (revised)
 """
 
 from collections.abc import Callable

@@ -1,9 +1,13 @@
 import ast
+import re
+from importlib import import_module
+from operator import attrgetter
 from pathlib import Path
 
 import pytest
 
 import spec
+from spec.lean import LITERAL, REPOSITORY
 from spec.tests.declarations import ATTENTION, MODULES, POSITIONAL, Declaration
 
 PACKAGE = Path(spec.__file__).parent
@@ -63,12 +67,37 @@ def test_a_module_names_its_lean_file(module):
 
 
 def test_every_module_has_its_declarations_listed_or_is_known_to_be_of_another_kind():
-    of_another_kind = {"__init__", "context", "tensor_core", "corrected", "errata"}
+    of_another_kind = {"__init__", "context", "tensor_core", "lean", "scope", "signature", "corrected", "errata"}
     assert {path.stem for path in PACKAGE.glob("*.py")} - of_another_kind == set(MODULES)
 
 
 def test_the_two_layers_have_35_declarations():
     assert (len(POSITIONAL), len(ATTENTION)) == (12, 23)
+
+
+def links(module):
+    """The last line of each definition's docstring at run time, in the order of the declarations."""
+    found = import_module(f"spec.{module}")
+    return [attrgetter(declaration.python)(found).__doc__.splitlines()[-1].strip() for declaration in MODULES[module][1]]
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_a_definition_links_to_its_declaration_at_the_revision_that_is_transcribed(module):
+    lean_file, declarations = MODULES[module]
+    url = f"https://github.com/{REPOSITORY}/blob/{LITERAL}/{lean_file}"
+    for declaration, link in zip(declarations, links(module), strict=True):
+        assert re.fullmatch(rf".*Lean: `{re.escape(declaration.lean)}`, {re.escape(url)}(#L\d+)?", link)
+
+
+@pytest.mark.parametrize("module", sorted(set(MODULES) - {"tensor_reduction_shape"}))
+def test_the_lines_of_a_file_are_in_the_order_of_its_declarations(module):
+    lines = [int(link.rpartition("#L")[2]) for link in links(module)]
+    assert lines == sorted(set(lines))
+
+
+def test_a_revision_is_stated_in_one_place():
+    sources = [path for path in PACKAGE.rglob("*.py") if re.search(r"\b(411682f|0f84531)", path.read_text("utf-8"))]
+    assert sources == [PACKAGE / "lean.py", Path(__file__)]
 
 
 @pytest.mark.parametrize(

@@ -20,8 +20,9 @@ from spec.tensor_core import BroadcastTo
 
 pytestmark = pytest.mark.usefixtures("unchecked")
 
-RECORDS = {"Context", "Erratum", "Finding", "Tensor", "Array", "Scalar"}  # records of what is given, and types
-PRIMITIVES = {"total_division", "expect_shape", "expect_type"}  # Python's own division of two scalars; what refusals are made with
+RECORDS = {"Context", "Erratum", "Finding", "LeanFile", "Stated", "Tensor", "Array", "Scalar"}  # records of what is given, and types
+REFUSALS = {"definition", "conform", "conformed", "stated", "expect_type"}  # what refusals are made with
+PRIMITIVES = REFUSALS | {"total_division", "scope"}  # Python's own division of two scalars; what sets alpha
 
 
 def public():

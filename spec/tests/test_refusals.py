@@ -45,7 +45,8 @@ from spec.positional_encoding import (
     rope_sin_lastdim_spec,
     sinusoidal_positional_encoding_spec,
 )
-from spec.tensor_core import BroadcastTo, derivative, nat, over, shape_of, stack, tabulate, taylor, tensor, value
+from spec.scope import in_scope
+from spec.tensor_core import BroadcastTo, derivative, nat, over, stack, tabulate, taylor, tensor, value
 from spec.tensor_linalg import mat_mul_spec
 from spec.tensor_ops import add_spec, div_spec, map2_spec, map_spec, mul_spec, scale_spec, sub_spec
 from spec.tensor_reduction_shape import (
@@ -97,43 +98,46 @@ SHAPES = {
     "a matrix product with a vector": (lambda: mat_mul_spec(z(2, 2), z(2)), "B has shape (2,), but should have shape (n, p)."),
     "a matrix product of unlike inner widths": (
         lambda: mat_mul_spec(z(2, 3), z(2, 3)),
-        "A has shape (2, 3) and B has shape (2, 3), but A should have as many columns as B has rows.",
+        "B has shape (2, 3), but should have shape (3, 3): n is 3 in A.",
     ),
     "a cotangent that does not fit a product": (
         lambda: mat_mul_backward_spec(z(2, 3), z(3, 4), z(2, 5)),
-        "A has shape (2, 5) and B has shape (4, 3), but A should have as many columns as B has rows.",
+        "dC has shape (2, 5), but should have shape (2, 4): p is 4 in B.",
     ),
     "addition of unlike shapes": (
         lambda: add_spec(z(2), z(1)),
-        "The tensors have shapes (2,) and (1,), but should have one shape: nothing broadcasts.",
+        "b has shape (1,), but should have shape (2,), the shape of a: nothing broadcasts.",
     ),
     "subtraction of unlike shapes": (
         lambda: sub_spec(z(2), z()),
-        "The tensors have shapes (2,) and (), but should have one shape: nothing broadcasts.",
+        "b has shape (), but should have shape (2,), the shape of a: nothing broadcasts.",
     ),
     "multiplication of unlike shapes": (
         lambda: mul_spec(z(2, 1), z(1, 2)),
-        "The tensors have shapes (2, 1) and (1, 2), but should have one shape: nothing broadcasts.",
+        "b has shape (1, 2), but should have shape (2, 1), the shape of a: nothing broadcasts.",
     ),
     "division of unlike shapes": (
         lambda: div_spec(z(2), z(3)),
-        "The tensors have shapes (2,) and (3,), but should have one shape: nothing broadcasts.",
+        "b has shape (3,), but should have shape (2,), the shape of a: nothing broadcasts.",
     ),
     "a function of a tensor and a mask of unlike shapes": (
         lambda: map2_spec(lambda x, _: x, z(2), np.ones(3, bool)),
-        "The tensors have shapes (2,) and (3,), but should have one shape: nothing broadcasts.",
+        "b has shape (3,), but should have shape (2,), the shape of a: nothing broadcasts.",
     ),
     "a reshape that changes the number of entries": (
         lambda: reshape_spec(z(2, 3), (4,)),
         "t has shape (2, 3) and 6 entries, but shape (4,) has 4.",
     ),
     "the transpose of a vector": (lambda: matrix_transpose_spec(z(2)), "A has shape (2,), but should have shape (m, n)."),
-    "swapping the axes of a vector": (lambda: swap_first_two_spec(z(2)), "t has shape (2,), but should have at least two axes to swap."),
+    "swapping the axes of a vector": (lambda: swap_first_two_spec(z(2)), "t has shape (2,), but should have shape (m, n, …)."),
     "joining nothing without a shape": (
         lambda: concat_spec([], scalar=REAL64),
         "tensors is empty and shape=None, but shape=(n, d) should be given where there is no tensor to read it from.",
     ),
-    "joining unlike shapes": (lambda: concat_spec([z(1, 2), z(2, 1)]), "tensors[1] has shape (2, 1), but should have shape (1, 2)."),
+    "joining unlike shapes": (
+        lambda: concat_spec([z(1, 2), z(2, 1)]),
+        "tensors[1] has shape (2, 1), but should have shape (1, 2), the shape of tensors[0].",
+    ),
     "joining vectors": (lambda: concat_spec([z(1)]), "tensors[0] has shape (1,), but should have shape (n, d)."),
     "joining what is not of the given shape": (
         lambda: concat_heads_spec([z(1, 2)], (1, 3)),
@@ -145,7 +149,7 @@ SHAPES = {
     ),
     "a positional encoding of another length": (
         lambda: add_positional_encoding_spec(PositionalEncodingSpec(z(3, 2)), z(2, 2)),
-        "The tensors have shapes (2, 2) and (3, 2), but should have one shape: nothing broadcasts.",
+        "x has shape (2, 2), but should have shape (3, 2), the shape of pe.pos.",
     ),
     "a sinusoidal encoding added to a vector": (
         lambda: add_sinusoidal_positional_encoding_spec(z(2)),
@@ -170,15 +174,15 @@ SHAPES = {
     ),
     "a mask that does not fit a row": (
         lambda: hard_masked_softmax_vec_spec(z(2), np.ones(1, bool)),
-        "mask has shape (1,), but should have shape (2,), one entry for each query and key.",
+        "mask has shape (1,), but should have shape (2,), the shape of scores.",
     ),
     "a mask that does not fit the scores": (
         lambda: hard_masked_softmax_spec(z(2, 3), np.ones((3, 2), bool)),
-        "mask has shape (3, 2), but should have shape (2, 3), one entry for each query and key.",
+        "mask has shape (3, 2), but should have shape (2, 3), the shape of scores.",
     ),
     "tangents that do not fit the weights": (
         lambda: softmax_backward_from_weights_spec(z(2), z(3)),
-        "dWeights has shape (3,), but should have shape (2,), the shape of weights.",
+        "dWeights has shape (3,), but should have shape (2,), the shape of weights: nothing broadcasts.",
     ),
     "queries that are a vector": (
         lambda: AttentionContext(z(2), z(2, 2), z(2, 2)),
@@ -195,7 +199,7 @@ SHAPES = {
     ),
     "keys of another width": (
         lambda: AttentionContext(z(1, 2), z(1, 3), z(1, 3)),
-        "K has shape (1, 3), but should have shape (1, 2), the width of Q.",
+        "K has shape (1, 3), but should have shape (1, 2): dModel is 2 in Q.",
     ),
     "values of another length": (
         lambda: AttentionContext(z(1, 2), z(2, 2), z(3, 2)),
@@ -203,7 +207,7 @@ SHAPES = {
     ),
     "a mask that does not fit the context": (
         lambda: AttentionContext(z(1, 2), z(2, 2), z(2, 2), np.ones((2, 1), bool)),
-        "mask has shape (2, 1), but should have shape (1, 2), one entry for each query and key.",
+        "mask has shape (2, 1), but should have shape (1, 2): nQ is 1 in Q, nK is 2 in K.",
     ),
     "the witness of other shapes": (
         lambda: AttentionContext(z(1, 2), z(2, 2), z(2, 2), bc_sum_to_target=build_bc_proof(2)),
@@ -213,41 +217,41 @@ SHAPES = {
     "a witness of too few axes": (lambda: BroadcastTo((2, 2), (2,)), "A tensor of shape (2, 2) does not broadcast to shape (2,)."),
     "a cotangent that does not fit attention": (
         lambda: scaled_dot_product_attention_backward(CTX, z(4, 3)),
-        "dOut has shape (4, 3), but should have shape (2, 3), the shape of Q.",
+        "dOut has shape (4, 3), but should have shape (2, 3), the shape of ctx.Q.",
     ),
     "a tangent that does not fit Q": (
         lambda: scaled_dot_product_attention_jvp(CTX, z(4, 3), z(4, 3), z(4, 3)),
-        "dQ has shape (4, 3), but should have shape (2, 3), the shape of Q.",
+        "dQ has shape (4, 3), but should have shape (2, 3), the shape of ctx.Q.",
     ),
     "a tangent that does not fit K": (
         lambda: scaled_dot_product_attention_jvp(CTX, z(2, 3), z(2, 3), z(4, 3)),
-        "dK has shape (2, 3), but should have shape (4, 3), the shape of K.",
+        "dK has shape (2, 3), but should have shape (4, 3), the shape of ctx.K.",
     ),
     "a tangent that does not fit V": (
         lambda: scaled_dot_product_attention_jvp(CTX, z(2, 3), z(4, 3), z(2, 3)),
-        "dV has shape (2, 3), but should have shape (4, 3), the shape of V.",
+        "dV has shape (2, 3), but should have shape (4, 3), the shape of ctx.K.",
     ),
-    "a projection that is a vector": (lambda: mha(Wq=z(1)), "Wq has shape (1,), but should have shape (dModel, numHeads·headDim)."),
+    "a projection that is a vector": (lambda: mha(Wq=z(1)), "Wq has shape (1,), but should have shape (dModel, num_heads·head_dim)."),
     "a query projection of another width": (
         lambda: mha(2, 2, Wq=z(1, 3)),
-        "Wq has shape (1, 3), but should have shape (1, 4), (dModel, numHeads·headDim).",
+        "Wq has shape (1, 3), but should have shape (1, 4): num_heads·head_dim is 2·2.",
     ),
     "a key projection of another width": (
         lambda: mha(2, 2, Wk=z(1, 3)),
-        "Wk has shape (1, 3), but should have shape (1, 4), (dModel, numHeads·headDim).",
+        "Wk has shape (1, 3), but should have shape (1, 4), the shape of Wq.",
     ),
     "a value projection of another width": (
         lambda: mha(2, 2, Wv=z(2, 4)),
-        "Wv has shape (2, 4), but should have shape (1, 4), (dModel, numHeads·headDim).",
+        "Wv has shape (2, 4), but should have shape (1, 4), the shape of Wq.",
     ),
     "an output projection that is not turned": (
         lambda: mha(2, 2, Wo=z(1, 4)),
-        "Wo has shape (1, 4), but should have shape (4, 1), (numHeads·headDim, dModel).",
+        "Wo has shape (1, 4), but should have shape (4, 1): num_heads·head_dim is 2·2, dModel is 1 in Wq.",
     ),
     "an input that is a vector": (lambda: mha().forward(z(1)), "x has shape (1,), but should have shape (n, dModel)."),
     "an input of another width": (
         lambda: mha().forward(z(2, 3)),
-        "x has shape (2, 3), but should have shape (2, 1), (n, dModel).",
+        "x has shape (2, 3), but should have shape (2, 1): dModel is 1 in self.Wq.",
     ),
     "multi-head attention of no token": (
         lambda: mha().forward(z(0, 1)),
@@ -255,11 +259,11 @@ SHAPES = {
     ),
     "a mask that does not fit multi-head attention": (
         lambda: mha().forward(z(2, 1), np.ones((2, 1), bool)),
-        "mask has shape (2, 1), but should have shape (2, 2), one entry for each query and key.",
+        "mask has shape (2, 1), but should have shape (2, 2): n is 2 in x.",
     ),
     "a mask that does not fit multi-head attention without heads": (
         lambda: mha(0).forward(z(2, 1), np.ones((2, 1), bool)),
-        "mask has shape (2, 1), but should have shape (2, 2), one entry for each query and key.",
+        "mask has shape (2, 1), but should have shape (2, 2): n is 2 in x.",
     ),
     "a cotangent that does not fit multi-head attention": (
         lambda: multi_head_attention_backward(mha(), z(2, 1), None, z(1, 2)),
@@ -271,27 +275,26 @@ SHAPES = {
     ),
     "tangents of differently split parameters": (
         lambda: multi_head_attention_jvp(mha(2, 1), mha(1, 2), z(1, 1), z(1, 1)),
-        "dmha has 1 heads of width 2, but should have 2 of width 1, as mha.",
+        "dmha.num_heads=1, but should be 2, as mha.num_heads.",
     ),
     "a width that is not heads times head width": (
         lambda: split_heads_spec(z(2, 5), 2, 2),
-        "x has shape (2, 5), but dModel should be num_heads·head_dim = 2·2.",
+        "x has shape (2, 5), but should have shape (2, 4): num_heads·head_dim is 2·2.",
     ),
-    "splitting a vector": (lambda: split_heads_spec(z(4), 2, 2), "x has shape (4,), but should have shape (n, dModel)."),
+    "splitting a vector": (lambda: split_heads_spec(z(4), 2, 2), "x has shape (4,), but should have shape (n, num_heads·head_dim)."),
     "combining a matrix": (lambda: combine_heads_spec(z(2, 2)), "heads has shape (2, 2), but should have shape (numHeads, n, headDim)."),
     "self-attention of no token": (
         lambda: self_attention(z(0, 1), z(1, 2), z(1, 2), z(1, 2), z(2, 1)),
-        "Q has shape (0, 2), but nQ should not be 0: attention needs at least one query.",
+        "x has shape (0, 1), but n should not be 0: attention needs at least one query.",
     ),
     "cross-attention to no token": (
         lambda: cross_attention(z(1, 1), z(0, 1), z(0, 1), z(1, 2), z(1, 2), z(1, 2), z(2, 1)),
-        "K has shape (0, 2), but nK should not be 0: attention needs at least one key.",
+        "key has shape (0, 1), but n2 should not be 0: attention needs at least one key.",
     ),
     "a sparsity pattern of another size": (
         lambda: sparse_attention(z(2, 1), np.ones((1, 1), bool), z(1, 1), z(1, 1), z(1, 1), z(1, 1)),
-        "mask has shape (1, 1), but should have shape (2, 2), one entry for each query and key.",
+        "sparsity_pattern has shape (1, 1), but should have shape (2, 2): n is 2 in x.",
     ),
-    "a shape by its letters": (lambda: shape_of(z(2), "x", "seqLen headDim"), "x has shape (2,), but should have shape (seqLen, headDim)."),
     "a direction of another shape": (
         lambda: taylor(z(2), z(3)),
         "direction has shape (3,), but should have the shape (2,) of values.",
@@ -300,7 +303,7 @@ SHAPES = {
     "a number among rows": (lambda: tensor([[1], 2], ARB), "values has rows of shapes [(), (1,)], but all rows should have one shape."),
     "a cotangent that does not fit a learned encoding": (
         lambda: add_positional_encoding_backward_spec(PositionalEncodingSpec(z(3, 2)), z(2, 2)),
-        "grad_output has shape (2, 2), but should have shape (3, 2), the shape of pos.",
+        "grad_output has shape (2, 2), but should have shape (3, 2), the shape of pe.pos.",
     ),
     "joining by a shape of one axis": (lambda: concat_spec([], (2,), REAL64), "shape=(2,), but should be (n, d)."),
     "slices of another shape": (
@@ -313,27 +316,27 @@ SHAPES = {
     ),
     "a corrected split of a width that is not heads times head width": (
         lambda: corrected.split_heads(z(2, 6), 2, 2),
-        "x has shape (2, 6), but dModel should be num_heads·head_dim = 2·2.",
+        "x has shape (2, 6), but should have shape (2, 4): num_heads·head_dim is 2·2.",
     ),
     "a mask that does not fit a corrected row": (
         lambda: corrected.hard_masked_softmax_vec(z(2), np.ones(1, bool)),
-        "mask has shape (1,), but should have shape (2,), one entry for each query and key.",
+        "mask has shape (1,), but should have shape (2,), the shape of scores.",
     ),
     "a mask that does not fit corrected scores": (
         lambda: corrected.hard_masked_softmax(z(2, 3), np.ones((2, 4), bool)),
-        "mask has shape (2, 4), but should have shape (2, 3), one entry for each query and key.",
+        "mask has shape (2, 4), but should have shape (2, 3), the shape of scores.",
     ),
     "a cotangent that does not fit corrected attention": (
         lambda: corrected.scaled_dot_product_attention_backward(CTX, z(4, 3)),
-        "dOut has shape (4, 3), but should have shape (2, 3), the shape of Q.",
+        "dOut has shape (4, 3), but should have shape (2, 3), the shape of ctx.Q.",
     ),
     "a tangent that does not fit corrected attention": (
         lambda: corrected.scaled_dot_product_attention_jvp(CTX, z(2, 3), z(4, 3), z(2, 3)),
-        "dV has shape (2, 3), but should have shape (4, 3), the shape of V.",
+        "dV has shape (2, 3), but should have shape (4, 3), the shape of ctx.K.",
     ),
     "an input of another width to no corrected heads": (
         lambda: corrected.multi_head_attention_forward(mha(0), z(2, 3)),
-        "x has shape (2, 3), but should have shape (2, 1), (n, dModel).",
+        "x has shape (2, 3), but should have shape (2, 1): dModel is 1 in mha.Wq.",
     ),
     "a cotangent of another shape to no corrected heads": (
         lambda: corrected.multi_head_attention_backward(mha(0), z(2, 1), None, z(2, 3)),
@@ -345,7 +348,7 @@ SHAPES = {
     ),
     "a softmax backward of unlike shapes": (
         lambda: softmax_backward_spec(z(2), z(3)),
-        "dY has shape (3,), but should have shape (2,), the shape of x.",
+        "dY has shape (3,), but should have shape (2,), the shape of x: nothing broadcasts.",
     ),
 }
 
@@ -487,6 +490,39 @@ def test_the_cotangents_of_a_learned_encoding_share_no_memory():
     assert grad_x.tolist() == g.tolist() == [[0, 0]]
 
 
+# -- Calls -----------------------------------------------------------------------------------------------------------------------
+
+
+def test_what_does_not_fit_the_parameters_is_refused_as_python_does():
+    with pytest.raises(TypeError, match="missing 1 required positional argument: 'B'"):
+        mat_mul_spec(z(1, 1))
+    with pytest.raises(TypeError, match="got multiple values for argument 'A'"):
+        mat_mul_spec(z(1, 1), z(1, 1), A=z(1, 1))
+    with pytest.raises(TypeError, match="takes from 2 to 3 positional arguments but 4 were given"):
+        mat_mul_spec(z(1, 1), z(1, 1), REAL64, None)
+    with pytest.raises(TypeError, match="got an unexpected keyword argument 'C'"):
+        mat_mul_spec(z(1, 1), z(1, 1), C=z(1, 1))
+
+
+def test_a_method_is_called_on_its_structure():
+    refused(TypeError, "self is of type int, but should be of type MultiHeadAttention.", lambda: MultiHeadAttention.forward(0, z(1, 1)))
+
+
+def test_a_definition_that_is_called_by_another_runs_over_the_same_scalar():
+    row = z(1), np.array([False])
+    assert map_spec(lambda x: hard_masked_softmax_vec_spec(*row)[0] + x, z(1), REAL64).tolist() == [0.0]
+    assert np.isnan(map_spec(lambda x: hard_masked_softmax_vec_spec(*row)[0] + x, z(1), FLOAT64)).all()
+
+
+def test_a_refusal_leaves_no_scalar_behind():
+    refused(ValueError, "B has shape (3, 1), but should have shape (2, 1): n is 2 in A.", lambda: map_spec(_unfit, z(1), FLOAT64))
+    assert in_scope() is None
+
+
+def _unfit(x):
+    return mat_mul_spec(z(1, 2), z(3, 1))[0, 0]
+
+
 # -- Series --------------------------------------------------------------------------------------------------------------------
 
 
@@ -543,7 +579,6 @@ LISTS = {
     "concat_spec": ("tensors[0]", lambda: concat_spec([[1.0]])),
     "taylor values": ("values", lambda: taylor([1.0], [1.0])),
     "taylor direction": ("direction", lambda: taylor(z(1), [1.0])),
-    "shape_of": ("x", lambda: shape_of([1.0], "x", "n")),
     "stack": ("part(0)", lambda: stack((1,), lambda i: [1.0], REAL64)),
     "AttentionContext": ("V", lambda: AttentionContext(z(1, 1), z(1, 1), [[1.0]])),
     "MultiHeadAttention": ("Wk", lambda: mha(Wk=[[1.0]])),

@@ -1,0 +1,110 @@
+"""What a definition leaves to Lean: where it stands there, the types of its arguments, and its scalar.
+
+    lean = LeanFile("NN/Spec/Layers/Attention.lean")
+
+    @lean(line=160)
+    def hard_masked_softmax_spec(
+        scores: Tensor[Array, "nQ nK"], mask: Bool[Array, "nQ nK"], scalar: Context | None = None
+    ) -> Tensor[Array, "nQ nK"]:
+        return stack(scores.shape, lambda i: hard_masked_softmax_vec_spec(scores[i], mask[i]))
+
+As in Lean, the body holds the mathematics alone, for the signature is kept:
+
+- Types. A letter, such as nK above, is one size throughout a signature; a tensor is over a scalar, a mask holds booleans, an `int` is a
+  natural number. What does not fit is refused with a sentence: ValueError for a size, TypeError for a type (`spec.signature`).
+- `[Context α]`. α is `scalar` where it is given, else the scalar of a structure among the arguments, else that of the definition that
+  calls, else what the elements say. All tensors are converted to it, exactly, and in the body `alpha` is it (`spec.scope`).
+
+The revision of Lean that is transcribed is stated here, once. A definition's docstring ends with the link to its line, in `help` too.
+"""
+
+import inspect
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache, wraps
+from typing import Any, TypeVar
+
+from spec.scope import in_scope, scope
+from spec.signature import Stated, conformed, stated
+
+__all__ = ["LITERAL", "REPOSITORY", "REVISED", "LeanFile", "definition"]
+
+REPOSITORY = "lean-dojo/TorchLean"
+LITERAL = "411682f6c3d913e5cdbc27d4546b3ab7ac0e3e9c"
+"""The revision that `spec` transcribes to the letter, called the seed revision."""
+REVISED = "0f845313599795032960d487708c309e1fb2f40e"
+"""A later one, which corrects most of what `spec.errata` lists; `spec.corrected` follows it."""
+
+Definition = TypeVar("Definition", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True)
+class LeanFile:
+    """A file of TorchLean at a revision. Calling it gives the decorator of a declaration in it: `definition`, and the link to its line.
+
+    >>> LeanFile("NN/Spec/Layers/Attention.lean").url(line=101).removeprefix(f"https://github.com/{REPOSITORY}/blob/{LITERAL}/")
+    'NN/Spec/Layers/Attention.lean#L101'
+    """
+
+    path: str
+    revision: str = LITERAL
+
+    def url(self, line: int | None = None) -> str:
+        """Where the file can be read, from that line on."""
+        return f"https://github.com/{REPOSITORY}/blob/{self.revision}/{self.path}" + (f"#L{line}" if line else "")
+
+    def __call__(self, line: int | None = None, nonzero: Mapping[str, str] | None = None) -> Callable[[Definition], Definition]:
+        """The decorator of the declaration on that line. For `nonzero` see `definition`; a structure keeps its own types (`conform`)."""
+
+        def transcription(declared: Definition) -> Definition:
+            linked = declared if isinstance(declared, type) else definition(nonzero)(declared)
+            linked.__doc__ = f"{inspect.cleandoc(declared.__doc__ or '')}, {self.url(line)}"
+            return linked
+
+        return transcription
+
+
+def definition(nonzero: Mapping[str, str] | None = None) -> Callable[[Definition], Definition]:
+    """The decorator of a definition: its arguments fit its signature, or are refused; they are over one scalar; the body runs over it.
+
+    `nonzero` holds Lean's hypotheses n ≠ 0: the letter, and the reason why its size should not be 0.
+
+    >>> import numpy as np
+    >>> from spec.context import Context
+    >>> from spec.tensor_core import Array, Tensor
+    >>> @definition()
+    ... def dot(a: Tensor[Array, "n"], b: Tensor[Array, "n"], scalar: Context | None = None): ...
+    >>> dot(np.ones(2), np.ones(3))
+    Traceback (most recent call last):
+    ValueError: b has shape (3,), but should have shape (2,), the shape of a.
+    """
+
+    def decorator(body: Definition) -> Definition:
+        parameters = inspect.signature(body).parameters
+        defaults = {name: parameter.default for name, parameter in parameters.items() if parameter.default is not parameter.empty}
+
+        @wraps(body)
+        def evaluated(*positional: Any, **named: Any) -> Any:
+            placed = dict(zip(parameters, positional, strict=False))
+            given = defaults | placed | named
+            if given.keys() != parameters.keys() or placed.keys() & named.keys() or len(placed) != len(positional):
+                return body(*positional, **named)  # raises Python's own TypeError
+            alpha, arguments = conformed(_statements(body), given, nonzero or {})
+            if alpha is None or alpha is in_scope():
+                return body(**arguments)
+            with scope(alpha):
+                return body(**arguments)
+
+        return evaluated  # type: ignore[return-value]
+
+    return decorator
+
+
+@cache
+def _statements(body: Callable[..., Any]) -> dict[str, Stated]:
+    """What a definition's signature states of each parameter; of a method's `self`, that it is of the class."""
+    annotations = {name: parameter.annotation for name, parameter in inspect.signature(body).parameters.items()}
+    if "self" in annotations:
+        annotations["self"] = getattr(sys.modules[body.__module__], body.__qualname__.partition(".")[0])
+    return {name: stated(annotation) for name, annotation in annotations.items()}

@@ -1,0 +1,184 @@
+"""Signatures as types: what annotations state of arguments is kept, and what does not fit is refused with a sentence.
+
+    x: Tensor[Array, "n dModel"]         a tensor over α; a letter is one size throughout the signature
+    mask: Bool[Array, "n n"] | None      an array of booleans, or none
+    num_heads: int                       a natural number
+    Wq: Tensor[Array, "dModel {num_heads*head_dim}"]      a size that is a product of natural numbers
+
+The letters of a structure among the arguments are those of the signature too.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, is_dataclass, replace
+from functools import cache
+from math import prod
+from types import UnionType
+from typing import Any, Union, get_args, get_origin
+
+import numpy as np
+
+from spec.context import Context
+from spec.scope import in_scope
+from spec.tensor_core import Array, expect_mask, expect_type, nat, over
+
+__all__ = ["Stated", "conform", "conformed", "stated"]
+
+
+# -- What an annotation states -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Stated:
+    """What an annotation states of an argument: the letters of its shape, what it is an instance of, and which kinds of value it may be.
+
+    There may be a tensor, a mask, a natural number, a structure with a scalar (`over_scalar`), or None (`optional`).
+    """
+
+    letters: tuple[str, ...] | None = None
+    instance: type | None = None
+    tensor: bool = False
+    mask: bool = False
+    natural: bool = False
+    over_scalar: bool = False
+    optional: bool = False
+
+
+def stated(annotation: Any) -> Stated:
+    """What the annotation states; nothing where it is of another kind than this module lists."""
+    if get_origin(annotation) is Sequence:
+        return Stated(tuple(get_args(annotation)[0].dim_str.split()), Sequence)
+    parts = get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
+    shaped = [part for part in parts if hasattr(part, "dim_str")]
+    structure = next((part for part in parts if isinstance(part, type) and is_dataclass(part) and part is not Context), None)
+    return Stated(
+        letters=tuple(shaped[0].dim_str.split()) if shaped else None,
+        instance=structure,
+        tensor=any("bool" not in part.dtypes for part in shaped),
+        mask=any("bool" in part.dtypes for part in shaped),
+        natural=annotation is int,
+        over_scalar=structure is not None and "scalar" in _fields(structure),
+        optional=type(None) in parts,
+    )
+
+
+@cache
+def _fields(structure: Any) -> dict[str, Stated]:
+    return {field.name: stated(field.type) for field in fields(structure)}
+
+
+# -- Whether arguments fit -----------------------------------------------------------------------------------------------------
+
+
+def conform(structure: Any, nonzero: Mapping[str, str] | None = None) -> None:
+    """Keep what a structure's annotations state of its fields, and put all over one scalar; to be called by its `__post_init__`."""
+    alpha, values = conformed(_fields(structure.__class__), vars(structure), nonzero or {})
+    for name, value in (values | {"scalar": alpha}).items():
+        object.__setattr__(structure, name, value)
+
+
+def conformed(
+    statements: Mapping[str, Stated], given: Mapping[str, Any], nonzero: Mapping[str, str]
+) -> tuple[Context | None, dict[str, Any]]:
+    """The scalar of a call, None where nothing is over one, and the arguments over it. What does not fit raises ValueError or TypeError."""
+    arguments = dict(given)
+    tensors: dict[str, Array] = {}
+    scalar = given.get("scalar")
+    for name, what in statements.items():
+        value = given[name]
+        if value is None and what.optional:
+            continue
+        if what.natural:
+            arguments[name] = nat(value, name)
+        elif what.instance:
+            expect_type(value, name, what.instance)
+            if what.instance is Sequence:
+                tensors |= {f"{name}[{i}]": part for i, part in enumerate(value)}
+            elif what.over_scalar and scalar is None:
+                scalar = value.scalar
+        elif what.mask and (not what.tensor or (type(value) is Array and value.dtype == np.bool_)):
+            expect_mask(value, name)
+        elif what.tensor:
+            tensors[name] = value
+    alpha = None
+    if tensors or scalar is not None or "scalar" in statements:
+        alpha, *converted = over(in_scope() if scalar is None else scalar, **tensors)
+        tensors = dict(zip(tensors, converted, strict=True))
+    sizes = _Sizes()
+    for name, what in statements.items():
+        if what.instance is Sequence:
+            arguments[name] = [tensors[f"{name}[{i}]"] for i in range(len(given[name]))]
+        elif what.over_scalar:
+            arguments[name] = given[name] if given[name].scalar is alpha else replace(given[name], scalar=alpha)
+        elif name in tensors:
+            arguments[name] = tensors[name]
+        sizes.measure(name, what, arguments)
+    sizes.expect_nonzero(nonzero)
+    return alpha, arguments
+
+
+@dataclass
+class _Sizes:
+    """The size of each letter so far, with the name of the argument that it is from, and the shapes by argument."""
+
+    letters: dict[str, tuple[Any, str]] = field(default_factory=dict)
+    shapes: dict[str, tuple[tuple[str, ...], tuple[int, ...]]] = field(default_factory=dict)
+
+    def measure(self, name: str, what: Stated, beside: Mapping[str, Any], within: str = "") -> None:
+        """Take the sizes of the argument of that name, or of a structure's field, with those beside it; refuse what is not as before."""
+        value = beside[name]
+        if what.over_scalar:
+            for part, of_part in _fields(value.__class__).items():
+                self.measure(part, of_part, vars(value), f"{name}.")
+        elif what.instance is Sequence:
+            for i, part in enumerate(value):
+                self._fit(f"{name}[{i}]", what.letters or (), part.shape, beside)
+        elif what.letters is not None and value is not None:
+            self._fit(within + name, what.letters, value.shape, beside)
+        elif what.natural and within:
+            before, other = self.letters.setdefault(name, (value, within + name))
+            if value != before:
+                raise ValueError(f"{within}{name}={value}, but should be {before}, as {other}.")
+
+    def expect_nonzero(self, nonzero: Mapping[str, str]) -> None:
+        """Refuse a size of 0 where there is a reason why it should not be 0."""
+        for letter, reason in nonzero.items():
+            size, name = self.letters[letter]
+            if size == 0:
+                raise ValueError(f"{name} has shape {self.shapes[name][1]}, but {letter} should not be 0: {reason}.")
+
+    def _fit(self, name: str, letters: tuple[str, ...], shape: tuple[int, ...], beside: Mapping[str, Any]) -> None:
+        sizes = _by_letter(letters, shape)
+        if len(sizes) != len(letters):
+            shown = ", ".join("…" if letter.startswith("*") else _shown(letter) for letter in letters)
+            raise ValueError(f"{name} has shape {shape}, but should have shape ({shown}).")
+        expected, sources = [], []
+        for letter, size in zip(letters, sizes, strict=True):
+            if letter.startswith("{"):
+                factors = [beside[factor] for factor in letter[1:-1].split("*")]
+                should, source = prod(factors), "·".join(map(str, factors))
+            else:
+                should, other = self.letters.setdefault(letter, (size, name))
+                source = f"{should} in {other}"
+            expected.append(should)
+            sources.append(source)
+        if sizes != expected:
+            alike = next((other for other, (same, _) in self.shapes.items() if same == letters), None)
+            unlike = {f"{_shown(letter)} is {sources[i]}": None for i, letter in enumerate(letters) if sizes[i] != expected[i]}
+            reason = f", the shape of {alike}" if alike else f": {', '.join(unlike)}"
+            whole = tuple(n for size in expected for n in (size if isinstance(size, tuple) else (size,)))
+            nothing = ": nothing broadcasts" if any(isinstance(size, tuple) for size in expected) else ""
+            raise ValueError(f"{name} has shape {shape}, but should have shape {whole}{reason}{nothing}.")
+        self.shapes[name] = letters, shape
+
+
+def _by_letter(letters: tuple[str, ...], shape: tuple[int, ...]) -> list[Any]:
+    """The size of each letter: of one with a star, such as *s, all sizes that the others leave."""
+    star = next((i for i, letter in enumerate(letters) if letter.startswith("*")), None)
+    if star is None or len(shape) < len(letters) - 1:
+        return list(shape) if star is None else []
+    after = len(shape) - (len(letters) - 1 - star)
+    return [*shape[:star], shape[star:after], *shape[after:]]
+
+
+def _shown(letter: str) -> str:
+    return letter.strip("{}").replace("*", "·")
