@@ -99,11 +99,12 @@ class Runner:
         with Runner(order, jobs, timeout) as runner:
             for entry, found in runner.outcomes(): ...
 
-    `entries` says what there is to verify. Raises TargetError where that cannot be found out.
+    `entries` says what there is to verify. With `fail_fast` no law is begun after the first violation. Raises TargetError where what there
+    is to verify cannot be found out.
     """
 
-    def __init__(self, order: Order, jobs: int = 1, timeout: float = 60.0) -> None:
-        self.order, self.jobs, self.timeout = order, jobs, timeout
+    def __init__(self, order: Order, jobs: int = 1, timeout: float = 60.0, fail_fast: bool = False) -> None:
+        self.order, self.jobs, self.timeout, self.fail_fast = order, jobs, timeout, fail_fast
         self.entries: list[Entry] = []
         self._folder = tempfile.TemporaryDirectory(prefix="attnspec-")
         self._children: list[_Child] = []
@@ -140,9 +141,13 @@ class Runner:
                 left[place] -= 1
                 if found.status == "violated" and found.violation is not None:
                     violations[place].append(found.violation)
+                    if self.fail_fast:
+                        tasks.clear()
+                        left[:] = [0] * len(left)
                     found = replace(found, violation=replace(found.violation, calls=(), evidence=(), fresh=()))
-                if not left[place] and violations[place]:
+                if left[place] <= 0 and violations[place]:
                     tasks.append(Explain(place, tuple(violations[place])))
+                    violations[place].clear()
             return place, found
 
         while len(self._children) < min(self.jobs, len(tasks)):

@@ -328,6 +328,7 @@ def verify(
     *,
     long: bool = False,
     strict: bool = False,
+    fail_fast: bool = False,
     progress: Callable[[Outcome], None] | None = None,
 ) -> Report:
     """Check every law that applies to an implementation, and find the causes of what fails.
@@ -337,7 +338,7 @@ def verify(
     the long plan, with 131072 keys. Of each law `max_examples` cases are tried; the same seed draws the same cases. `known_deviations`
     maps laws that are known to be broken to the reason; a declaration that matches no law, or a law that holds, is an error. `progress` is
     told each outcome as it is known. With `strict` the report is not ok either where an error is within its budget and beyond the
-    statistical line, which is suspicious and no proof.
+    statistical line, which is suspicious and no proof. With `fail_fast` no law is begun after the first violation.
 
     Interrupting it returns what is known so far. It runs in the caller's process, which a crash or a hang of the implementation takes down:
     the command `attnspec verify` runs it in a process of its own. Raises ValueError and TypeError for arguments that are none of these.
@@ -357,6 +358,11 @@ def verify(
             outcomes.append(check(law, implementation, max_examples, seed, shrink=False))
             if progress is not None:
                 progress(outcomes[-1])
+            if fail_fast and outcomes[-1].status == "violated":
+                why = "After the first violation no law is begun (fail_fast)."
+                left = chosen[len(outcomes) :]
+                outcomes += [Outcome(w.name, w.operation, implementation.name, "not run", reason=why) for w in left]
+                break
         violations = [o.violation for o in outcomes if o.status == "violated" and o.violation is not None]
         found = causes_of(implementation, violations, lambda law: check(law, implementation, max_examples, seed, shrink=True))
     except KeyboardInterrupt:

@@ -45,7 +45,7 @@ class Finding:
 
 
 def finding(outcome: dict[str, Any], anchor: str, causes: Sequence[dict[str, Any]] = ()) -> Finding:
-    """What there is to say about an outcome, as `Outcome.to_dict` writes it, and about its cause, one of those that `Cause.to_dict` wrote."""
+    """What there is to say about an outcome, as `Outcome.to_dict` writes it, and about its cause, one of `Cause.to_dict`'s."""
     law = f"{outcome['law']}[{outcome['operation']}]"
     cause = next((c for c in causes if law in c["laws"]), None)
     is_example = cause is not None and law == f"{cause['example']['law']}[{cause['example']['operation']}]"
