@@ -1,9 +1,9 @@
 """Which arithmetic is it? What an implementation returned, put to the budgets of arithmetics other than the one it declares.
 
-An arithmetic explains a violation if
+An arithmetic explains violations if
 
 - some output is outside its budget in the arithmetic that is declared: where only something exact is broken no rounding is the cause;
-- the law holds on what was returned, judged by the other arithmetic; and every call that is known, right or wrong, is within its budget;
+- the laws hold on what was returned, judged by the other arithmetic; and every call that is known, right or wrong, is within its budget;
 - outputs are wrong on at least two calls that were drawn after the violation: rounding shows on cases of every kind, a bug's trigger is
   rarer, and a counterexample that was made small hides what it is about;
 - that budget says something: on at least half of the wrong calls it refuses zeros in a row that is wrong, by a factor of two.
@@ -13,7 +13,7 @@ a convention, that gives what the implementation gave on every call that is know
 that does so on some of the calls only is named after an arithmetic, which must explain all of them.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -25,6 +25,7 @@ from oracles.formats import BINARY16, BINARY32, BRAIN16, FLOAT32, FLOAT32_FAMILI
 from properties.implementation import Implementation
 from properties.law import Law
 from properties.operations import OPERATIONS
+from properties.report import Violation
 from properties.strategies.arrays import rounded
 from properties.subject import BrokenError, Call, Subject
 
@@ -144,22 +145,26 @@ def _coarser(now: Elementary, target: Format) -> Elementary:
 
 
 def explained(
-    law: Law, implementation: Implementation, calls: tuple[Call, ...], fresh: tuple[Call, ...], before: tuple[Call, ...], case: Any
+    implementation: Implementation, broken: Sequence[tuple[Law, Violation]], before: tuple[Call, ...], after: tuple[Call, ...]
 ) -> list[tuple[Candidate, float]]:
-    """The arithmetics that explain a violation, narrowest first, each with the largest error in units of its budget.
+    """The arithmetics that explain violations, narrowest first, each with the largest error in units of its budget.
 
-    `calls` are those of the violation, on a case; `fresh` of cases drawn after it, `before` of some before.
+    `before` are calls of other cases that were tried before, `after` of cases drawn afterwards.
     """
     declared = Candidate("declared", "", implementation.rounding)
-    known = [call for call in (*calls, *fresh, *before) if not OPERATIONS[call.operation].returns_booleans]
+    calls = tuple(call for _, v in broken for call in v.calls)
+    known = [call for call in (*calls, *after, *before) if not OPERATIONS[call.operation].returns_booleans]
     judged = [(call, declared.outside(call, implementation)) for call in known if not call.error]
     wrong = [(call, outside) for call, outside in judged if any(x.any() for x in outside)]
     places = {id(call) for call, _ in wrong}
-    if not any(id(call) in places for call in calls) or sum(id(call) in places for call in fresh) < _AFRESH:
+    if not any(id(call) in places for call in calls) or sum(id(call) in places for call in after) < _AFRESH:
         return []
+    known.sort(key=lambda call: id(call) not in places)  # a candidate is refused soonest by what is wrong
     found = []
     for c in candidates(implementation.rounding):
-        if not all(c.accepts(call, implementation) for call in known) or not _holds(c, law, implementation, calls, case):
+        if not all(c.accepts(call, implementation) for call in known):
+            continue
+        if not all(_holds(c, law, implementation, v.calls, v.counterexample.values()) for law, v in broken):
             continue
         budgets = [(c.expected(call, implementation), call, w) for call, w in wrong]
         testify = sum(any(_tells(e, w) for e, w in zip(several, ws, strict=True)) for several, _, ws in budgets)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from properties.report import Outcome, Report
+    from properties.report import Cause, Outcome, Report
     from properties.worker import Entry
 
 __all__ = ["main"]
@@ -76,7 +76,8 @@ def _parser() -> argparse.ArgumentParser:
     verify.add_argument("--json", metavar="FILE", help="write the report as JSON too; - writes it to standard output, and nothing else")
     verify.add_argument("--html", metavar="DIR", type=Path, help="write the report as a page too: DIR/index.html")
     verify.add_argument("--strict", action="store_true", help="exit status 1 where something is suspicious, too")
-    verify.add_argument("--all", action="store_true", help="a row for every law, and every violation at length")
+    verify.add_argument("--fail-fast", action="store_true", help="begin no other law after the first violation")
+    verify.add_argument("--all", action="store_true", help="a row for every law, and every violation in a few lines")
     verify.set_defaults(run=_verify)
 
     report = commands.add_parser("report", help="make a page of reports that `attnspec verify --json` wrote")
@@ -176,7 +177,7 @@ def _verify(options: argparse.Namespace) -> int:
     from oracles.formats import resolve
     from properties.html.environment import environment
     from properties.pages import laws_of
-    from properties.report import Report
+    from properties.report import Report, with_causes
     from properties.terminal import print_report
     from properties.worker import Order
 
@@ -186,7 +187,7 @@ def _verify(options: argparse.Namespace) -> int:
     folder = _page_folder(options.html) if options.html else None
     chosen = tuple(options.targets), options.arithmetic, laws
     order = Order(*chosen, options.max_examples, options.seed, options.timeout, tuple(options.only), options.long)
-    entries, found, stopped = _run(order, options.jobs, options.timeout)
+    entries, found, causes, stopped = _run(order, options.jobs, options.timeout, options.fail_fast)
     planned = {law for entry in entries for law in entry.laws}
     for text in options.laws or () if entries else ():
         if planned.isdisjoint(law.id for law in laws_of(text)):
@@ -203,7 +204,8 @@ def _verify(options: argparse.Namespace) -> int:
         "environment": environment(),
         "implementations": [{key: getattr(entry, key) for key in ("name", "group", "target", "arithmetic")} for entry in entries],
     }
-    report = Report(tuple(_in_order(entries, found)), settings, stopped is not None, options.strict)
+    outcomes, causes = with_causes(_in_order(entries, found, options.fail_fast), causes, lambda violation: violation.script)
+    report = Report(outcomes, settings, stopped is not None, options.strict, causes)
     if entries or file:
         if file:
             file.write_text(_json(report))
@@ -238,8 +240,10 @@ def _json(report: "Report") -> str:
     return json.dumps(report.to_dict(), indent=1, allow_nan=False) + "\n"
 
 
-def _run(order: Any, jobs: int, timeout: float) -> tuple[list["Entry"], list[tuple[int, "Outcome"]], BaseException | None]:
-    """The entries, the outcomes known, each with its entry's place, and what stopped the run before its end, or None."""
+def _run(
+    order: Any, jobs: int, timeout: float, fail_fast: bool
+) -> tuple[list["Entry"], list[tuple[int, "Outcome"]], tuple["Cause", ...], BaseException | None]:
+    """The entries, the outcomes known, each with its entry's place, the causes, and what stopped the run before its end, or None."""
     from rich.console import Console
     from rich.markup import escape
     from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
@@ -253,6 +257,7 @@ def _run(order: Any, jobs: int, timeout: float) -> tuple[list["Entry"], list[tup
     log = Console(stderr=True)
     entries: list[Entry] = []
     found: list[tuple[int, Outcome]] = []
+    causes: dict[int, tuple[Cause, ...]] = {}
     columns = (
         SpinnerColumn(),
         BarColumn(24),
@@ -264,21 +269,29 @@ def _run(order: Any, jobs: int, timeout: float) -> tuple[list["Entry"], list[tup
     try:
         with Progress(*columns, console=log, transient=True, disable=not log.is_interactive) as progress:
             task = progress.add_task(f"importing {escape(' '.join(order.targets))}", total=None)
-            with Runner(order, jobs, timeout) as runner:
+            with Runner(order, jobs, timeout, fail_fast) as runner:
                 entries = runner.entries
                 left = [len(entry.laws) for entry in entries]
                 progress.update(task, total=sum(left))
                 for place, outcome in runner.outcomes():
+                    if isinstance(outcome, tuple):
+                        causes[place] = (*causes.get(place, ()), *outcome)
+                        continue
                     found.append((place, outcome))
                     left[place] -= 1
                     progress.update(task, advance=1, description=escape(f"{outcome.implementation}: {outcome.law}"))
                     if not left[place] and not log.is_interactive:
                         _print_line(log, [o for p, o in found if p == place])
     except (KeyboardInterrupt, TargetError) as stopped:
-        return entries, found, stopped
+        return entries, found, _flat(causes), stopped
     finally:
         signal.signal(signal.SIGTERM, before)
-    return entries, found, None
+    return entries, found, _flat(causes), None
+
+
+def _flat(causes: dict[int, tuple["Cause", ...]]) -> tuple["Cause", ...]:
+    """The causes of all entries, in their order."""
+    return tuple(cause for place in sorted(causes) for cause in causes[place])
 
 
 def _print_line(log: "Console", outcomes: list["Outcome"]) -> None:
@@ -287,14 +300,16 @@ def _print_line(log: "Console", outcomes: list["Outcome"]) -> None:
     print(f"{outcomes[0].implementation}: {counts} ({sum(o.seconds for o in outcomes):.1f} s)", file=log.file, flush=True)
 
 
-def _in_order(entries: list["Entry"], found: list[tuple[int, "Outcome"]]) -> list["Outcome"]:
+def _in_order(entries: list["Entry"], found: list[tuple[int, "Outcome"]], fail_fast: bool) -> list["Outcome"]:
     """The outcomes as they were planned; "not run" for those that are not known."""
     from properties.report import Outcome
 
     known = {(place, f"{o.law}[{o.operation}]"): o for place, o in found}
+    why = "After the first violation no law is begun (--fail-fast)." if fail_fast else ""
     outcomes = []
     for place, entry in enumerate(entries):
         for law in entry.laws:
             name, _, operation = law.partition("[")
-            outcomes.append(known.get((place, law)) or Outcome(name, operation.removesuffix("]"), entry.name, "not run"))
+            missing = Outcome(name, operation.removesuffix("]"), entry.name, "not run", reason=why)
+            outcomes.append(known.get((place, law), missing))
     return outcomes

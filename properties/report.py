@@ -1,14 +1,15 @@
 """What a verification found, as data."""
 
 from collections import Counter
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_args
 
 import numpy as np
 
 from properties.subject import Call
 
-__all__ = ["Diagnosis", "Outcome", "Report", "Status", "Violation", "counted"]
+__all__ = ["Cause", "Diagnosis", "Outcome", "Report", "Status", "Violation", "counted", "with_causes"]
 
 Status = Literal["held", "suspicious", "violated", "declared", "vacuous", "not applicable", "not run"]
 PASSING = ("held", "suspicious", "declared", "not applicable")
@@ -37,8 +38,8 @@ class Violation:
     `calls` are those of the case, `evidence` some of those seen before, and `fresh` of cases drawn afterwards, which nothing made smaller.
     `summary` says in a sentence what is wrong there; `counterexample` maps the names of the case to its arrays and numbers; `excess` is
     the error in units of its budget, ∞ where something else than a number is wrong; `diagnosis` ranks what reproduces it; `notes` say
-    what else is known; `script` is Python that shows it again. `shrunk` says that smaller cases were tried,
-    which they are not where the process ended, or where the violation is declared.
+    what else is known; `script` is Python that shows it again. `shrunk` says that smaller cases were tried, as they are for one violation
+    of each cause.
     """
 
     law: str
@@ -68,6 +69,33 @@ class Violation:
             "notes": list(self.notes),
             "script": self.script,
             "shrunk": self.shrunk,
+        }
+
+
+@dataclass(frozen=True)
+class Cause:
+    """What broke some laws, "law[operation]", on an implementation.
+
+    `diagnosis` ranks what explains all of them, and is empty where nothing known does; `example` is a violation of one of them, on the
+    smallest input found; `worst` says in a sentence by what an output was furthest from its budget, and under which law, where that is
+    another one.
+    """
+
+    implementation: str
+    laws: tuple[str, ...]
+    diagnosis: tuple[Diagnosis, ...]
+    example: Violation
+    worst: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Numbers, strings, lists and mappings only."""
+        diagnosis = [{key: _plain(value) for key, value in vars(d).items()} for d in self.diagnosis]
+        return {
+            "implementation": self.implementation,
+            "laws": list(self.laws),
+            "diagnosis": diagnosis,
+            "example": self.example.to_dict(),
+            "worst": self.worst,
         }
 
 
@@ -108,12 +136,13 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Report:
-    """All outcomes of a verification, and how it was run."""
+    """All outcomes of a verification, the causes of those violations that nobody declared, and how it was run."""
 
     outcomes: tuple[Outcome, ...]
     settings: dict[str, Any] = field(default_factory=dict)
     interrupted: bool = False
     strict: bool = False
+    causes: tuple[Cause, ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -158,8 +187,30 @@ class Report:
             "settings": self.settings,
             "counts": self.counts(),
             "narrowest": {name: {"arithmetic": preset, "calls": calls} for name, (preset, calls) in self.narrowest().items()},
+            "causes": [c.to_dict() for c in self.causes],
             "outcomes": [o.to_dict() for o in self.outcomes],
         }
+
+
+def with_causes(
+    outcomes: Iterable[Outcome], causes: Iterable[Cause], script: Callable[[Violation], str]
+) -> tuple[tuple[Outcome, ...], tuple[Cause, ...]]:
+    """Outcomes whose violations have the diagnosis of their cause, that of its example the smallest input too, and the causes, all with
+    the script that shows them again, where they have none."""
+
+    def scripted(violation: Violation) -> Violation:
+        return violation if violation.script else replace(violation, script=script(violation))
+
+    told = tuple(replace(cause, example=scripted(cause.example)) for cause in causes)
+    cause_of = {(cause.implementation, law): cause for cause in told for law in cause.laws}
+    found = []
+    for o in outcomes:
+        cause = cause_of.get((o.implementation, f"{o.law}[{o.operation}]"))
+        if cause is not None and o.violation is not None:
+            same = (cause.example.law, cause.example.operation) == (o.law, o.operation)
+            o = replace(o, violation=cause.example if same else replace(o.violation, diagnosis=cause.diagnosis))
+        found.append(o if o.violation is None else replace(o, violation=scripted(o.violation)))
+    return tuple(found), told
 
 
 def counted(n: int, noun: str) -> str:

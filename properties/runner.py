@@ -12,15 +12,16 @@ import time
 from collections import Counter, deque
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from select import select
 from types import TracebackType
 from typing import Any
 
 from properties.note import Note
-from properties.report import Outcome
+from properties.report import Cause, Outcome, Violation
 from properties.targets import TargetError
-from properties.worker import Entry, Order, Task, death
+from properties.worker import Entry, Explain, Order, Task, death, unexplained
 
 __all__ = ["Runner"]
 
@@ -33,7 +34,7 @@ class _Child:
     """A process that checks laws, in a session of its own: what it starts ends with it, and an interrupt reaches the parent alone."""
 
     def __init__(self, order: Order, folder: Path, number: int) -> None:
-        self.task: Task | None = None
+        self.task: Task | Explain | None = None
         self.since, self.overdue = time.monotonic(), False
         self.log, note = folder / f"{number}.log", folder / f"{number}.note"
         self.calls = Note(note)
@@ -96,13 +97,14 @@ class Runner:
     """What is verified by an order, in `jobs` processes, of which none waits longer than `timeout` seconds for one call.
 
         with Runner(order, jobs, timeout) as runner:
-            for entry, outcome in runner.outcomes(): ...
+            for entry, found in runner.outcomes(): ...
 
-    `entries` says what there is to verify. Raises TargetError where that cannot be found out.
+    `entries` says what there is to verify. With `fail_fast` no law is begun after the first violation. Raises TargetError where what there
+    is to verify cannot be found out.
     """
 
-    def __init__(self, order: Order, jobs: int = 1, timeout: float = 60.0) -> None:
-        self.order, self.jobs, self.timeout = order, jobs, timeout
+    def __init__(self, order: Order, jobs: int = 1, timeout: float = 60.0, fail_fast: bool = False) -> None:
+        self.order, self.jobs, self.timeout, self.fail_fast = order, jobs, timeout, fail_fast
         self.entries: list[Entry] = []
         self._folder = tempfile.TemporaryDirectory(prefix="attnspec-")
         self._children: list[_Child] = []
@@ -126,21 +128,40 @@ class Runner:
         self._children.clear()
         self._folder.cleanup()
 
-    def outcomes(self) -> Iterator[tuple[int, Outcome]]:
-        """(the entry's place, an outcome) as they are known."""
-        tasks = deque(Task(i, law) for i, entry in enumerate(self.entries) for law in range(len(entry.laws)))
+    def outcomes(self) -> Iterator[tuple[int, Outcome | tuple[Cause, ...]]]:
+        """(the entry's place, an outcome) as they are known, and after its last one the causes of its violations, if there are some."""
+        tasks: deque[Task | Explain] = deque(Task(i, law) for i, entry in enumerate(self.entries) for law in range(len(entry.laws)))
+        left = [len(entry.laws) for entry in self.entries]
+        violations: list[list[Violation]] = [[] for _ in self.entries]
         deaths: Counter[tuple[int, str]] = Counter()
+
+        def known(place: int, found: Outcome | tuple[Cause, ...]) -> tuple[int, Outcome | tuple[Cause, ...]]:
+            """What is yielded; the causes are asked for when the last outcome is known."""
+            if isinstance(found, Outcome):
+                left[place] -= 1
+                if found.status == "violated" and found.violation is not None:
+                    violations[place].append(found.violation)
+                    if self.fail_fast:
+                        tasks.clear()
+                        left[:] = [0] * len(left)
+                    found = replace(found, violation=replace(found.violation, calls=(), evidence=(), fresh=()))
+                if left[place] <= 0 and violations[place]:
+                    tasks.append(Explain(place, tuple(violations[place])))
+                    violations[place].clear()
+            return place, found
+
         while len(self._children) < min(self.jobs, len(tasks)):
             self._start()
         idle = [self._children[0]]
         while True:
             while idle and tasks:
                 task = tasks.popleft()
-                law, operation = _parts(self.entries[task.entry].laws[task.law])
-                if deaths[task.entry, operation] >= _DEATHS:
-                    reason = f"It was not tried: {operation} had ended the process, or not returned, {_DEATHS} times."
-                    yield task.entry, Outcome(law, operation, self.entries[task.entry].name, "not run", reason=reason)
-                    continue
+                if isinstance(task, Task):
+                    law, operation = _parts(self.entries[task.entry].laws[task.law])
+                    if deaths[task.entry, operation] >= _DEATHS:
+                        reason = f"It was not tried: {operation} had ended the process, or not returned, {_DEATHS} times."
+                        yield known(task.entry, Outcome(law, operation, self.entries[task.entry].name, "not run", reason=reason))
+                        continue
                 child = idle.pop()
                 child.task, child.since = task, time.monotonic()
                 child.tell(task)
@@ -157,14 +178,16 @@ class Runner:
                     if child.task is None:
                         self._welcome(child)
                     else:
-                        yield child.task.entry, child.answer()
+                        place, answer = child.task.entry, child.answer()
                         child.task = None
+                        yield known(place, answer)
                     idle.append(child)
                 except EOFError:
                     assert child.task is not None
-                    outcome = self._death(child, child.task)
-                    deaths[child.task.entry, outcome.operation] += 1
-                    yield child.task.entry, outcome
+                    found = self._death(child, child.task)
+                    if isinstance(found, Outcome):
+                        deaths[child.task.entry, found.operation] += 1
+                    yield known(child.task.entry, found)
                     if tasks:
                         self._start()
 
@@ -199,15 +222,19 @@ class Runner:
         status = child.process.wait()
         return f"killed the process: {_signal_name(-status)}" if status < 0 else f"ended the process with exit status {status}"
 
-    def _death(self, child: _Child, task: Task) -> Outcome:
-        """The outcome of the law under which a child died."""
+    def _death(self, child: _Child, task: Task | Explain) -> Outcome | tuple[Cause, ...]:
+        """The outcome of the law under which a child died, or the causes it did not find."""
         entry = self.entries[task.entry]
         how = self._end(child)
         seconds = time.monotonic() - child.since
-        outcome = death(entry, *_parts(entry.laws[task.law]), how, child.calls, *_last_words(child.log), seconds=seconds)
+        found: Outcome | tuple[Cause, ...]
+        if isinstance(task, Explain):
+            found = (unexplained(entry.name, task.violations, f"When smaller inputs were looked for, the implementation {how}."),)
+        else:
+            found = death(entry, *_parts(entry.laws[task.law]), how, child.calls, *_last_words(child.log), seconds=seconds)
         self._children.remove(child)
         child.stop()
-        return outcome
+        return found
 
 
 def _parts(law: str) -> tuple[str, str]:

@@ -1,7 +1,6 @@
 """What a verification looks like in a terminal: tables of the laws that did not simply hold, what held, and each violation at length."""
 
 import io
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -13,7 +12,7 @@ from rich.text import Text
 
 from properties.law import Law
 from properties.laws import LAWS, LONG
-from properties.report import PASSING, Outcome, Report, Violation, counted
+from properties.report import PASSING, Cause, Outcome, Report, Violation, counted
 
 __all__ = ["SIGNS", "print_report", "print_violation", "shown", "statement_of", "violation_text"]
 
@@ -29,31 +28,29 @@ SIGNS = {
 """The sign of a status, and its colour."""
 
 _QUIET = ("held", "declared", "not applicable")  # a declared deviation is told with its reason
-_FULL = 3  # violations of one operation of one implementation that are shown at length: more say little more
 _IN_FULL = 64  # entries of an array that are shown, however many differ
 _LAW_WIDTH, _CELL_WIDTH = 28, 19  # of a table's columns, at least
 
 
 def print_report(console: Console, report: Report, groups: Mapping[str, Sequence[str]], everything: bool = False) -> None:
-    """A report on groups of implementations, by name: for each a table and what held; then reasons, violations, and the verdict.
+    """A report on groups of implementations, by name: for each a table and what held; then reasons, causes, and the verdict.
 
-    With `everything` laws that held have rows too, and every violation is shown at length.
+    With `everything` laws that held have rows too, and every violation a few lines, not only one for each cause.
     """
     for group, names in groups.items():
         outcomes = [o for o in report.outcomes if o.implementation in names]
         print_group(console, group, names, outcomes, everything)
     _print_reasons(console, report.outcomes)
-    shown: dict[tuple[str, str], int] = {}
-    for violation in sorted(report.violations, key=_size):
-        where = violation.implementation, violation.operation
-        console.print() if shown else None
-        shown[where] = shown.get(where, 0) + 1
-        print_violation(console, violation, at_length=everything or shown[where] <= _FULL)
-    if not everything and any(n > _FULL for n in shown.values()):
-        console.print("\nThe smallest violations are shown at length; --all shows every one so.", style="dim")
-    if shown:
+    for cause in report.causes:
+        print_violation(console, cause.example, cause)
         console.print()
-        _print_likeness(console, report.violations)
+    explained = {(cause.implementation, law) for cause in report.causes for law in cause.laws}
+    for violation in report.violations:
+        alone = (violation.implementation, f"{violation.law}[{violation.operation}]") not in explained
+        if alone or everything:
+            print_violation(console, violation, at_length=alone)
+            console.print()
+    _print_causes(console, report.causes)
     counts = ", ".join(f"{n} {status}" for status, n in report.counts().items() if n or status in ("held", "violated"))
     for name, (preset, calls) in report.narrowest().items():
         said = f": within {preset}, by {counted(calls, 'call')}"
@@ -90,7 +87,7 @@ def print_group(console: Console, group: str, names: Sequence[str], outcomes: Se
     if rows:
         known = {o.status for o in outcomes} | set(SIGNS) - {"suspicious"}
         signs = "  ".join(f"{sign} {status}" for status, (sign, _) in SIGNS.items() if status in known)
-        console.print(f"{signs}; worst error in units of its budget, in so many examples", style="dim", highlight=False)
+        console.print(f"{signs}; max error ÷ budget, examples run", style="dim", highlight=False)
         console.print()
     if len(names) == 1:
         _print_operations(console, names[0], outcomes)
@@ -160,32 +157,32 @@ def _print_reasons(console: Console, outcomes: Sequence[Outcome]) -> None:
                 _print_indented(console, f"{law} [{operation}]" + (f": {seen}" if seen else ""), "dim")
 
 
-def _print_likeness(console: Console, violations: Sequence[Violation]) -> None:
-    """For each implementation what reproduces most of its violations, if anything reproduces several."""
-    for name in dict.fromkeys(v.implementation for v in violations):
-        these = [v for v in violations if v.implementation == name]
-        likeness = Counter(d.id for v in these for d in v.diagnosis if d.explains == 1)
-        if likeness and (most := likeness.most_common(1)[0])[1] > 1:
-            repair = next(d.repair for v in these for d in v.diagnosis if d.id == most[0])
-            said = f": {most[1]} of {len(these)} violations are what {most[0]} gives. {repair}"
-            console.print(Text.assemble((name, "bold"), said))
-            console.print()
+def _print_causes(console: Console, causes: Sequence[Cause]) -> None:
+    """For each implementation how many laws are broken, and by what."""
+    for name in dict.fromkeys(cause.implementation for cause in causes):
+        these = [cause for cause in causes if cause.implementation == name]
+        broken = sum(len(cause.laws) for cause in these)
+        likely = ", ".join(cause.diagnosis[0].id for cause in these if cause.diagnosis)
+        said = f": {counted(broken, 'law')} broken, by {counted(len(these), 'cause')}{f': {likely}' if likely else ''}."
+        console.print(Text.assemble((name, "bold"), said), highlight=False)
 
 
-def print_violation(console: Console, violation: Violation, at_length: bool = True) -> None:
-    """What the law says, what the implementation did, on which input, what explains it, and how to see it again."""
+def print_violation(console: Console, violation: Violation, cause: Cause | None = None, at_length: bool = True) -> None:
+    """What the law says, what the implementation did, on which input, what explains it, which laws have the same cause, and how to see it
+    again."""
     sign, style = SIGNS["violated"]
     console.print(Text.assemble((f"{sign} {violation.law}", style), f" [{violation.operation}]: ", (violation.implementation, "bold")))
-    first = violation.diagnosis[:1]
     if not at_length:
         _print_indented(console, violation.summary)
-        for d in first:
-            _print_indented(console, f"It looks like {d.id}: {d.repair}")
+        for d in violation.diagnosis[:1]:
+            _print_indented(console, f"Likely cause: {d.id}")
         return
     if statement := statement_of(violation.law, violation.operation):
         _print_indented(console, statement, "dim")
     console.print()
     _print_indented(console, violation.summary, "bold")
+    if cause is not None and cause.worst:
+        _print_indented(console, f"Worst: {cause.worst}")
     if violation.counterexample:
         _print_heading(console, "The smallest input found" if violation.shrunk else "The input")
         table = Table.grid(padding=(0, 2, 0, 0))
@@ -193,18 +190,24 @@ def print_violation(console: Console, violation: Violation, at_length: bool = Tr
             table.add_row(Text(name, style="cyan"), shown(x, max(20, console.width - 12 - max(map(len, violation.counterexample)))))
         console.print(Padding(table, (0, 0, 0, 4), expand=False))
     if violation.diagnosis:
-        _print_heading(console, "What reproduces it")
+        _print_heading(console, "Likely causes")
         for place, d in enumerate(violation.diagnosis, 1):
-            text = Text.assemble(f"{place}. ", (d.id, "bold yellow"), "" if d.explains >= 1 else f", {d.explains:.0%} of what was seen")
-            console.print(Padding(text, (0, 0, 0, 4), expand=False))
+            share = "" if d.explains >= 1 else f", reproduces {d.explains:.0%} of the recorded calls"
+            console.print(Padding(Text.assemble(f"{place}. ", (d.id, "bold yellow"), share), (0, 0, 0, 4), expand=False))
             for line in filter(None, (d.repair, "" if d.citation.startswith("none") else d.citation)):
                 console.print(Padding(Text(line), (0, 0, 0, 7), expand=False))
-    elif violation.calls or violation.notes:
-        _print_heading(console, "What reproduces it")
+    elif cause is not None or violation.calls or violation.notes:
+        _print_heading(console, "Likely causes")
         _print_indented(console, "  No known bug of this operation, and no other convention.")
     for note in violation.notes:
         console.print()
         _print_indented(console, f"Note: {note}")
+    others = [law for law in cause.laws if law != f"{violation.law}[{violation.operation}]"] if cause is not None else []
+    if others:
+        _print_heading(console, f"{counted(len(others), 'more law')} broken by the same cause")
+        for operation in dict.fromkeys(law.partition("[")[2] for law in others):
+            names = "; ".join(law.partition("[")[0] for law in others if law.partition("[")[2] == operation)
+            console.print(Padding(Text(f"{operation.removesuffix(']')}: {names}"), (0, 0, 0, 4), expand=False))
     if violation.script:
         _print_heading(console, "To see it again")
         for line in violation.script.rstrip().splitlines():
@@ -233,10 +236,6 @@ def _print_heading(console: Console, heading: str) -> None:
 def _print_indented(console: Console, text: str, style: str = "none") -> None:
     body: RenderableType = Text(text, style=style)
     console.print(Padding(body, (0, 0, 0, 2), expand=False))
-
-
-def _size(violation: Violation) -> int:
-    return sum(x.size for x in violation.counterexample.values() if isinstance(x, np.ndarray))
 
 
 def shown(x: Any, width: int) -> Text:

@@ -1,7 +1,7 @@
-"""Checking laws on an implementation: draw cases, count what they say, and shrink the first violation."""
+"""Checking laws on an implementation: draw cases, count what they say, and find the causes of what is violated."""
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import takewhile
@@ -14,18 +14,19 @@ from hypothesis.errors import Unsatisfiable
 from hypothesis.strategies import DrawFn, SearchStrategy, composite
 
 from oracles import Arithmetic, Conventions
-from properties.diagnosis import Seen, diagnosed
+from properties.causes import causes
 from properties.implementation import Implementation, implementation_of
 from properties.law import Law
 from properties.laws import LAWS, LONG, find
 from properties.narrowest import Narrowest
 from properties.operations import OPERATIONS, sizes_of
-from properties.report import Outcome, Report, Violation, counted
+from properties.remarks import Seen, notes
+from properties.report import Cause, Outcome, Report, Violation, counted, with_causes
 from properties.script import script
 from properties.strategies.arrays import UnsupportedError
 from properties.subject import BrokenError, Call, Subject
 
-__all__ = ["Observer", "check", "plan", "replay", "require_planned", "verify"]
+__all__ = ["Observer", "causes_of", "check", "plan", "replay", "require_planned", "verify"]
 
 Observer = Callable[[str, tuple[Any, ...], str], None]
 
@@ -150,8 +151,8 @@ def check(
 
     More are tried where too few of them were informative, or a declared deviation has not been seen among them.
     The same seed draws the same cases; None, as seed or number, takes what the caller's Hypothesis profile says. `observe` is told of every
-    call before it is made. Without `shrink` the first violation is reported as it was found, and not diagnosed; None leaves only those so
-    that were declared.
+    call before it is made. Without `shrink` the first violation is reported as it was found, and not diagnosed, which `causes_of` does for
+    all laws together; None leaves only those so that were declared.
     """
     outcome = Outcome(law.name, law.operation, implementation.name, "held")
     declared = {name: implementation.known_deviations.get(name, "") for name in (law.name, law.id)}
@@ -209,7 +210,7 @@ def check(
         if isinstance(error, KeyboardInterrupt | MemoryError) or trial.broken is None:
             raise
         trial.broken = BrokenError(f"{trial.broken} The same case passed when it was tried again.", trial.broken.excess)
-    if trial.broken is not None and shrinks and not reason:
+    if trial.broken is not None and not reason:
         once = settings(profile, max_examples=min(_AFTERWARDS, wanted), **(options | own | {"phases": (Phase.generate,)}))
         started = trial.started
         with suppress(Unsatisfiable):
@@ -248,9 +249,14 @@ def _judged(outcome: Outcome, trial: _Trial, law: Law, diagnose: bool) -> Outcom
         law_id, who, broken = (law.name, law.operation), outcome.implementation, trial.broken
         seen = trial.calls, tuple(trial.evidence), tuple(trial.fresh)
         violation = Violation(*law_id, who, str(broken), case, broken.excess, *seen, shrunk=diagnose)
-        if outcome.reason or not diagnose:
-            return replace(outcome, status="declared" if outcome.reason else "violated", violation=violation)
-        return replace(outcome, status="violated", violation=diagnosed(violation, law, trial.subject.implementation, trial.seen))
+        if outcome.reason:
+            return replace(outcome, status="declared", violation=violation)
+        implementation = trial.subject.implementation
+        violation = replace(violation, notes=notes(violation.calls, implementation, trial.seen))
+        if diagnose:
+            ((_, diagnosis),) = causes(implementation, [(law, violation)])
+            violation = replace(violation, diagnosis=diagnosis)
+        return replace(outcome, status="violated", violation=violation)
     if outcome.reason:
         examples = counted(outcome.examples, "example")
         summary = f"is declared to be broken, but held on {examples}: the declaration should go. It says: {outcome.reason}"
@@ -263,6 +269,30 @@ def _judged(outcome: Outcome, trial: _Trial, law: Law, diagnose: bool) -> Outcom
         where = f"In {outcome.suspicious} of {counted(outcome.examples, 'example')} an error was beyond the statistical line"
         return replace(outcome, status="suspicious", reason=f"{where}, by up to {outcome.worst_line:.3g} times, and within the budget.")
     return outcome
+
+
+def causes_of(implementation: Implementation, violations: Sequence[Violation], again: Callable[[Law], Outcome]) -> tuple[Cause, ...]:
+    """The causes of violations that nobody declared: what explains them, and the smallest input that shows each.
+
+    `again(law)` checks a law again and shrinks what it finds: of each cause one law is, by which the operation itself is compared if there
+    is one, else that with the smallest input.
+    """
+    laws = [find(f"{v.law}[{v.operation}]")[0] for v in violations]
+    found = []
+    for places, diagnosis in causes(implementation, list(zip(laws, violations, strict=True))):
+        group = [(laws[place], violations[place]) for place in places]
+        law, example = min(group, key=lambda each: (not each[0].agreement, _size(each[1])))
+        if example.calls and (smaller := again(law).violation) is not None:
+            example = smaller
+        worst = max((v for _, v in group), key=lambda v: v.excess)
+        told = f"{worst.summary} ({worst.law})" if worst.excess > example.excess else ""
+        kept = replace(example, diagnosis=diagnosis, calls=(), evidence=(), fresh=())
+        found.append(Cause(implementation.name, tuple(each.id for each, _ in group), diagnosis, kept, told))
+    return tuple(found)
+
+
+def _size(violation: Violation) -> int:
+    return sum(x.size for x in violation.counterexample.values() if isinstance(x, np.ndarray))
 
 
 def require_planned(laws: Iterable[str] | None, planned: Iterable[Law]) -> None:
@@ -298,16 +328,17 @@ def verify(
     *,
     long: bool = False,
     strict: bool = False,
+    fail_fast: bool = False,
     progress: Callable[[Outcome], None] | None = None,
 ) -> Report:
-    """Check every law that applies to an implementation, and diagnose what fails.
+    """Check every law that applies to an implementation, and find the causes of what fails.
 
     `target` is a mapping, module or object with functions of the operations' names, or an `Implementation`, whose arithmetic (float64
     otherwise), conventions and deviations the arguments replace. `laws` names some laws, "law" or "law[operation]"; `long` adds those of
     the long plan, with 131072 keys. Of each law `max_examples` cases are tried; the same seed draws the same cases. `known_deviations`
     maps laws that are known to be broken to the reason; a declaration that matches no law, or a law that holds, is an error. `progress` is
     told each outcome as it is known. With `strict` the report is not ok either where an error is within its budget and beyond the
-    statistical line, which is suspicious and no proof.
+    statistical line, which is suspicious and no proof. With `fail_fast` no law is begun after the first violation.
 
     Interrupting it returns what is known so far. It runs in the caller's process, which a crash or a hang of the implementation takes down:
     the command `attnspec verify` runs it in a process of its own. Raises ValueError and TypeError for arguments that are none of these.
@@ -320,22 +351,28 @@ def verify(
     chosen = plan(implementation, laws, long)
     require_planned(laws, chosen)
     outcomes: list[Outcome] = []
+    found: tuple[Cause, ...] = ()
     interrupted = False
     try:
         for law in chosen:
-            outcome = check(law, implementation, max_examples, seed)
-            if outcome.violation is not None:
-                code = script(outcome.violation, arithmetic=implementation.rounding.name if arithmetic else None)
-                outcome = replace(outcome, violation=replace(outcome.violation, script=code))
-            outcomes.append(outcome)
+            outcomes.append(check(law, implementation, max_examples, seed, shrink=False))
             if progress is not None:
-                progress(outcome)
+                progress(outcomes[-1])
+            if fail_fast and outcomes[-1].status == "violated":
+                why = "After the first violation no law is begun (fail_fast)."
+                left = chosen[len(outcomes) :]
+                outcomes += [Outcome(w.name, w.operation, implementation.name, "not run", reason=why) for w in left]
+                break
+        violations = [o.violation for o in outcomes if o.status == "violated" and o.violation is not None]
+        found = causes_of(implementation, violations, lambda law: check(law, implementation, max_examples, seed, shrink=True))
     except KeyboardInterrupt:
         interrupted = True
         done = {(o.law, o.operation) for o in outcomes}
         outcomes += [Outcome(w.name, w.operation, implementation.name, "not run") for w in chosen if (w.name, w.operation) not in done]
+    name = implementation.rounding.name if arithmetic else None
+    told, found = with_causes(outcomes, found, lambda violation: script(violation, arithmetic=name))
     settings_ = {"max_examples": max_examples, "seed": seed, "arithmetic": implementation.rounding.name}
-    return Report(tuple(outcomes), settings_, interrupted, strict)
+    return Report(told, settings_, interrupted, strict, found)
 
 
 def replay(law: str, target: Any, **case: Any) -> None:

@@ -1,4 +1,5 @@
-"""The child's side of `attnspec verify`: import what is under test, and check one law on it after the other, as told on standard input.
+"""The child's side of `attnspec verify`: import what is under test, check law after law as told on standard input, and find the causes of
+what was violated.
 
 What it prints, and what code below Python prints, goes to a file: the pipe to the parent is its own.
 """
@@ -17,16 +18,21 @@ from math import inf
 from pathlib import Path
 from typing import Any, BinaryIO
 
+import numpy as np
+
 from properties.implementation import Implementation
 from properties.law import Law
 from properties.note import Note
 from properties.operations import OPERATIONS
-from properties.report import Outcome, Status, Violation
+from properties.report import Cause, Outcome, Status, Violation
 from properties.script import script, script_of_call
+from properties.subject import Call
 from properties.targets import Found, TargetError, load
-from properties.verifier import check, plan
+from properties.verifier import causes_of, check, plan
 
-__all__ = ["Entry", "Order", "Task", "death", "main"]
+__all__ = ["Entry", "Explain", "Order", "Task", "death", "main", "unexplained"]
+
+_MOST_NUMBERS = 2**16  # of the arguments of a call that is kept as evidence: it travels
 
 
 @dataclass(frozen=True)
@@ -65,6 +71,14 @@ class Task:
     law: int
 
 
+@dataclass(frozen=True)
+class Explain:
+    """The violations of one implementation, by its place among the entries, whose causes are asked for."""
+
+    entry: int
+    violations: tuple[Violation, ...]
+
+
 def main() -> None:
     """Answer the parent until it hangs up: first with the entries, or a sentence that says why there are none, then task by task."""
     requests, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
@@ -88,7 +102,9 @@ def main() -> None:
     for task in _requests(requests):
         os.ftruncate(2, 0)
         calls.clear()
-        answer(_outcome(found[task.entry], plans[task.entry][task.law], order, calls))
+        one = found[task.entry]
+        explains = isinstance(task, Explain)
+        answer(_causes(one, task.violations, order, calls) if explains else _outcome(one, plans[task.entry][task.law], order, calls))
 
 
 def _requests(requests: BinaryIO) -> Any:
@@ -128,8 +144,7 @@ def _outcome(one: Found, law: Law, order: Order, calls: Note) -> Outcome:
     """The outcome of one law; an error that is no verdict is one on the implementation where it came out of a call, else the law's own."""
     start = time.perf_counter()
     try:
-        noting = _noting(one.implementation, calls)
-        outcome = check(law, noting, order.max_examples, order.seed, observe=calls.begin, seconds_per_call=order.timeout)
+        outcome = _checked(one, law, order, calls, shrink=False)
     except BaseException as error:  # whatever it is, the run goes on
         said = f"{type(error).__name__}: {error}".rstrip(": ")
         if calls.state == "raised":
@@ -137,12 +152,37 @@ def _outcome(one: Found, law: Law, order: Order, calls: Note) -> Outcome:
             return death(entry, law.name, law.operation, f"raised {said}", calls, seconds=time.perf_counter() - start)
         reason = f"The law itself failed, which says nothing about {one.implementation.name}: {said}"
         return Outcome(law.name, law.operation, one.implementation.name, "not run", reason=reason)
-    if outcome.violation is None:
-        return outcome
-    found = replace(outcome.violation, calls=(), evidence=())  # they have served the diagnosis, and may be large
-    if found.counterexample:
-        found = replace(found, script=script(found, one.target, one.pick, order.arithmetic))
-    return replace(outcome, violation=found)
+    return outcome if outcome.violation is None else replace(outcome, violation=_told(outcome.violation, one, order))
+
+
+def _checked(one: Found, law: Law, order: Order, calls: Note, shrink: bool) -> Outcome:
+    noting = _noting(one.implementation, calls)
+    return check(law, noting, order.max_examples, order.seed, calls.begin, shrink, order.timeout)
+
+
+def _causes(one: Found, violations: tuple[Violation, ...], order: Order, calls: Note) -> tuple[Cause, ...]:
+    """The causes of violations; what raises an error that is no verdict is a cause of its own."""
+    try:
+        found = causes_of(one.implementation, violations, lambda law: _checked(one, law, order, calls, shrink=True))
+    except BaseException as error:
+        return (unexplained(one.implementation.name, violations, f"Looking for causes ended with {type(error).__name__}: {error}"),)
+    return tuple(replace(cause, example=_told(cause.example, one, order)) for cause in found)
+
+
+def _told(violation: Violation, one: Found, order: Order) -> Violation:
+    """A violation with its script, and without the calls that are too large to travel."""
+    shown = script(violation, one.target, one.pick, order.arithmetic) if violation.counterexample else ""
+    return replace(violation, script=shown, evidence=_light(violation.evidence), fresh=_light(violation.fresh))
+
+
+def _light(calls: tuple[Call, ...]) -> tuple[Call, ...]:
+    return tuple(c for c in calls if sum(x.size for x in c.arguments if isinstance(x, np.ndarray)) <= _MOST_NUMBERS)
+
+
+def unexplained(implementation: str, violations: tuple[Violation, ...], why: str) -> Cause:
+    """The cause of violations that could not be looked for, by the first of them."""
+    example = replace(violations[0], notes=(*violations[0].notes, why), calls=(), evidence=(), fresh=())
+    return Cause(implementation, tuple(f"{v.law}[{v.operation}]" for v in violations), (), example)
 
 
 def _noting(implementation: Implementation, calls: Note) -> Implementation:

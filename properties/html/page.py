@@ -28,8 +28,11 @@ def html(reports: Sequence[dict[str, Any]]) -> str:
     """The page of reports as `Report.to_dict` writes them. The same reports give the same page."""
     found = matrix(reports)
     laws = {law: place for place, law in enumerate(found.laws)}
+    causes: dict[str, list[dict[str, Any]]] = {}
+    for cause in (cause for report in reports for cause in report.get("causes", ())):
+        causes.setdefault(cause["implementation"], []).append(cause)
     findings = [
-        [finding(o, f"finding-{column}-{laws[law_id(o)]}") for o in implementation.broken]
+        [finding(o, f"finding-{column}-{laws[law_id(o)]}", causes.get(implementation.name, ())) for o in implementation.broken]
         for column, implementation in enumerate(found.implementations)
     ]
     figures = [picture for picture in (budgets_used(found), *(draw() for draw in FIGURES)) if picture is not None]

@@ -1,6 +1,7 @@
 """What the page says about a law that is broken, or that said nothing: a text for each part, ready to be laid out."""
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,7 +21,8 @@ class Finding:
     """A law that did not simply hold: what was got where and what should be, if the violation's summary says so; the rest of it; the input;
     and what else is known.
 
-    `anchor` is the element's id, "finding-3-17": implementation 3, law 17.
+    `anchor` is the element's id, "finding-3-17": implementation 3, law 17. `others` are the laws that the same cause breaks, and `worst` is
+    what it did worst, where this one is its example.
     """
 
     anchor: str
@@ -38,10 +40,15 @@ class Finding:
     notes: tuple[str, ...]
     script: str
     shrunk: bool
+    others: tuple[str, ...]
+    worst: str
 
 
-def finding(outcome: dict[str, Any], anchor: str) -> Finding:
-    """What there is to say about an outcome, as `Outcome.to_dict` writes it, with or without a violation."""
+def finding(outcome: dict[str, Any], anchor: str, causes: Sequence[dict[str, Any]] = ()) -> Finding:
+    """What there is to say about an outcome, as `Outcome.to_dict` writes it, and about its cause, one of `Cause.to_dict`'s."""
+    law = f"{outcome['law']}[{outcome['operation']}]"
+    cause = next((c for c in causes if law in c["laws"]), None)
+    is_example = cause is not None and law == f"{cause['example']['law']}[{cause['example']['operation']}]"
     v = outcome.get("violation") or {"summary": "", "counterexample": {}, "diagnosis": [], "notes": [], "script": ""}
     compared = re.fullmatch(r"([^=]+)=(.+?), but should be (.+?)(?:[:;] (.+)|\.?)", v["summary"], re.DOTALL)
     where, actual, expected, rest = [part or "" for part in compared.groups()] if compared else ["", "", "", v["summary"]]
@@ -64,6 +71,8 @@ def finding(outcome: dict[str, Any], anchor: str) -> Finding:
         tuple(v["notes"]),
         script,
         v.get("shrunk", True),
+        tuple(other for other in cause["laws"] if other != law) if cause is not None else (),
+        cause["worst"] if cause is not None and is_example else "",
     )
 
 

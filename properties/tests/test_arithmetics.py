@@ -12,7 +12,7 @@ from properties.arithmetics import candidates
 from properties.bugs import CATALOGUE
 from properties.narrowest import finer_presets
 from properties.reference import OPERATIONS
-from properties.tests.test_diagnosis import KILLS, violation_of
+from properties.tests.test_causes import KILLS, violation_of
 from properties.verifier import verify
 
 SDPA = "scaled_dot_product_attention"

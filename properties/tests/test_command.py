@@ -127,7 +127,7 @@ def test_the_report_in_json_is_the_one_of_verify_and_says_who_was_verified(adapt
     assert main(verify("adapters:GROUPS", options=["--json", "report.json", "--seed", "3"])) == 1
     assert "✗ a second call gives the same [rope]: second" in capsys.readouterr().out
     report = json.loads((adapters / "report.json").read_text())
-    assert set(report) == {"ok", "interrupted", "strict", "settings", "counts", "narrowest", "outcomes"}
+    assert set(report) == {"ok", "interrupted", "strict", "settings", "counts", "narrowest", "causes", "outcomes"}
     assert (report["ok"], report["interrupted"]) == (False, False)
     assert report["settings"]["seed"] == 3
     assert report["settings"]["implementations"] == [
@@ -285,3 +285,15 @@ def test_every_bug_has_a_page(capsys):
         assert bug.repair.split()[0] in printed
     assert main(["bugs"]) == 0
     assert f"{len(CATALOGUE)} bugs" in capsys.readouterr().out
+
+
+def test_no_law_is_begun_after_the_first_violation_if_it_fails_fast(adapters, capsys):
+    options = ["--max-examples", "8", "--jobs", "1", "--fail-fast", "--json", "-"]
+    assert main(["verify", "adapters:right", "adapters:raises", *options]) == 1
+    report = json.loads(capsys.readouterr().out)
+    assert report["counts"]["violated"] == 1
+    assert {o["reason"] for o in report["outcomes"] if o["status"] == "not run"} == {
+        "After the first violation no law is begun (--fail-fast)."
+    }
+    (cause,) = report["causes"]
+    assert cause["laws"] == [f"{cause['example']['law']}[rope]"]
