@@ -107,8 +107,8 @@ def _checked(
 def _weights(s: Array, allowed: Mask | None, t: Terms, most: Ranges, uniform: bool) -> _Weights:
     """The weights of every row; a dead row's are 0, or 1/n throughout where it is `uniform`.
 
-    A row's errors are NaN, which makes radii of ∞, where a score may overflow in units of ln 2, 1.44 times as large: those of blocked entries
-    too, as exp(−∞ − NaN) is NaN.
+    A row's errors are NaN, which makes radii of ∞, where a score may overflow in units of ln 2, 1.44 times as large: at
+    blocked entries too, as exp(−∞ − NaN) is NaN.
     """
     may = np.ones(s.shape, dtype=bool) if allowed is None else allowed
     dead = np.asarray(~may.any(axis=-1, keepdims=True))

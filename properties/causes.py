@@ -184,7 +184,7 @@ class _Pool:
 
     def _apart(self, a: Call, b: Call) -> float:
         """How far two calls' outputs are apart, in the largest budget of the call: where the right value has a small one, the candidate's
-        may be larger. An output rounding of the candidate's value is added.
+        may be larger. Where it has none, as the right value is 0 because nothing is summed, a rounding for each term is allowed for.
 
         Errors are the same if they begin the same, up to a colon.
         """
@@ -196,7 +196,8 @@ class _Pool:
             return 0.0 if np.array_equal(a.outputs[0], b.outputs[0]) else np.inf
         if any(x.shape != y.shape for x, y in zip(a.outputs, b.outputs, strict=True)):
             return np.inf
-        roundoff = self.implementation.rounding.output.unit_roundoff
+        longest = max((n for x in a.arguments if isinstance(x, np.ndarray) for n in x.shape), default=1)
+        roundoff = longest * self.implementation.rounding.output.unit_roundoff
         return max(_apart(x, y, e.rad, roundoff) for x, y, e in zip(a.outputs, b.outputs, self._expected(a), strict=True))
 
 
@@ -264,7 +265,7 @@ def _stored(operation: Operation, function: Callable[..., Any], implementation: 
 
 def _apart(x: Array, y: Array, rad: Array, roundoff: float) -> float:
     with np.errstate(all="ignore"):
-        allowed = np.max(rad, where=np.isfinite(rad), initial=0.0) + roundoff * np.abs(y)
+        allowed = np.max(rad, where=np.isfinite(rad), initial=0.0) + roundoff * np.max(np.abs(y), where=np.isfinite(y), initial=0.0)
         apart = np.abs(x - y) / allowed
     same = (x == y) | (np.isnan(x) & np.isnan(y))
     return float(np.where(same, 0.0, np.where(np.isnan(apart), np.inf, apart)).max(initial=0.0))
