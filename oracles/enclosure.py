@@ -129,7 +129,7 @@ def assert_within(out: Any, enclosure: Enclosure, *, name: str = "out") -> None:
             f"(error / budget = {excess[index]:.4g}); {outside} of {excess.size} elements are outside."
         )
     if enclosure.vacuous:
-        raise AssertionError(f"{name} is within a vacuous budget, which outputs that know nothing are within as well.")
+        raise AssertionError(f"{name} is within a vacuous budget, which outputs that carry no information are within as well.")
     if not enclosure.judged:
         raise AssertionError(f"{name} is within a radius too wide to judge by; use method='arb', or a smaller case.")
 

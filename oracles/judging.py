@@ -44,7 +44,7 @@ def require_method(method: object) -> None:
 
 
 def zero_is_accepted(balls: Balls) -> tuple[bool, ...]:
-    """For each result whether its budget knows nothing: it is wide (`is_wide`), or zeros are within it everywhere.
+    """For each result whether its budget is vacuous: it is wide (`is_wide`), or zeros are within it everywhere.
 
     Entries that should be NaN by convention are left out: they say nothing about how wide the budget is.
     """
@@ -125,7 +125,7 @@ def settle(of: Evaluation) -> tuple[Enclosure, ...]:
 
 
 def mean_is_accepted(out: Ball, v: Array, allowed: Callable[[int], Mask | None]) -> bool:
-    """Whether the budget knows nothing: it is as wide as the outputs (`is_wide`), or everywhere accepts the mean of the
+    """Whether the budget is vacuous: it is as wide as the outputs (`is_wide`), or everywhere accepts the mean of the
     allowed values and is as wide as they spread, rad ≥ spread / 2.
 
     Both are needed.  Attention that is uniform, as with q = 0, *is* the mean, and the tightest correct budget accepts it;

@@ -59,7 +59,7 @@ class Projections:
         return np.broadcast_to(past if self.mask is None else past & self.mask, (*self.x.shape[:-1], n))
 
     def product(self, a: Ball, b: Ball, backward: bool = False) -> Ball:
-        """A matrix product by whoever is modelled, before it is stored."""
+        """A matrix product in the modelled arithmetic, before it is stored."""
         model = self.setting.arithmetic
         if model is None:
             return ball.matmul(a, b)

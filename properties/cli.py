@@ -161,7 +161,7 @@ def _report(options: argparse.Namespace) -> int:
 def _page_folder(folder: Path) -> Path:
     """The folder for a page, which is found out to be writable, and its makers to be there, before the work is done."""
     if missing := [name for name in ("jinja2", "matplotlib") if find_spec(name) is None]:
-        raise ValueError(f"A page needs {' and '.join(missing)}, which there is not: pip install 'attnspec[report]'.")
+        raise ValueError(f"A page needs {' and '.join(missing)}, which `pip install 'attnspec[report]'` installs.")
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:

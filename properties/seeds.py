@@ -63,7 +63,7 @@ def _page(tallies: dict[str, _Tally], seeds: int, examples: int) -> str:
     lines = [
         f"False alarms on correct implementations, seeds 0 to {seeds - 1}, {examples} examples of each law for each seed.",
         "",
-        f"{'implementation':{width}}  {'held':>9}  {'declared':>8}  {'examples':>9}  {'worst error ÷ budget':>20}  "
+        f"{'implementation':{width}}  {'held':>9}  {'declared':>8}  {'examples':>9}  {'max error ÷ budget':>20}  "
         f"{'÷ line':>6}  {'suspicious':>10}  {'false alarms':>12}",
         *(
             f"{name:{width}}  {t.statuses['held']:9}  {t.statuses['declared']:8}  {t.examples:9}  {t.worst:20.3g}  {t.worst_line:6.2g}  "

@@ -112,7 +112,7 @@ class Subject:
 
     A law calls it with the arguments of its own operation, `subject(q, k, v, mask)`, or another's, `subject.rope(x, 3)`, always in the
     spec's conventions (masks: true allows), and gets a `Result`, or a tuple of them. It states what should be by `within`, `close`, `same`
-    and `require`, and says by `tells` when a case could not have shown a mistake.
+    and `require`, and says by `informative_if` when a case could not have shown a mistake.
     """
 
     def __init__(
@@ -136,7 +136,7 @@ class Subject:
 
     @property
     def informative(self) -> bool:
-        """Whether the case could have shown a mistake: there was a comparison of more than its tolerance, and `tells` never said no."""
+        """Whether the case could have shown a mistake: something larger than its tolerance was compared, and `informative_if` held."""
         return self._matters and self._told
 
     @property
@@ -146,7 +146,7 @@ class Subject:
         largest = min(a.inputs.largest, a.output.largest, a.elementwise.largest)
         return float(2.0 ** (np.floor(np.log2(largest)) // 2))
 
-    def tells(self, condition: Any) -> None:
+    def informative_if(self, condition: Any) -> None:
         """Say whether the case is one on which the law demands something."""
         self._matters = self._matters and bool(condition)
 

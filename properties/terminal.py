@@ -135,7 +135,7 @@ def _said(outcomes: Sequence[Outcome]) -> tuple[Text, Text]:
     if held:
         cases, worst = counted(sum(o.examples for o in held), "example"), max(o.worst_excess for o in held)
         vacuous = sum(o.vacuous for o in held)
-        said += f" on {cases}{f', {vacuous} of them with a vacuous budget' if vacuous else ''}, worst error {_budgets(worst)} budgets"
+        said += f" on {cases}{f', {vacuous} of them with a vacuous budget' if vacuous else ''}, max error ÷ budget {_budgets(worst)}"
     others = ", ".join(f"{n} {status}" for status in SIGNS if status != "held" and (n := sum(o.status == status for o in outcomes)))
     fine = all(o.status in PASSING for o in outcomes)
     return Text(*SIGNS["held" if held and fine else "not applicable" if fine else "violated"]), Text(

@@ -164,7 +164,7 @@ def test_a_wrong_shape_fails() -> None:
 
 def test_an_enclosure_that_means_nothing_fails() -> None:
     assert message(one(1.0), Enclosure(one(1.0), one(1.0), vacuous=True)) == (
-        "AssertionError: out is within a vacuous budget, which outputs that know nothing are within as well."
+        "AssertionError: out is within a vacuous budget, which outputs that carry no information are within as well."
     )
     assert message(one(1.0), Enclosure(one(1.0), one(1.0), judged=False)) == (
         "AssertionError: out is within a radius too wide to judge by; use method='arb', or a smaller case."

@@ -3,8 +3,8 @@
 from properties.bugs import (
     attention,
     backward,
+    common_mistakes,
     conduct,
-    first_versions,
     gradients,
     grouped,
     layout,
@@ -16,8 +16,8 @@ from properties.bugs import (
     multi_head,
     multi_head_derivatives,
     offsets,
+    other_promises,
     positional,
-    promised,
     rope,
     rotary,
     softmax,
@@ -33,7 +33,7 @@ __all__ = ["CATALOGUE", "Bug"]
 _MODULES = (
     *(attention, masks, tiles, masked_tiles, grouped, softmax, softmax_gradients, multi_head),
     *(multi_head_derivatives, gradients, backward, tangents),
-    *(positional, learned, rope, first_versions, offsets, rotary, tables, lookups, conduct, memory, layout, promised),
+    *(positional, learned, rope, common_mistakes, offsets, rotary, tables, lookups, conduct, memory, layout, other_promises),
 )
 
 CATALOGUE: dict[str, Bug] = {bug.id: bug for module in _MODULES for bug in module.bug.bugs}

@@ -85,7 +85,7 @@ class Matrix:
     def data(self) -> dict[str, Any]:
         """What the page's script needs, each statement and each reason once.
 
-        A cell is [law, implementation, status, examples, informative, vacuous, discarded, worst error ÷ budget or "inf", seconds, reason];
+        A cell is [law, implementation, status, examples, informative, vacuous, discarded, max error ÷ budget or "inf", seconds, reason];
         a law is [name, operation, statement, what it is there for, Lean]; numbers stand for entries of lists.
         """
         statements, reasons = _Once(), _Once()

@@ -89,7 +89,7 @@ def constant_values_come_out_unchanged(subject: Subject, q: Any, k: Any, v: Any,
     Within budget.
     """
     constant = np.broadcast_to(v[..., :1, :], v.shape)
-    subject.tells(constant.any())
+    subject.informative_if(constant.any())
     subject.close(subject(q, k, constant, mask), np.broadcast_to(v[..., :1, :], (*q.shape[:-1], v.shape[-1])))
 
 
@@ -122,9 +122,9 @@ def one_hot_values_read_out_the_weights(subject: Subject, q: Any, k: Any, v: Any
 def columns_move_with_the_values(subject: Subject, q: Any, k: Any, v: Any, mask: Any, order: Any) -> None:
     """For every case and order of the columns of values: the columns of the output are in that order.
 
-    Within budget. Tells something where there are two columns.
+    Within budget. Informative where there are two columns.
     """
-    subject.tells(v.shape[-1] > 1)
+    subject.informative_if(v.shape[-1] > 1)
     subject.close(subject(q, k, v[..., order], mask), subject(q, k, v, mask).ball[..., order])
 
 
@@ -180,7 +180,7 @@ def outputs_beyond_the_largest_number_may_overflow(subject: Subject, q: Any, k: 
     scale = 2.0 ** (np.floor(np.log2(subject.implementation.rounding.output.largest)) - 2)
     most = subject.implementation.rounding.output.largest / scale
     small = np.clip(2.0 * v, -most, most)
-    subject.tells((np.abs(small) == most).any())
+    subject.informative_if((np.abs(small) == most).any())
     subject.close(subject(q, k, small * scale, mask), subject(q, k, small, mask).ball * exact(scale))
 
 

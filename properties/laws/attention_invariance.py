@@ -29,9 +29,9 @@ def _ordered(axis: int, of: str) -> Cases:
 def key_order_does_not_matter(subject: Subject, q: Any, k: Any, v: Any, mask: Any, order: Any) -> None:
     """For every case and order of the keys: with their values and columns of the mask in the same order, the output is the same.
 
-    Within budget. Tells something where there are two keys.
+    Within budget. Informative where there are two keys.
     """
-    subject.tells(k.shape[-2] > 1)
+    subject.informative_if(k.shape[-2] > 1)
     moved = None if mask is None else allowed(mask, q, k)[..., order]
     subject.close(subject(q, k[..., order, :], v[..., order, :], moved), subject(q, k, v, mask))
 
@@ -40,9 +40,9 @@ def key_order_does_not_matter(subject: Subject, q: Any, k: Any, v: Any, mask: An
 def outputs_move_with_their_queries(subject: Subject, q: Any, k: Any, v: Any, mask: Any, order: Any) -> None:
     """For every case and order of the queries: with the rows of the mask in the same order, the outputs are in that order.
 
-    Within budget. Tells something where there are two queries.
+    Within budget. Informative where there are two queries.
     """
-    subject.tells(q.shape[-2] > 1)
+    subject.informative_if(q.shape[-2] > 1)
     moved = None if mask is None else allowed(mask, q, k)[..., order, :]
     subject.close(subject(q[..., order, :], k, v, moved), subject(q, k, v, mask).ball[..., order, :])
 
@@ -56,9 +56,9 @@ def outputs_move_with_their_queries(subject: Subject, q: Any, k: Any, v: Any, ma
 def queries_do_not_depend_on_each_other(subject: Subject, q: Any, k: Any, v: Any, mask: Any, parity: Any) -> None:
     """For every case: when every second query becomes 512 times as long, the outputs of the others are the same.
 
-    Within budget. Tells something where there are two queries.
+    Within budget. Informative where there are two queries.
     """
-    subject.tells(q.shape[-2] > 1)
+    subject.informative_if(q.shape[-2] > 1)
     kept = np.arange(q.shape[-2]) % 2 == parity
     changed = subject(np.where(kept[:, None], q, 512 * q), k, v, mask)
     subject.close(changed.ball[..., kept, :], subject(q, k, v, mask).ball[..., kept, :])
@@ -73,9 +73,9 @@ def queries_do_not_depend_on_each_other(subject: Subject, q: Any, k: Any, v: Any
 def appending_queries_changes_nothing(subject: Subject, q: Any, k: Any, v: Any, mask: Any, start: Any, stop: Any) -> None:
     """For every case: the first queries by themselves, or the last ones, have the outputs that they have among all.
 
-    Within budget. Tells something where some queries are left out.
+    Within budget. Informative where some queries are left out.
     """
-    subject.tells(stop - start < q.shape[-2])
+    subject.informative_if(stop - start < q.shape[-2])
     part = None if mask is None else allowed(mask, q, k)[..., start:stop, :]
     subject.close(subject(q[..., start:stop, :], k, v, part), subject(q, k, v, mask).ball[..., start:stop, :])
 
@@ -94,7 +94,7 @@ def duplicating_every_key_changes_nothing(subject: Subject, q: Any, k: Any, v: A
 
     Within budget.
     """
-    subject.tells(copies > 1)
+    subject.informative_if(copies > 1)
     every = None if mask is None else np.repeat(allowed(mask, q, k), copies, axis=-1)
     repeated = subject(q, np.repeat(k, copies, axis=-2), np.repeat(v, copies, axis=-2), every)
     subject.close(repeated, subject(q, k, v, mask))
@@ -122,9 +122,9 @@ def _turned(i: Implementation) -> st.SearchStrategy[tuple[Any, ...]]:
 def an_orthogonal_change_of_basis_changes_nothing(subject: Subject, q: Any, k: Any, v: Any, mask: Any, order: Any) -> None:
     """For every order of the lanes, then pairs (a, b) turned to (a + b, a − b), queries halved again: the output is the same.
 
-    All numbers are exact. Within budget. Tells something where there are two lanes.
+    All numbers are exact. Within budget. Informative where there are two lanes.
     """
-    subject.tells(q.shape[-1] > 1)
+    subject.informative_if(q.shape[-1] > 1)
 
     def turned(x: Any, scale: float) -> Any:
         x = x[..., order].copy()
@@ -178,9 +178,9 @@ def adding_a_vector_to_every_key_changes_nothing(subject: Subject, q: Any, k: An
 def blocks_of_keys_merge_by_log_sum_exp(subject: Subject, q: Any, k: Any, v: Any, mask: Any, count: Any) -> None:
     """For every cut of the keys: the output is the average of those of both blocks, each weighted with its sum of exponentials.
 
-    Within budget; the sums are enclosed. A block that a query may not read counts for nothing. Tells something where there are two keys.
+    Within budget; the sums are enclosed. A block that a query may not read counts for nothing. Informative where there are two keys.
     """
-    subject.tells(count < k.shape[-2])
+    subject.informative_if(count < k.shape[-2])
     may = allowed(mask, q, k)
     e = exponentials(q, k, may)
     parts = []

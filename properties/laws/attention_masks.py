@@ -42,11 +42,11 @@ def blocked_keys_and_values_do_not_matter(subject: Subject, q: Any, k: Any, v: A
     """For every mask and query: whatever finite numbers stand in the keys that it may not read and in their values, its output is the same.
 
     So are those of all queries that may read none of these keys. The keys are as long as formats allow, and turned towards the query, so
-    that their scores would win. Within budget. Tells something where a key is blocked.
+    that their scores would win. Within budget. Informative where a key is blocked.
     """
     may = allowed(mask, q, k)
     hidden = ~may[..., row, :]
-    subject.tells(hidden.any())
+    subject.informative_if(hidden.any())
     largest = subject.largest_harmless
     towards = np.where(q[..., row, None, :] < 0, -largest, largest)
     poisoned = subject(q, np.where(hidden[..., None], towards, k), np.where(hidden[..., None], -largest, v), mask)
@@ -70,7 +70,7 @@ def non_finite_blocked_entries_do_not_matter(subject: Subject, q: Any, k: Any, v
     Within budget. It exempts implementations whose convention for `blocked_values` is not `unread`.
     """
     unread = ~allowed(mask, q, k).any(-2)[..., None]
-    subject.tells(unread.any())
+    subject.informative_if(unread.any())
     poisoned = subject(q, np.where(unread, number, k), np.where(unread, number, v), mask)
     subject.close(poisoned, subject(q, k, v, mask))
 
@@ -84,9 +84,9 @@ def non_finite_blocked_entries_do_not_matter(subject: Subject, q: Any, k: Any, v
 def the_past_does_not_depend_on_the_future(subject: Subject, q: Any, k: Any, v: Any, mask: Any, now: Any, known: Any) -> None:
     """For every causal mask, of either alignment, and moment: keys and values of the future change no output, nor does their absence.
 
-    The first `now` queries may read the first `known` keys only. Within budget. Tells something where there is a future.
+    The first `now` queries may read the first `known` keys only. Within budget. Informative where there is a future.
     """
-    subject.tells(now < q.shape[-2])
+    subject.informative_if(now < q.shape[-2])
     largest, future = subject.largest_harmless, np.arange(k.shape[-2])[:, None] >= known
     towards = np.where(q[..., now - 1, None, :] < 0, -largest, largest)
     past = subject(q, k, v, mask).ball[..., :now, :]
@@ -99,9 +99,9 @@ def the_past_does_not_depend_on_the_future(subject: Subject, q: Any, k: Any, v: 
 def appending_blocked_keys_changes_nothing(subject: Subject, q: Any, k: Any, v: Any, mask: Any, count: Any) -> None:
     """For every case: without the keys from `count` on, the output is what it is with them blocked, whatever they hold.
 
-    Within budget. Tells something where there are such keys.
+    Within budget. Informative where there are such keys.
     """
-    subject.tells(count < k.shape[-2])
+    subject.informative_if(count < k.shape[-2])
     largest, beyond = subject.largest_harmless, np.arange(k.shape[-2])[:, None] >= count
     few = allowed(mask, q, k)[..., :count]
     few = np.where(few.any(-1, keepdims=True), few, True)
@@ -114,9 +114,9 @@ def appending_blocked_keys_changes_nothing(subject: Subject, q: Any, k: Any, v: 
 def a_mask_broadcasts(subject: Subject, q: Any, k: Any, v: Any, mask: Any) -> None:
     """For every mask with axes of size 1, or with fewer axes: it stands for the mask repeated along them.
 
-    Within budget. Tells something where the mask blocks a key.
+    Within budget. Informative where the mask blocks a key.
     """
-    subject.tells(not mask.all())
+    subject.informative_if(not mask.all())
     subject.close(subject(q, k, v, mask), subject(q, k, v, allowed(mask, q, k).copy()))
 
 
@@ -129,9 +129,9 @@ def a_mask_broadcasts(subject: Subject, q: Any, k: Any, v: Any, mask: Any) -> No
 def each_of_a_batch_has_its_own_mask(subject: Subject, q: Any, k: Any, v: Any, mask: Any, problem: Any) -> None:
     """For every batch with two masks by turns: the output of a problem is what it is where all have that problem's mask.
 
-    Within budget. Tells something where the masks differ. It exempts implementations that take no batches.
+    Within budget. Informative where the masks differ. It exempts implementations that take no batches.
     """
-    subject.tells((mask != mask[problem]).any())
+    subject.informative_if((mask != mask[problem]).any())
     subject.close(subject(q, k, v, mask).ball[problem], subject(q, k, v, mask[problem]).ball[problem])
 
 

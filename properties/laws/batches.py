@@ -85,12 +85,12 @@ def batches_are_computed_one_by_one(subject: Subject, *arguments: Any) -> None:
     """For every batch: each of its elements gives what it gives alone, or, where no single problems are taken, as a batch of one. What the
     batch shares gets the sum of its gradients.
 
-    Tells something from two elements on. Within budget.
+    Informative from two elements on. Within budget.
     """
     o, i = OPERATIONS[subject.operation], subject.implementation
     x, heads = arguments[0], _heads(o.name)
     lead = x.shape[: x.ndim - 2 - heads]
-    subject.tells(np.prod(lead) > 1)
+    subject.informative_if(np.prod(lead) > 1)
     whole = results_of(subject(*arguments))
     alone = heads in i.batch_ranks
     sums: dict[str, Ball] = {}

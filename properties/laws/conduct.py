@@ -1,4 +1,4 @@
-"""Laws of conduct, about every operation: what a call returns, what it leaves alone, and what it does not depend on."""
+"""Laws of side effects and of the contract of a call: what it returns, what it leaves alone, and what it does not depend on."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -144,7 +144,7 @@ def a_view_equals_its_copy(subject: Subject, *arguments: Any) -> None:
     """
     o, i = OPERATIONS[subject.operation], subject.implementation
     copies = results_of(subject(*arguments))
-    subject.tells(any(isinstance(x, np.ndarray) and min(x.shape[-2:]) > 1 for x in arguments))
+    subject.informative_if(any(isinstance(x, np.ndarray) and min(x.shape[-2:]) > 1 for x in arguments))
     for layout in exchange.layouts(i):
         for name, x in zip(o.parameters, arguments, strict=True):
             if not isinstance(x, np.ndarray) or x.ndim < 2:

@@ -30,7 +30,7 @@ def _nothing(subject: Subject, x: Result, where: Any, whose: str) -> None:
 def blocked_positions_give_and_get_no_gradient(subject: Subject, *case: Any) -> None:
     """For every mask: keys that no query with a cotangent may read have gradients 0, and so have queries without a cotangent.
 
-    Likewise every blocked score. Exact. Tells something where there is such a key or score.
+    Likewise every blocked score. Exact. Informative where there is such a key or score.
     """
     mask, g = case[-2:]
     reads = g.any(-1, keepdims=True)
@@ -44,7 +44,7 @@ def blocked_positions_give_and_get_no_gradient(subject: Subject, *case: Any) -> 
         _nothing(subject, dq, ~reads, "a query without a cotangent")
         for x in (dk, dv):
             _nothing(subject, x, ~may.any(-2)[..., None], "a key that is not read")
-    subject.tells(not may.all() and reads.any())
+    subject.informative_if(not may.all() and reads.any())
 
 
 @law(VJP, cases=partly_vjp, effort=0.5, purpose="Whatever stands behind the mask is multiplied by 0 in the backward, or not read.")
@@ -54,7 +54,7 @@ def blocked_keys_and_values_do_not_matter_to_gradients(subject: Subject, q: Any,
     Exact for an implementation that declares to be deterministic, else within budget.
     """
     unread = ~allowed(mask, q, k).any(-2)[..., None]
-    subject.tells(unread.any() and grad_out.any())
+    subject.informative_if(unread.any() and grad_out.any())
     largest = subject.largest_harmless
     poisoned = subject(q, np.where(unread, largest, k), np.where(unread, -largest, v), mask, grad_out)
     for a, b in zip(poisoned, subject(q, k, v, mask, grad_out), strict=True):
@@ -75,7 +75,7 @@ def under_a_causal_mask_keys_get_nothing_from_earlier_queries(
     _nothing(subject, dq, ~early, "later queries")
     for x in (dk, dv):
         _nothing(subject, x, np.arange(k.shape[-2])[:, None] >= row, "later keys")
-    subject.tells(row < k.shape[-2])
+    subject.informative_if(row < k.shape[-2])
     subject.close(total(dv.ball[..., :row, :], -2), total(exact(before), -2), "sum of dv")
 
 

@@ -82,7 +82,7 @@ def adding_a_vector_to_every_value_changes_no_gradient(
     before, after = subject(q, k, v, mask, grad_out), subject(q, k, v + shift, mask, grad_out)
     for a, b in zip(after[:2], before[:2], strict=True):
         subject.close(a, b)
-    subject.tells(_differ(before[0]) or _differ(before[1]))
+    subject.informative_if(_differ(before[0]) or _differ(before[1]))
     subject.close(after[2], before[2])
 
 

@@ -37,7 +37,7 @@ def queries_give_separate_gradients(subject: Subject, q: Any, k: Any, v: Any, ma
     """
     dq, dk, dv = subject(q, k, v, mask, grad_out)
     cut = (slice(0, count), slice(count, None)) if count < q.shape[-2] else (slice(None),)
-    subject.tells(len(cut) == 2)
+    subject.informative_if(len(cut) == 2)
     parts = [[x.ball for x in subject(q[..., r, :], k, v, _rows(mask, r), grad_out[..., r, :])] for r in cut]
     subject.close(dq, joined([part[0] for part in parts]))
     for whole, pieces in ((dk, [part[1] for part in parts]), (dv, [part[2] for part in parts])):
@@ -105,7 +105,7 @@ def appending_blocked_keys_changes_no_gradient(subject: Subject, q: Any, k: Any,
     Within budget. It exempts implementations that take as many queries as keys only.
     """
     may = allowed(mask, q, k) & (np.arange(k.shape[-2]) < count)
-    subject.tells(count < k.shape[-2])
+    subject.informative_if(count < k.shape[-2])
     padded = subject(q, k, v, may, grad_out)
     alone = subject(q, k[..., :count, :], v[..., :count, :], may[..., :count], grad_out)
     subject.close(padded[0], alone[0])

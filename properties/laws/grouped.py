@@ -65,10 +65,10 @@ def _all_heads(i: Implementation) -> st.SearchStrategy[tuple[Any, ...]]:
 def grouped_attention_is_attention_with_repeated_heads(subject: Subject, q: Any, k: Any, v: Any, mask: Any) -> None:
     """For every case: the output is that of as many heads of keys as of queries, each repeated for its group by the convention `kv_heads`.
 
-    Within budget. Tells something where a group has two heads.
+    Within budget. Informative where a group has two heads.
     """
     heads = q.shape[-3]
-    subject.tells(heads > k.shape[-3])
+    subject.informative_if(heads > k.shape[-3])
     subject.close(subject(q, k, v, mask), subject(q, _repeated(subject, k, heads), _repeated(subject, v, heads), mask))
 
 
@@ -95,10 +95,10 @@ def _no_single_head(i: Implementation) -> str:
 def one_group_shares_its_head(subject: Subject, q: Any, k: Any, v: Any, mask: Any, head: Any) -> None:
     """For every query head: by itself, with its one head of keys and its mask, it has the output that it has among all.
 
-    Within budget. Tells something where there are two query heads.
+    Within budget. Informative where there are two query heads.
     """
     heads = q.shape[-3]
-    subject.tells(heads > 1)
+    subject.informative_if(heads > 1)
     own_k, own_v = (_repeated(subject, x, heads)[..., head : head + 1, :, :] for x in (k, v))
     own_mask = None if mask is None else np.broadcast_to(mask, (*q.shape[:-1], k.shape[-2]))[..., head : head + 1, :, :]
     alone = subject(q[..., head : head + 1, :, :], own_k, own_v, own_mask)
@@ -109,10 +109,10 @@ def one_group_shares_its_head(subject: Subject, q: Any, k: Any, v: Any, mask: An
 def other_groups_do_not_read_a_head(subject: Subject, q: Any, k: Any, v: Any, mask: Any, head: Any) -> None:
     """For every head of keys: whatever finite numbers it and its values hold, query heads of other groups have the same outputs.
 
-    Within budget. Tells something where there are two heads of keys.
+    Within budget. Informative where there are two heads of keys.
     """
     heads, few = q.shape[-3], k.shape[-3]
-    subject.tells(few > 1)
+    subject.informative_if(few > 1)
     hidden = np.arange(few)[:, None, None] == head % few
     largest = subject.largest_harmless
     others = np.flatnonzero(~_repeated(subject, hidden, heads)[:, 0, 0])

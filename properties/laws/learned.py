@@ -67,7 +67,7 @@ def other_rows_of_the_table_do_not_matter(subject: Subject, table: Any, seq_len:
     """
     rows = np.arange(len(table))[:, None]
     asked = (start_pos <= rows) & (rows < start_pos + seq_len)
-    subject.tells(not asked.all())
+    subject.informative_if(not asked.all())
     poisoned = subject(np.where(asked, table, subject.largest_harmless), seq_len, start_pos)
     (subject.same if subject.implementation.deterministic else subject.close)(poisoned, subject(table, seq_len, start_pos))
 

@@ -59,9 +59,9 @@ def _reordered(i: Implementation) -> st.SearchStrategy[tuple[Any, ...]]:
 def rows_move_with_their_indices(subject: Subject, table: Any, indices: Any, order: Any) -> None:
     """For every order of the indices: the rows come out in that order.
 
-    Within budget, which is 0 where the output's format has all numbers of the inputs'. Tells something where indices differ.
+    Within budget, which is 0 where the output's format has all numbers of the inputs'. Informative where indices differ.
     """
-    subject.tells(len(set(indices.tolist())) > 1)
+    subject.informative_if(len(set(indices.tolist())) > 1)
     subject.close(subject(table, indices[order]), subject(table, indices).ball[order])
 
 
@@ -81,9 +81,9 @@ def repeated_indices_read_the_same_rows(subject: Subject, table: Any, indices: A
 def each_index_is_looked_up_by_itself(subject: Subject, table: Any, indices: Any) -> None:
     """For every table and indices of one axis or two: what stands at an index is what comes of it alone.
 
-    Within budget, which is 0 where the output's format has all numbers of the inputs'. Tells something from two indices on.
+    Within budget, which is 0 where the output's format has all numbers of the inputs'. Informative from two indices on.
     """
-    subject.tells(indices.size > 1)
+    subject.informative_if(indices.size > 1)
     together = subject(table, indices).ball
     for place in np.ndindex(*indices.shape):
         subject.close(together[place], subject(table, indices[place].reshape(1)).ball[0])
@@ -96,7 +96,7 @@ def other_rows_of_the_table_do_not_matter(subject: Subject, table: Any, indices:
     Exact for an implementation that declares to be deterministic, else within budget.
     """
     asked = np.isin(np.arange(len(table)), indices)[:, None]
-    subject.tells(not asked.all())
+    subject.informative_if(not asked.all())
     poisoned = subject(np.where(asked, table, subject.largest_harmless), indices)
     (subject.same if subject.implementation.deterministic else subject.close)(poisoned, subject(table, indices))
 

@@ -74,13 +74,13 @@ def row_i_of_a_causal_mask_allows_the_first_keys(subject: Subject, n_q: Any, n_k
 def a_causal_mask_of_a_chunk_is_part_of_the_whole(subject: Subject, n_q: Any, n_k: Any) -> None:
     """For all numbers of queries and keys: the mask is a corner of the square one, the first rows and columns, or the last ones.
 
-    Which, says the convention `causal`; the last row of a square mask is that of decoding. Exact. Tells something where it is no square.
+    Which, says the convention `causal`; the last row of a square mask is that of decoding. Exact. Informative where it is no square.
     """
     mask = subject(n_q, n_k)
     rows, columns = n_q, mask.shape[1]
     n = max(rows, columns)
     compared = subject.implementation.allows(n_q=n, n_k=n, n_k_minus_n_q=0)
-    subject.tells(rows != columns and compared)
+    subject.informative_if(rows != columns and compared)
     if compared:
         whole = subject(n, n)
         top_left = subject.implementation.reading.causal == "top_left"
@@ -104,10 +104,10 @@ def causal_attention_is_within_its_budget(subject: Subject, q: Any, k: Any, v: A
 def causal_attention_is_attention_under_the_causal_mask(subject: Subject, q: Any, k: Any, v: Any) -> None:
     """For every q, k and v: the output is that of attention with the causal mask, aligned by the convention `causal`, as an argument.
 
-    Within budget. Tells something where there are two keys.
+    Within budget. Informative where there are two keys.
     """
     n_q, n_k = q.shape[-2], k.shape[-2]
-    subject.tells(n_k > 1)
+    subject.informative_if(n_k > 1)
     mask = np.tri(n_q, n_k, 0 if subject.implementation.reading.causal == "top_left" else n_k - n_q, dtype=bool)
     subject.close(subject(q, k, v), subject.scaled_dot_product_attention(q, k, v, mask))
 
@@ -126,11 +126,11 @@ def _moments(i: Implementation) -> st.SearchStrategy[tuple[Any, ...]]:
 def the_past_does_not_depend_on_the_future(subject: Subject, q: Any, k: Any, v: Any, now: Any) -> None:
     """For every moment: the outputs of the first `now` queries are what they are with other keys and values afterwards, and with none.
 
-    Within budget. Tells something where there are later keys.
+    Within budget. Informative where there are later keys.
     """
     n_q, n_k = q.shape[-2], k.shape[-2]
     known = min(n_k, now + (0 if subject.implementation.reading.causal == "top_left" else n_k - n_q))
-    subject.tells(known < n_k)
+    subject.informative_if(known < n_k)
     largest, future = subject.largest_harmless, np.arange(n_k)[:, None] >= known
     towards = np.where(q[..., now - 1, None, :] < 0, -largest, largest)
     past = subject(q, k, v).ball[..., :now, :]
@@ -154,9 +154,9 @@ def _chunks(i: Implementation) -> st.SearchStrategy[tuple[Any, ...]]:
 def a_chunk_of_queries_is_part_of_the_whole(subject: Subject, q: Any, k: Any, v: Any, rows: Any) -> None:
     """For every number of rows: the first queries by themselves, or the last ones, have the outputs that they have among all.
 
-    The first where `causal` is `top_left`, the last where it is `bottom_right`. Within budget. Tells something where some are left out.
+    The first where `causal` is `top_left`, the last where it is `bottom_right`. Within budget. Informative where some are left out.
     """
-    subject.tells(rows < q.shape[-2])
+    subject.informative_if(rows < q.shape[-2])
     first = subject.implementation.reading.causal == "top_left"
     chosen = slice(0, rows) if first else slice(q.shape[-2] - rows, None)
     subject.close(subject(q[..., chosen, :], k, v), subject(q, k, v).ball[..., chosen, :])

@@ -133,10 +133,10 @@ def heads_permute_with_the_rows_of_wo(
     """For every order of the heads, and orders and signs of the lanes of each: with the columns of wq, wk, wv and the rows of wo in that
     order, one for wq and wk, one for wv and wo, the output is the same.
 
-    Within budget. Tells something where there are two lanes.
+    Within budget. Informative where there are two lanes.
     """
     (first, sign), (second, other) = lanes, values
-    subject.tells(wq.shape[1] > 1)
+    subject.informative_if(wq.shape[1] > 1)
     turned = wq[:, first] * sign, wk[:, first] * sign, wv[:, second] * other, wo[second] * other[:, None]
     subject.close(subject(x, *turned, num_heads, mask), subject(x, wq, wk, wv, wo, num_heads, mask))
 
@@ -161,7 +161,7 @@ def padding_heads_with_zero_lanes_needs_doubled_queries(
     Within budget. It exempts models that must be as wide as their heads together.
     """
     d = wq.shape[1] // num_heads
-    subject.tells(subject.implementation.allows(head_dim=4 * d))
+    subject.informative_if(subject.implementation.allows(head_dim=4 * d))
     if not subject.implementation.allows(head_dim=4 * d):
         return
 
@@ -178,9 +178,9 @@ def the_past_does_not_depend_on_the_future(
 ) -> None:
     """For every number of first tokens, under a causal mask: their outputs are the same without the tokens after them.
 
-    Within budget. Tells something where there are tokens after them.
+    Within budget. Informative where there are tokens after them.
     """
-    subject.tells(count < x.shape[-2])
+    subject.informative_if(count < x.shape[-2])
     whole = subject(x, wq, wk, wv, wo, num_heads, mask)
     subject.close(subject(x[..., :count, :], wq, wk, wv, wo, num_heads, mask[:count, :count]), whole.ball[..., :count, :])
 
@@ -207,10 +207,10 @@ def tokens_move_with_their_outputs(
 def blocked_tokens_do_not_matter(subject: Subject, x: Any, wq: Any, wk: Any, wv: Any, wo: Any, num_heads: int, mask: Any) -> None:
     """For every token that no token may attend to: the outputs of all others are the same, whatever it is.
 
-    Exact for an implementation that declares to be deterministic, else within budget. Tells something where other outputs are left.
+    Exact for an implementation that declares to be deterministic, else within budget. Informative where other outputs are left.
     """
     unread = ~mask.any(-2)[..., None]
-    subject.tells(unread.any() and not unread.all())
+    subject.informative_if(unread.any() and not unread.all())
     other = np.where(unread, 8.0 - np.abs(x), x)
     found, expected = (subject(y, wq, wk, wv, wo, num_heads, mask) for y in (other, x))
     if subject.implementation.deterministic:

@@ -28,10 +28,10 @@ def _columns(w: Any, num_heads: int) -> list[Any]:
 def weight_gradients_sum_over_the_batch(subject: Subject, *case: Any) -> None:
     """For every batch: gradients of weights are the sums of those of its sequences, of which each has its own dx.
 
-    Within budget. Tells something where there are several sequences.
+    Within budget. Informative where there are several sequences.
     """
     x, *weights, num_heads, mask, g = case
-    subject.tells(x.shape[0] > 1)
+    subject.informative_if(x.shape[0] > 1)
     if mask is not None:
         mask = np.broadcast_to(mask, (*x.shape[:-1], x.shape[-2]))
     dx, *grads = subject(*case)
@@ -100,13 +100,13 @@ def gradients_move_with_their_tokens(subject: Subject, order: Any, *case: Any) -
 def under_a_causal_mask_tokens_get_nothing_from_earlier_ones(subject: Subject, count: int, *case: Any) -> None:
     """For every number of first tokens, under a causal mask: if grad_out is 0 after them, so is dx.
 
-    Exact. Tells something where there are tokens after them, and grad_out is not 0.
+    Exact. Informative where there are tokens after them, and grad_out is not 0.
     """
     *inputs, g = case
     early = np.arange(g.shape[-2])[:, None] < count
     dx = subject(*inputs, np.where(early, g, 0.0))[0]
     subject.same(np.where(early, 0.0, dx.value), np.zeros(dx.value.shape), "dx of later tokens")
-    subject.tells(count < g.shape[-2] and g[..., :count, :].any())
+    subject.informative_if(count < g.shape[-2] and g[..., :count, :].any())
 
 
 @law(

@@ -38,10 +38,10 @@ def a_padding_mask_allows_as_many_as_the_length(subject: Subject, lengths: Any, 
 def after_padding_comes_only_padding(subject: Subject, lengths: Any, max_len: int) -> None:
     """For all lengths: in each row the true entries come first; none follows a false one.
 
-    Exact. Tells something where a row has entries of both kinds.
+    Exact. Informative where a row has entries of both kinds.
     """
     mask = subject(lengths, max_len)
-    subject.tells(((lengths > 0) & (lengths < max_len)).any())
+    subject.informative_if(((lengths > 0) & (lengths < max_len)).any())
     subject.same(mask, np.logical_and.accumulate(mask, axis=-1), "mask")
 
 
@@ -80,9 +80,9 @@ def _reordered(i: Implementation) -> st.SearchStrategy[tuple[Any, ...]]:
 def rows_of_a_padding_mask_move_with_their_sequences(subject: Subject, lengths: Any, max_len: int, order: Any) -> None:
     """For every order of the sequences: the mask's rows come in that order.
 
-    Exact. Tells something where lengths differ.
+    Exact. Informative where lengths differ.
     """
-    subject.tells(len(set(lengths.tolist())) > 1)
+    subject.informative_if(len(set(lengths.tolist())) > 1)
     subject.same(subject(lengths[order], max_len), subject(lengths, max_len)[order], "mask")
 
 
@@ -138,9 +138,9 @@ def a_mask_that_blocks_all_blocks_all(subject: Subject, first: Any, second: Any)
 def the_order_of_masks_does_not_matter(subject: Subject, first: Any, second: Any) -> None:
     """For all masks: the second combined with the first is the first combined with the second.
 
-    Exact. Tells something where they differ.
+    Exact. Informative where they differ.
     """
-    subject.tells((first != second).any())
+    subject.informative_if((first != second).any())
     subject.same(subject(second, first), subject(first, second), "mask")
 
 
@@ -159,9 +159,9 @@ def a_mask_combined_with_itself_is_itself(subject: Subject, first: Any, second: 
 def masks_are_combined_as_if_they_were_written_out(subject: Subject, first: Any, second: Any) -> None:
     """For all masks that broadcast: combined as they are, they are as when each is written out in the common shape.
 
-    Exact. Tells something where the shapes differ.
+    Exact. Informative where the shapes differ.
     """
-    subject.tells(first.shape != second.shape)
+    subject.informative_if(first.shape != second.shape)
     full = (np.broadcast_to(mask, _shape(first, second)).copy() for mask in (first, second))
     subject.same(subject(first, second), subject(*full), "mask")
 

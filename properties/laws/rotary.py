@@ -92,9 +92,9 @@ def _pairs_kept(i: Implementation) -> st.SearchStrategy[tuple[Any, ...]]:
 def rope_turns_each_pair_by_itself(subject: Subject, x: Any, start_pos: int, kept: Any) -> None:
     """For every x: with some pairs of lanes set to zero these come out as zeros, and the others as before.
 
-    Tells something from two pairs on. Exact for zeros, else within budget.
+    Informative from two pairs on. Exact for zeros, else within budget.
     """
-    subject.tells(len(kept) > 1)
+    subject.informative_if(len(kept) > 1)
     where = lanes(subject.implementation, x.shape[-1])
     lane_kept = joined(kept, kept, where).astype(bool)
     some = turned(subject, np.where(lane_kept, x, 0.0), start_pos)
@@ -136,9 +136,9 @@ def _two_batches(i: Implementation) -> st.SearchStrategy[tuple[Any, ...]]:
 def heads_do_not_depend_on_each_other(subject: Subject, x: Any, others: Any, start_pos: int, head: tuple[int, ...]) -> None:
     """For every batch and one element of it: whatever the other elements are, it is turned the same.
 
-    Tells something from two elements on. Exact for an implementation that declares to be deterministic, else within budget.
+    Informative from two elements on. Exact for an implementation that declares to be deterministic, else within budget.
     """
-    subject.tells(x[..., 0, 0].size > 1)
+    subject.informative_if(x[..., 0, 0].size > 1)
     changed = others.copy()
     changed[head] = x[head]
     a, b = turned(subject, x, start_pos), turned(subject, changed, start_pos)

@@ -141,9 +141,9 @@ def _pairs_kept(i: Implementation) -> st.SearchStrategy[tuple[Any, ...]]:
 def pairs_are_turned_by_themselves(subject: Subject, x: Any, cos: Any, sin: Any, kept: Any) -> None:
     """For every x and tables: with some pairs of lanes set to zero, their tables too, these come out as zeros, and the others as before.
 
-    Tells something from two pairs on. Exact for zeros, else within budget.
+    Informative from two pairs on. Exact for zeros, else within budget.
     """
-    subject.tells(len(kept) > 1)
+    subject.informative_if(len(kept) > 1)
     where = lanes(subject.implementation, x.shape[-1])
     lane_kept = joined(kept, kept, where).astype(bool)
     some = turned(subject, *(np.where(lane_kept, part, 0.0) for part in (x, cos, sin)))

@@ -65,10 +65,10 @@ def softmax_is_within_its_budget_at_extreme_scores(subject: Subject, scores: Any
 def blocked_entries_weigh_exactly_zero(subject: Subject, scores: Any, mask: Any) -> None:
     """For all scores and every mask: blocked entries weigh 0, and no entry less.
 
-    Exact. Tells something where an entry is blocked.
+    Exact. Informative where an entry is blocked.
     """
     may = allowed(scores, mask)
-    subject.tells(not may.all())
+    subject.informative_if(not may.all())
     weights = subject(scores, mask)
     subject.same(np.where(may, np.abs(weights.value), 0.0), weights)
 
@@ -116,10 +116,10 @@ def adding_a_constant_to_a_row_changes_nothing(subject: Subject, scores: Any, ma
 def blocked_scores_do_not_matter(subject: Subject, scores: Any, mask: Any) -> None:
     """For every mask: whatever finite numbers the blocked scores are, the weights are the same.
 
-    Within budget. Tells something where an entry is blocked.
+    Within budget. Informative where an entry is blocked.
     """
     may = allowed(scores, mask)
-    subject.tells(not may.all())
+    subject.informative_if(not may.all())
     largest = max(subject.largest_harmless, 8192.0)
     weights = subject(scores, mask)
     for poison in (largest, -largest):
@@ -135,9 +135,9 @@ def blocked_scores_do_not_matter(subject: Subject, scores: Any, mask: Any) -> No
 def weights_move_with_their_scores(subject: Subject, scores: Any, mask: Any, order: Any) -> None:
     """For every order of the entries: scores and mask in this order have the weights in this order.
 
-    Within budget. Tells something where there are two entries.
+    Within budget. Informative where there are two entries.
     """
-    subject.tells(scores.shape[-1] > 1)
+    subject.informative_if(scores.shape[-1] > 1)
     moved = None if mask is None else allowed(scores, mask)[..., order]
     subject.close(subject(scores[..., order], moved), subject(scores, mask).ball[..., order])
 
@@ -188,10 +188,10 @@ def a_mask_that_allows_everything_is_no_mask(subject: Subject, scores: Any, mask
 def weights_keep_the_order_of_scores(subject: Subject, scores: Any, mask: Any) -> None:
     """For all scores and every mask: of two allowed entries of a row the one with the larger score weighs at least as much.
 
-    And those with equal scores weigh the same. Within budget. Tells something where two entries of a row are allowed.
+    And those with equal scores weigh the same. Within budget. Informative where two entries of a row are allowed.
     """
     may = allowed(scores, mask)
-    subject.tells((may.sum(-1) > 1).any())
+    subject.informative_if((may.sum(-1) > 1).any())
     ranked = np.argsort(np.where(may, scores, -np.inf), axis=-1, kind="stable")
     weights = subject(scores, mask).ball
     mid, rad, s, both = (np.take_along_axis(x, ranked, axis=-1) for x in (weights.mid, weights.rad, scores, may))
@@ -204,10 +204,10 @@ def weights_keep_the_order_of_scores(subject: Subject, scores: Any, mask: Any) -
 def quotients_of_weights_are_exponentials_of_differences(subject: Subject, scores: Any, mask: Any) -> None:
     """For all scores and every mask: each weight is that of the largest allowed score times the exponential of their difference.
 
-    Within budget. Tells something where two entries of a row are allowed.
+    Within budget. Informative where two entries of a row are allowed.
     """
     may = allowed(scores, mask)
-    subject.tells((may.sum(-1) > 1).any())
+    subject.informative_if((may.sum(-1) > 1).any())
     largest = np.where(may, scores, -np.inf).argmax(-1)[..., None]
     weights = subject(scores, mask).ball
     top = ball(*(np.take_along_axis(x, largest, axis=-1) for x in (weights.mid, weights.rad)))
@@ -225,9 +225,9 @@ def quotients_of_weights_are_exponentials_of_differences(subject: Subject, score
 def rows_of_weights_do_not_depend_on_each_other(subject: Subject, scores: Any, mask: Any, parity: Any) -> None:
     """For every case: whatever the scores of every second row are, ±8192 for instance, the other rows are the same.
 
-    Within budget. Tells something where there are two rows.
+    Within budget. Informative where there are two rows.
     """
-    subject.tells(scores.shape[-2] > 1)
+    subject.informative_if(scores.shape[-2] > 1)
     kept = np.arange(scores.shape[-2]) % 2 == parity
     extreme = np.where(scores[..., ::-1] < 0, -8192.0, 8192.0)
     changed = subject(np.where(kept[:, None], scores, extreme), mask)

@@ -205,7 +205,7 @@ def blocked_tangents_do_not_matter(subject: Subject, q: Any, k: Any, v: Any, mas
     Exact for an implementation that declares to be deterministic, else within budget.
     """
     unread = ~allowed(mask, q, k).any(-2)[..., None]
-    subject.tells(unread.any())
+    subject.informative_if(unread.any())
     largest = subject.largest_harmless
     poisoned = subject(q, k, v, mask, dq, np.where(unread, largest, dk), np.where(unread, -largest, dv))
     (subject.same if subject.implementation.deterministic else subject.close)(poisoned, subject(q, k, v, mask, dq, dk, dv))
@@ -217,12 +217,12 @@ def the_past_does_not_move_with_the_future(
 ) -> None:
     """For every row r, under a causal mask: if only inputs from row r on have tangents, outputs before row r have none.
 
-    Exact. Tells something where inputs have tangents from row r on.
+    Exact. Informative where inputs have tangents from row r on.
     """
     late = [np.where(np.arange(x.shape[-2])[:, None] < row, 0.0, x) for x in (dq, dk, dv)]
     out = subject(q, k, v, mask, *late).value[..., :row, :]
     subject.same(out, np.zeros(out.shape), "dout of the past")
-    subject.tells(any(x.any() for x in late[1:]))
+    subject.informative_if(any(x.any() for x in late[1:]))
 
 
 @law(JVP, cases=lambda i: also(anywhere_jvp(i), lambda q, k, *_: orders(k.shape[-2])), effort=0.5, purpose="No tile of keys is privileged.")

@@ -147,7 +147,7 @@ def test_a_heading_sorts_by_what_its_implementation_did(page):
     assert signs[:2] == ["✗", "✗"]
     assert set(signs[2:]) == {"✓"}
     errors = [cell.get_attribute("aria-label").rpartition(": ")[2] for cell in page.locator("#grid .cell.violated").all()]
-    assert errors == ["violated, worst error ∞ of its budget", "violated, worst error 7.5 of its budget"]
+    assert errors == ["violated, max error ÷ budget ∞", "violated, max error ÷ budget 7.5"]
     assert page.locator("#grid th[aria-sort]").inner_text() == "second"
     names = page.locator("#grid tbody tr:not(.operation) th").all_inner_texts()
     page.click("#grid th.law button")

@@ -6,11 +6,11 @@ import warnings
 import numpy as np
 import pytest
 
-from properties.bugs import CATALOGUE, conduct, first_versions, layout, learned, lookups, memory, offsets, positional, rope, rotary
+from properties.bugs import CATALOGUE, common_mistakes, conduct, layout, learned, lookups, memory, offsets, positional, rope, rotary
 from properties.bugs import tables as rotary_inputs
 from properties.reference import OPERATIONS, apply_rotary, rotary_tables
 
-MODULES = (positional, learned, rope, first_versions, offsets, rotary, rotary_inputs, lookups, conduct, memory, layout)
+MODULES = (positional, learned, rope, common_mistakes, offsets, rotary, rotary_inputs, lookups, conduct, memory, layout)
 BUGS = {bug.id: bug for module in MODULES for bug in module.bug.bugs}
 PUBLIC = {
     *("rope-vjp-sin-after-rotate", "rope-half-split-pairs", "rope-positions-bf16", "rope-inv-freq-bf16", "rope-cache-ignores-offset"),

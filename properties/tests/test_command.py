@@ -86,7 +86,7 @@ def verify(*targets, options=()):
 def test_a_law_that_holds_is_exit_status_0(adapters, capsys):
     assert main(verify("adapters:right")) == 0
     printed = capsys.readouterr()
-    assert "1 law held on 1 example, worst error 0 budgets" in printed.out
+    assert "1 law held on 1 example, max error ÷ budget 0" in printed.out
     assert printed.out.endswith("1 held, 0 violated\n")
     assert re.fullmatch(r"right: 1 held \(\d+\.\d s\)\n", printed.err)
 

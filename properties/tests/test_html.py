@@ -344,7 +344,7 @@ def test_without_what_makes_pages_the_command_says_what_to_install(tmp_path, mon
     for command in (["report", "r.json"], ["verify", "m:a"]):
         assert cli.main([*command, "--html", str(tmp_path / "page")]) == 2
         said = capsys.readouterr().err
-        assert said == "attnspec: A page needs jinja2 and matplotlib, which there is not: pip install 'attnspec[report]'.\n"
+        assert said == "attnspec: A page needs jinja2 and matplotlib, which `pip install 'attnspec[report]'` installs.\n"
     assert list(tmp_path.iterdir()) == []
 
 

@@ -99,7 +99,7 @@ def test_a_law_below_its_floor_of_informative_examples_is_not_held():
     @law("rope", cases=lambda i: st.just((np.zeros((1, 2)), 0)))
     def nothing_is_demanded(subject, x, start_pos):
         """For every case nothing is demanded."""
-        subject.tells(False)
+        subject.informative_if(False)
 
     found = check(law.laws[0], implementation_of(reference), 1, 0)
     assert (found.status, found.informative) == ("vacuous", 0)
@@ -115,7 +115,7 @@ def of(cases, body):
 
 
 def demands_nothing(subject, *case):
-    subject.tells(True)
+    subject.informative_if(True)
 
 
 def raising(error):

@@ -112,7 +112,7 @@
     columns.forEach((i, place) => {
       const cell = law.cells[i.place], box = element("td", { class: starts(columns, place).trim() });
       if (cell) {
-        const said = `${law.name}, ${i.name}: ${status(cell)}${cell[EXAMPLES] ? `, worst error ${budgets(worst(cell))} of its budget` : ""}`;
+        const said = `${law.name}, ${i.name}: ${status(cell)}${cell[EXAMPLES] ? `, max error ÷ budget ${budgets(worst(cell))}` : ""}`;
         const other = chosen.size && !chosen.has(status(cell)) ? " other" : "";
         box.append(button(`c${law.place},${i.place}`, { class: `cell ${classOf(status(cell))}${other}`, "aria-label": said, title: said }, sign(cell)));
       }
@@ -212,7 +212,7 @@
       ["informative", tried ? cell[INFORMATIVE] : ""],
       ["with a vacuous budget", cell[VACUOUS] || ""],
       ["discarded draws", cell[DISCARDED] || ""],
-      ["worst error ÷ budget", tried ? budgets(worst(cell)) : ""],
+      ["max error ÷ budget", tried ? budgets(worst(cell)) : ""],
       ["seconds", cell[SECONDS]],
     ];
     const found = document.getElementById(`finding-${column}-${lawPlace}`), reason = data.reasons[cell[REASON]];

@@ -1,4 +1,4 @@
-"""Slips of implementations that promise something of their own: another convention, another format, sizes that they refuse."""
+"""Slips of implementations whose promises are not the defaults: another convention, another format, sizes that they refuse."""
 
 import numpy as np
 
