@@ -28,9 +28,8 @@ def notes(calls: tuple[Call, ...], implementation: Implementation, seen: list[Se
 
 def _where(calls: tuple[Call, ...], implementation: Implementation) -> Iterator[str]:
     """Which entries of the results are outside their budgets, axis by axis, for the first call that has some."""
-    subject = Subject(implementation, calls[0].operation)
     for call in calls:
-        operation = OPERATIONS[call.operation]
+        operation, subject = OPERATIONS[call.operation], Subject(implementation, call.operation)
         if operation.returns_booleans or call.error:
             continue
         for name, x, budget in zip(operation.outputs, call.outputs, subject.expected(operation, call.arguments), strict=True):

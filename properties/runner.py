@@ -146,7 +146,9 @@ class Runner:
                         left[:] = [0] * len(left)
                     found = replace(found, violation=replace(found.violation, calls=(), evidence=(), fresh=()))
                 if left[place] <= 0 and violations[place]:
-                    tasks.append(Explain(place, tuple(violations[place])))
+                    planned = self.entries[place].laws.index
+                    in_order = sorted(violations[place], key=lambda v: planned(f"{v.law}[{v.operation}]"))  # and not as they came
+                    tasks.append(Explain(place, tuple(in_order)))
                     violations[place].clear()
             return place, found
 
