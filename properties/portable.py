@@ -26,9 +26,10 @@ TORCH = {"X86_V3": "avx2", "X86_V4": "avx512"}
 """NumPy's SIMD levels that torch has too, under its names."""
 
 TESTS = (
-    *("oracles/tests/test_attention.py", "oracles/tests/test_ball.py", "oracles/tests/test_composition.py", "oracles/tests/test_arb_attention.py"),
-    *("oracles/tests/test_range.py", "oracles/tests/test_trust.py", "properties/tests/test_kill_matrix.py"),
-    *("properties/tests/test_verifier.py", "properties/tests/test_laws_gradients.py", "properties/tests/test_laws_attention.py"),
+    *("oracles/tests/test_attention.py", "oracles/tests/test_arb_attention.py", "oracles/tests/test_ball.py"),
+    *("oracles/tests/test_composition.py", "oracles/tests/test_range.py", "oracles/tests/test_trust.py"),
+    *("properties/tests/test_kill_matrix.py", "properties/tests/test_verifier.py"),
+    *("properties/tests/test_laws_gradients.py", "properties/tests/test_laws_attention.py"),
 )
 """The tests whose outcome could depend on the order of sums: oracles against exact values, laws on right and wrong kernels, mutants."""
 
