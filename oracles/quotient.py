@@ -205,7 +205,8 @@ def bounded(
     parts = unshared(t, row, a.wander, drift)
     _, divisor, column, of_keys = parts
     error = (of_keys + column + out * divisor) * inflation / room + grown * inflation / room
-    overflow = np.maximum(size + drift, 1.0) * (of_row * a.total * (1 + 2.0**-6)) > p.ranges.sums
+    sums = np.maximum(readable, n_k) if p.ranges.by_parts else np.maximum(size + drift, 1.0) * a.total
+    overflow = sums * (of_row * (1 + 2.0**-6)) > p.ranges.sums
     if overflow.any():
         error = error + np.where(overflow, np.inf, 0.0)
     some_dead = bool(dead.any())

@@ -107,8 +107,8 @@ def _checked(
 def _weights(s: Array, allowed: Mask | None, t: Terms, most: Ranges, uniform: bool) -> _Weights:
     """The weights of every row; a dead row's are 0, or 1/n throughout where it is `uniform`.
 
-    A row's errors are NaN, which makes radii of ∞, where a score may overflow in units of ln 2, 1.44 times as large: at
-    blocked entries too, as exp(−∞ − NaN) is NaN.
+    A row's errors are NaN, which makes radii of ∞, where a score may overflow in units of ln 2, 1.44 times as large, or
+    the sum: at blocked entries too, as exp(−∞ − NaN) is NaN.
     """
     may = np.ones(s.shape, dtype=bool) if allowed is None else allowed
     dead = np.asarray(~may.any(axis=-1, keepdims=True))
@@ -122,7 +122,7 @@ def _weights(s: Array, allowed: Mask | None, t: Terms, most: Ranges, uniform: bo
     p, lse, n = np.where(may, e / total, 0.0), m + np.log(total), s.shape[-1]
     row = t.anew.of_row(np.abs(m), np.abs(lse)) + t.rescaled + t.sum.positive + t.summed_weights
     size = np.where(may, np.abs(s), 0.0)
-    row = np.where(2 * size.max(axis=-1, keepdims=True) <= most.work, row, np.nan)
+    row = np.where((2 * size.max(axis=-1, keepdims=True) <= most.work) & (n * (1 + 2.0**-6) <= most.sums), row, np.nan)
     tau = t.anew.slope * size
     inflation = 1 + 8 * gamma(n + 8, ROUNDOFF)
     lam = (np.sum((p + t.weight_underflow) * np.expm1(tau + row), axis=-1, keepdims=True) + n * t.weight_underflow) * inflation

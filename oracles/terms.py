@@ -11,7 +11,7 @@ The oracle is itself such a kernel: blocked, online, in float64.  So a certifica
 power series in the terms with non-negative coefficients and none of degree 0: f(x + y) ≥ f(x) + f(y).
 """
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from operator import add
 from typing import Any
@@ -190,8 +190,9 @@ LAZY = 2.0**8
 class Ranges:
     """The largest number that each kind of intermediate result can take.
 
-    work          scores, products, sums and their accumulators
-    sums          those over keys, while the reference of an online softmax is up to 2⁸ too low
+    work          scores, products and their accumulators
+    sums          Σe and Σ e·v, with weights of up to 1, or 2⁸ while the reference of an online softmax is too low
+    by_parts      whether they may be formed tile by tile, each with its own maximum as the reference, where all e may be 1
     saved_output  the output from which delta is taken
     grad_weights  dP as it is stored
     grad_scores   dS as it is stored, scaled or not
@@ -204,6 +205,7 @@ class Ranges:
     grad_weights: float
     grad_scores: float
     gradients: float
+    by_parts: bool
 
 
 @lru_cache(maxsize=64)
@@ -214,7 +216,7 @@ def ranges(a: Arithmetic | None) -> Ranges:
     in binary16.
     """
     if a is None:
-        return Ranges(*[LARGEST] * len(fields(Ranges)))
+        return Ranges(LARGEST, LARGEST, LARGEST, LARGEST, LARGEST, LARGEST, by_parts=False)
 
     def most(*stored: Format | None) -> float:
         return min(x.largest for x in (a.elementwise, *stored) if x is not None)
@@ -227,6 +229,7 @@ def ranges(a: Arithmetic | None) -> Ranges:
         grad_weights=most(a.grad_weights),
         grad_scores=most(a.grad_scores),
         gradients=most(a.output if a.grad_block is not None else None),
+        by_parts=a.rescale_block is not None,
     )
 
 

@@ -21,7 +21,7 @@ dS, and of the terms of a sum, are exponents K of each entry; those of the sum i
 All this holds as long as nothing overflows.  Where |g||v|ᵀ, δ or T may, of which δ reaches its whole row, the row's
 errors are infinite; so is that of a dP or dS, scaled or not, that may leave the format it is stored in, and that of a
 gradient where a sum of |dS||k|, |dS||q| or p|g| may leave the range of its accumulator, before or after it is scaled.
-A row whose scores may overflow may be NaN throughout, at blocked keys too, as exp(−∞ − NaN) is and 0·NaN: then nothing is
+A row whose scores, or whose Σe, may overflow may be NaN throughout, at blocked keys too, as exp(−∞ − NaN) is and 0·NaN: then nothing is
 known of dk and dv of any key, and nothing of dk where δ may overflow.
 """
 
@@ -87,7 +87,7 @@ def gradients(p: AttentionProblem, g: Operand, dead_rows_are_unchecked: bool) ->
         forward = rows_forward(p, rows, gi if p.elementwise else None)
         delta = delta_spread(p, rows, forward, gi)
         if p.elementwise:
-            lost = ~np.isfinite(forward.sums.x) & ~forward.dead
+            lost = ~(np.isfinite(forward.sums.x) & (p.n_k * (1 + 2.0**-6) <= p.ranges.sums)) & ~forward.dead
             dv_error[lost.any(axis=(-2, -1))] = np.inf
             dk_error[(lost | (np.isinf(delta) & ~forward.dead)).any(axis=(-2, -1))] = np.inf
         mean, slack = np.zeros(dq[..., rows, :].shape), np.zeros(dq[..., rows, :].shape)

@@ -34,6 +34,7 @@ __all__ = ["causes"]
 _NUMBERS = {"rope_base": (100.0, 1000.0, 500_000.0, 1_000_000.0), "rope_scale": (0.125, 0.25, 0.5, 2.0)}
 _SHOWN = 5  # candidates named at most
 _EVIDENCE = 24  # calls of other cases than those of the violations that are put to a candidate, or 4 for each violation
+_LOOSEST = 2.0**-6  # of the largest result: how far apart results may be where the right ones have no radius
 _MOST = 0.95  # the share of right calls that it must reproduce
 _ARITHMETIC = 3  # their rank
 
@@ -70,8 +71,9 @@ def causes(
 ) -> list[tuple[tuple[int, ...], tuple[Diagnosis, ...]]]:
     """The places of the violations that have a cause in common, cause by cause, each with what explains them all, best first.
 
-    Greedy: the explanation of most violations is the first cause, that of most of the others the second. Of those that nothing explains
-    each operation has one cause, without a diagnosis; so has each end of the process.
+    Greedy: the explanation of most violations is the first cause, that of most of the others the second; what reproduces every call of the
+    pool comes before what does not. Of those that nothing explains each operation has one cause, without a diagnosis; so has each end of
+    the process.
     """
     pool = _Pool(implementation, violations)
     called = dict.fromkeys(call.operation for _, v in violations for call in v.calls)
@@ -81,8 +83,7 @@ def causes(
         options = [e for e in (*exact, *pool.arithmetics(left)) if e.breaks & left]
         if not options:
             break
-        most = max(len(e.breaks & left) for e in options)
-        best = min((e for e in options if len(e.breaks & left) == most), key=lambda e: e.order)
+        best = min(options, key=lambda e: (e.rank == _ARITHMETIC or e.diagnosis.explains < 1, -len(e.breaks & left), e.order))
         group = best.breaks & left
         alike = sorted((e for e in options if e.breaks >= group), key=lambda e: e.order)
         found.append((tuple(sorted(group)), tuple(e.diagnosis for e in alike[:_SHOWN])))
@@ -140,6 +141,8 @@ class _Pool:
             return None
         except BrokenError:
             pass
+        except Exception:  # a law may stumble over what another implementation never returned
+            return None
         if len(stand_in.calls) != len(v.calls):
             return None
         excess = max(excess, *(self._apart(a, b) for a, b in zip(v.calls, stand_in.calls, strict=True)))
@@ -184,7 +187,7 @@ class _Pool:
 
     def _apart(self, a: Call, b: Call) -> float:
         """How far two calls' outputs are apart, in the largest budget of the call: where the right value has a small one, the candidate's
-        may be larger. Where it has none, as the right value is 0 because nothing is summed, a rounding for each term is allowed for.
+        may be larger. An output rounding is added, and where all radii are 0, as nothing should be summed, one for each term of what was.
 
         Errors are the same if they begin the same, up to a colon.
         """
@@ -197,8 +200,8 @@ class _Pool:
         if any(x.shape != y.shape for x, y in zip(a.outputs, b.outputs, strict=True)):
             return np.inf
         longest = max((n for x in a.arguments if isinstance(x, np.ndarray) for n in x.shape), default=1)
-        roundoff = longest * self.implementation.rounding.output.unit_roundoff
-        return max(_apart(x, y, e.rad, roundoff) for x, y, e in zip(a.outputs, b.outputs, self._expected(a), strict=True))
+        roundoff = self.implementation.rounding.output.unit_roundoff
+        return max(_apart(x, y, e.rad, roundoff, longest) for x, y, e in zip(a.outputs, b.outputs, self._expected(a), strict=True))
 
 
 def _candidates(called: list[Operation], implementation: Implementation) -> Iterator[_Candidate]:
@@ -263,9 +266,11 @@ def _stored(operation: Operation, function: Callable[..., Any], implementation: 
     return kept if several is found else kept[0]
 
 
-def _apart(x: Array, y: Array, rad: Array, roundoff: float) -> float:
+def _apart(x: Array, y: Array, rad: Array, roundoff: float, terms: int) -> float:
     with np.errstate(all="ignore"):
-        allowed = np.max(rad, where=np.isfinite(rad), initial=0.0) + roundoff * np.max(np.abs(y), where=np.isfinite(y), initial=0.0)
-        apart = np.abs(x - y) / allowed
+        largest = np.max(rad, where=np.isfinite(rad), initial=0.0)
+        if largest == 0:
+            largest = min(terms * roundoff, _LOOSEST) * np.max(np.abs(x), where=np.isfinite(x), initial=0.0)
+        apart = np.abs(x - y) / (largest + roundoff * np.abs(y))
     same = (x == y) | (np.isnan(x) & np.isnan(y))
     return float(np.where(same, 0.0, np.where(np.isnan(apart), np.inf, apart)).max(initial=0.0))

@@ -305,7 +305,8 @@ def _in_order(entries: list["Entry"], found: list[tuple[int, "Outcome"]], fail_f
     from properties.report import Outcome
 
     known = {(place, f"{o.law}[{o.operation}]"): o for place, o in found}
-    why = "After the first violation no law is begun (--fail-fast)." if fail_fast else ""
+    violated = any(o.status == "violated" for _, o in found)
+    why = "After the first violation no law is begun (--fail-fast)." if fail_fast and violated else ""
     outcomes = []
     for place, entry in enumerate(entries):
         for law in entry.laws:

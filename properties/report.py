@@ -78,7 +78,7 @@ class Cause:
 
     `diagnosis` ranks what explains all of them, and is empty where nothing known does; `example` is a violation of one of them, on the
     smallest input found; `worst` says in a sentence by what an output was furthest from its budget, and under which law, where that is
-    another one.
+    another one. What ended the process cannot be `searched` for.
     """
 
     implementation: str
@@ -86,6 +86,7 @@ class Cause:
     diagnosis: tuple[Diagnosis, ...]
     example: Violation
     worst: str = ""
+    searched: bool = True
 
     def to_dict(self) -> dict[str, Any]:
         """Numbers, strings, lists and mappings only."""
@@ -96,6 +97,7 @@ class Cause:
             "diagnosis": diagnosis,
             "example": self.example.to_dict(),
             "worst": self.worst,
+            "searched": self.searched,
         }
 
 

@@ -142,14 +142,13 @@ class Runner:
                 if found.status == "violated" and found.violation is not None:
                     violations[place].append(found.violation)
                     if self.fail_fast:
-                        tasks.clear()
-                        left[:] = [0] * len(left)
+                        self._give_up(tasks, left)
+                if found.violation is not None:
                     found = replace(found, violation=replace(found.violation, calls=(), evidence=(), fresh=()))
-                if left[place] <= 0 and violations[place]:
+                if not left[place] and violations[place]:
                     planned = self.entries[place].laws.index
                     in_order = sorted(violations[place], key=lambda v: planned(f"{v.law}[{v.operation}]"))  # and not as they came
                     tasks.append(Explain(place, tuple(in_order)))
-                    violations[place].clear()
             return place, found
 
         while len(self._children) < min(self.jobs, len(tasks)):
@@ -186,12 +185,24 @@ class Runner:
                     idle.append(child)
                 except EOFError:
                     assert child.task is not None
-                    found = self._death(child, child.task)
+                    task = child.task
+                    found = self._death(child, task)
                     if isinstance(found, Outcome):
-                        deaths[child.task.entry, found.operation] += 1
-                    yield known(child.task.entry, found)
+                        deaths[task.entry, found.operation] += 1
+                    if isinstance(task, Explain) and task.shrinks:
+                        tasks.append(replace(task, shrinks=False))  # which calls nothing
+                    else:
+                        yield known(task.entry, found)
                     if tasks:
                         self._start()
+
+    def _give_up(self, tasks: deque[Task | Explain], left: list[int]) -> None:
+        """Begin no other law: left are those that are being checked."""
+        explaining = [task for task in tasks if isinstance(task, Explain)]
+        tasks.clear()
+        tasks.extend(explaining)
+        begun = Counter(child.task.entry for child in self._children if isinstance(child.task, Task))
+        left[:] = [begun[place] for place in range(len(left))]
 
     def _start(self) -> _Child:
         child = _Child(self.order, Path(self._folder.name), self._started)

@@ -161,9 +161,8 @@ def _print_causes(console: Console, causes: Sequence[Cause]) -> None:
     """For each implementation how many laws are broken, and by what."""
     for name in dict.fromkeys(cause.implementation for cause in causes):
         these = [cause for cause in causes if cause.implementation == name]
-        broken = sum(len(cause.laws) for cause in these)
-        likely = ", ".join(cause.diagnosis[0].id for cause in these if cause.diagnosis)
-        said = f": {counted(broken, 'law')} broken, by {counted(len(these), 'cause')}{f': {likely}' if likely else ''}."
+        told = [f"{c.diagnosis[0].id if c.diagnosis else 'not explained'} ({counted(len(c.laws), 'law')})" for c in these]
+        said = f": {counted(sum(len(c.laws) for c in these), 'law')} broken, by {counted(len(these), 'cause')}: {', '.join(told)}"
         console.print(Text.assemble((name, "bold"), said), highlight=False)
 
 
@@ -196,7 +195,7 @@ def print_violation(console: Console, violation: Violation, cause: Cause | None 
             console.print(Padding(Text.assemble(f"{place}. ", (d.id, "bold yellow"), share), (0, 0, 0, 4), expand=False))
             for line in filter(None, (d.repair, "" if d.citation.startswith("none") else d.citation)):
                 console.print(Padding(Text(line), (0, 0, 0, 7), expand=False))
-    elif cause is not None or violation.calls or violation.notes:
+    elif cause.searched if cause is not None else violation.calls:
         _print_heading(console, "Likely causes")
         _print_indented(console, "  No known bug of this operation, and no other convention.")
     for note in violation.notes:

@@ -213,7 +213,7 @@ def check(
     if trial.broken is not None and not reason:
         once = settings(profile, max_examples=min(_AFTERWARDS, wanted), **(options | own | {"phases": (Phase.generate,)}))
         started = trial.started
-        with suppress(Unsatisfiable):
+        with suppress(Exception):  # what was found stands, whatever other cases raise
             seed(f"{random_seed} afterwards")(once(given(drawn)(trial.look_on)))()
         trial.started = started
     found = replace(
@@ -271,24 +271,34 @@ def _judged(outcome: Outcome, trial: _Trial, law: Law, diagnose: bool) -> Outcom
     return outcome
 
 
-def causes_of(implementation: Implementation, violations: Sequence[Violation], again: Callable[[Law], Outcome]) -> tuple[Cause, ...]:
+def causes_of(implementation: Implementation, violations: Sequence[Violation], again: Callable[[Law], Outcome] | None) -> tuple[Cause, ...]:
     """The causes of violations that nobody declared: what explains them, and the smallest input that shows each.
 
-    `again(law)` checks a law again and shrinks what it finds: of each cause one law is, by which the operation itself is compared if there
-    is one, else that with the smallest input.
+    `again(law)`, if it is given, checks a law again and shrinks what it finds: of each cause one law is, by which the operation itself is
+    compared if there is one, else that with the smallest input. What it finds is taken if it has the same cause.
     """
     laws = [find(f"{v.law}[{v.operation}]")[0] for v in violations]
     found = []
     for places, diagnosis in causes(implementation, list(zip(laws, violations, strict=True))):
         group = [(laws[place], violations[place]) for place in places]
         law, example = min(group, key=lambda each: (not each[0].agreement, _size(each[1])))
-        if example.calls and (smaller := again(law).violation) is not None:
-            example = smaller
+        searched = bool(example.calls)
+        if searched and again is not None and (smaller := _smaller(again, law)) is not None:
+            known = {d.id for d in smaller.diagnosis}
+            example = smaller if not diagnosis or diagnosis[0].id in known else example
         worst = max((v for _, v in group), key=lambda v: v.excess)
         told = f"{worst.summary} ({worst.law})" if worst.excess > example.excess else ""
         kept = replace(example, diagnosis=diagnosis, calls=(), evidence=(), fresh=())
-        found.append(Cause(implementation.name, tuple(each.id for each, _ in group), diagnosis, kept, told))
+        found.append(Cause(implementation.name, tuple(each.id for each, _ in group), diagnosis, kept, told, searched))
     return tuple(found)
+
+
+def _smaller(again: Callable[[Law], Outcome], law: Law) -> Violation | None:
+    """What checking a law again finds; nothing where the implementation raises what is no verdict."""
+    try:
+        return again(law).violation
+    except Exception:
+        return None
 
 
 def _size(violation: Violation) -> int:

@@ -32,7 +32,7 @@ from properties.verifier import causes_of, check, plan
 
 __all__ = ["Entry", "Explain", "Order", "Task", "death", "main", "unexplained"]
 
-_MOST_NUMBERS = 2**16  # of the arguments of a call that is kept as evidence: it travels
+_MOST_NUMBERS = 2**16  # of the arguments and results of a call that is kept as evidence: it travels
 
 
 @dataclass(frozen=True)
@@ -73,10 +73,11 @@ class Task:
 
 @dataclass(frozen=True)
 class Explain:
-    """The violations of one implementation, by its place among the entries, whose causes are asked for."""
+    """The violations of one implementation, by its place among the entries, whose causes are asked for, and whether smaller inputs are."""
 
     entry: int
     violations: tuple[Violation, ...]
+    shrinks: bool = True
 
 
 def main() -> None:
@@ -104,7 +105,7 @@ def main() -> None:
         calls.clear()
         one = found[task.entry]
         explains = isinstance(task, Explain)
-        answer(_causes(one, task.violations, order, calls) if explains else _outcome(one, plans[task.entry][task.law], order, calls))
+        answer(_causes(one, task, order, calls) if explains else _outcome(one, plans[task.entry][task.law], order, calls))
 
 
 def _requests(requests: BinaryIO) -> Any:
@@ -160,12 +161,13 @@ def _checked(one: Found, law: Law, order: Order, calls: Note, shrink: bool) -> O
     return check(law, noting, order.max_examples, order.seed, calls.begin, shrink, order.timeout)
 
 
-def _causes(one: Found, violations: tuple[Violation, ...], order: Order, calls: Note) -> tuple[Cause, ...]:
-    """The causes of violations; what raises an error that is no verdict is a cause of its own."""
-    try:
-        found = causes_of(one.implementation, violations, lambda law: _checked(one, law, order, calls, shrink=True))
-    except BaseException as error:
-        return (unexplained(one.implementation.name, violations, f"Looking for causes ended with {type(error).__name__}: {error}"),)
+def _causes(one: Found, task: Explain, order: Order, calls: Note) -> tuple[Cause, ...]:
+    """The causes of violations."""
+
+    def again(law: Law) -> Outcome:
+        return _checked(one, law, order, calls, shrink=True)
+
+    found = causes_of(one.implementation, task.violations, again if task.shrinks else None)
     return tuple(replace(cause, example=_told(cause.example, one, order)) for cause in found)
 
 
@@ -176,13 +178,13 @@ def _told(violation: Violation, one: Found, order: Order) -> Violation:
 
 
 def _light(calls: tuple[Call, ...]) -> tuple[Call, ...]:
-    return tuple(c for c in calls if sum(x.size for x in c.arguments if isinstance(x, np.ndarray)) <= _MOST_NUMBERS)
+    return tuple(c for c in calls if sum(x.size for x in (*c.arguments, *c.outputs) if isinstance(x, np.ndarray)) <= _MOST_NUMBERS)
 
 
 def unexplained(implementation: str, violations: tuple[Violation, ...], why: str) -> Cause:
     """The cause of violations that could not be looked for, by the first of them."""
     example = replace(violations[0], notes=(*violations[0].notes, why), calls=(), evidence=(), fresh=())
-    return Cause(implementation, tuple(f"{v.law}[{v.operation}]" for v in violations), (), example)
+    return Cause(implementation, tuple(f"{v.law}[{v.operation}]" for v in violations), (), example, searched=False)
 
 
 def _noting(implementation: Implementation, calls: Note) -> Implementation:

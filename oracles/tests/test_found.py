@@ -109,6 +109,19 @@ def test_sums_that_are_rescaled_lazily_may_overflow_before_they_are() -> None:
     assert np.isfinite(scaled_dot_product_attention(np.ones((1, 1), f32), k, v / 2, scale=1.0, arithmetic=never).rad).all()
 
 
-def test_weights_of_which_there_are_too_many_for_their_format_overflow_though_values_are_small() -> None:
-    k, v = np.zeros((70000, 1), np.float16), np.full((70000, 1), 1e-3, np.float16)
-    assert np.isinf(scaled_dot_product_attention(np.ones((1, 1), np.float16), k, v, arithmetic="float16-elementwise").rad).all()
+def test_sums_of_a_tile_may_overflow_though_a_later_key_outweighs_it() -> None:
+    """Each tile has its own maximum as the reference at first: there all weights may be 1."""
+    q, k = np.ones((1, 1), f32), np.array([[0.0]] * 16 + [[30.0]] * 16, f32)
+    v = np.array([[1e38]] * 16 + [[1e33]] * 16, f32)
+    assert np.isinf(scaled_dot_product_attention(q, k, v, scale=1.0, arithmetic="float32").rad).all()
+    at_once = replace(FLOAT32, rescale_block=None)
+    assert np.isfinite(scaled_dot_product_attention(q, k, v, scale=1.0, arithmetic=at_once).rad).all()
+
+
+@pytest.mark.parametrize("block", [None, 16])
+def test_weights_of_which_there_are_too_many_for_their_format_overflow_though_values_are_small(block: int | None) -> None:
+    q, k, v = np.ones((1, 1), np.float16), np.zeros((70000, 1), np.float16), np.full((70000, 1), 1e-3, np.float16)
+    narrow = replace(preset("float16-elementwise"), rescale_block=block)
+    assert np.isinf(scaled_dot_product_attention(q, k, v, arithmetic=narrow).rad).all()
+    assert np.isinf(scaled_dot_product_attention_vjp(q, k, v, None, q, arithmetic=narrow)[2].rad).all()
+    assert np.isinf(hard_masked_softmax(k.T, None, arithmetic=narrow).rad).all()

@@ -51,6 +51,11 @@ def waits_forever(x, start_pos=0):
 
 hangs = {"rope": waits_forever}
 
+def wrong_sixty_times(x, start_pos=0):
+    return OPERATIONS["rope"](x, start_pos) + next(calls) if next(calls) < 120 else os.abort()
+
+ends_while_it_is_shrunk = {"rope": wrong_sixty_times}
+
 def says_something(x, start_pos=0):
     os.system("echo from below; echo from below >&2")
     return OPERATIONS["rope"](x, start_pos)
@@ -297,3 +302,20 @@ def test_no_law_is_begun_after_the_first_violation_if_it_fails_fast(adapters, ca
     }
     (cause,) = report["causes"]
     assert cause["laws"] == [f"{cause['example']['law']}[rope]"]
+
+
+def test_violations_have_their_causes_however_many_laws_are_being_checked_when_it_fails_fast(adapters, capsys):
+    options = ["--max-examples", "8", "--jobs", "2", "--fail-fast", "--json", "-"]
+    assert main(["verify", "adapters:wrong", *options]) == 1
+    report = json.loads(capsys.readouterr().out)
+    violated = {f"{o['law']}[{o['operation']}]" for o in report["outcomes"] if o["status"] == "violated"}
+    assert {law for cause in report["causes"] for law in cause["laws"]} == violated
+
+
+def test_an_end_of_the_process_while_smaller_inputs_are_tried_leaves_the_causes_as_they_are(adapters, capsys):
+    law = "rope is within its budget[rope]"
+    assert main(["verify", "adapters:ends_while_it_is_shrunk", "--laws", law, "--max-examples", "8", "--jobs", "1", "--json", "-"]) == 1
+    (cause,) = json.loads(capsys.readouterr().out)["causes"]
+    assert cause["laws"] == [law]
+    assert not cause["example"]["shrunk"]
+    assert cause["searched"]
