@@ -51,10 +51,10 @@ def waits_forever(x, start_pos=0):
 
 hangs = {"rope": waits_forever}
 
-def wrong_sixty_times(x, start_pos=0):
-    return OPERATIONS["rope"](x, start_pos) + next(calls) if next(calls) < 120 else os.abort()
+def wrong_fifteen_times(x, start_pos=0):
+    return OPERATIONS["rope"](x, start_pos) + next(calls) + 1 if next(calls) < 30 else os.abort()
 
-ends_while_it_is_shrunk = {"rope": wrong_sixty_times}
+ends_while_it_is_shrunk = {"rope": wrong_fifteen_times}  # a first check of eight examples takes about ten calls
 
 def says_something(x, start_pos=0):
     os.system("echo from below; echo from below >&2")
