@@ -258,7 +258,7 @@ def terms_of(a: Arithmetic, n_q: int, n_k: int, d: int, d_v: int, scale: float) 
                products with it stay separate (`rescaled`).  A kernel of two passes may compute all of them twice.
     normalise  A reciprocal, a product, a conversion and a merge.
     addition   Accumulators as fine as the format in between round to nearest; coarser ones may truncate.
-    underflow  A product is off by at most η when it underflows, a sum never is (Higham, AttentionProblem 2.19); with flushing
+    underflow  A product is off by at most η when it underflows, a sum never is (Higham, Problem 2.19); with flushing
                everything is, operands included, by the smallest normal number.  An operand of a product that keeps
                fewer bits (TF32) is, where it is subnormal, off by `product` of the smallest normal number; doubled,
                that covers both operands at once.  Unnormalised weights reach 1 at the maximum, so D ≥ 1 and
