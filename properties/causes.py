@@ -33,7 +33,7 @@ __all__ = ["causes"]
 
 _NUMBERS = {"rope_base": (100.0, 1000.0, 500_000.0, 1_000_000.0), "rope_scale": (0.125, 0.25, 0.5, 2.0)}
 _SHOWN = 5  # candidates named at most
-_EVIDENCE = 24  # calls of other cases than those of the violations that are put to a candidate, or 4 for each violation
+_OTHERS = 24  # calls of other cases than those of the violations that are put to a candidate, or 4 for each violation
 _LOOSEST = 2.0**-6  # of the largest result: how far apart results may be where the right ones have no radius
 _MOST = 0.95  # the share of right calls that it must reproduce
 _ARITHMETIC = 3  # their rank
@@ -100,7 +100,7 @@ class _Pool:
 
     def __init__(self, implementation: Implementation, violations: Sequence[tuple[Law, Violation]]) -> None:
         self.implementation, self.broken = implementation, violations
-        few = max(4, _EVIDENCE // max(1, len(violations)))
+        few = max(4, _OTHERS // max(1, len(violations)))
         self.before = [v.evidence[:few] for _, v in violations]
         self.after = [v.fresh[:few] for _, v in violations]
         self._budgets: dict[int, tuple[Enclosure, ...]] = {}

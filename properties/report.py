@@ -30,6 +30,10 @@ class Diagnosis:
     repair: str
     explains: float
 
+    def to_dict(self) -> dict[str, Any]:
+        """Numbers and strings only."""
+        return {key: _plain(value) for key, value in vars(self).items()}
+
 
 @dataclass(frozen=True)
 class Violation:
@@ -56,6 +60,11 @@ class Violation:
     script: str = ""
     shrunk: bool = True
 
+    @property
+    def law_id(self) -> str:
+        """The law and its operation: "law[operation]"."""
+        return f"{self.law}[{self.operation}]"
+
     def to_dict(self) -> dict[str, Any]:
         """Numbers, strings, lists and mappings only."""
         return {
@@ -65,7 +74,7 @@ class Violation:
             "summary": self.summary,
             "counterexample": {name: _plain(x) for name, x in self.counterexample.items()},
             "excess": _plain(self.excess),
-            "diagnosis": [{key: _plain(value) for key, value in vars(d).items()} for d in self.diagnosis],
+            "diagnosis": [d.to_dict() for d in self.diagnosis],
             "notes": list(self.notes),
             "script": self.script,
             "shrunk": self.shrunk,
@@ -90,11 +99,10 @@ class Cause:
 
     def to_dict(self) -> dict[str, Any]:
         """Numbers, strings, lists and mappings only."""
-        diagnosis = [{key: _plain(value) for key, value in vars(d).items()} for d in self.diagnosis]
         return {
             "implementation": self.implementation,
             "laws": list(self.laws),
-            "diagnosis": diagnosis,
+            "diagnosis": [d.to_dict() for d in self.diagnosis],
             "example": self.example.to_dict(),
             "worst": self.worst,
             "searched": self.searched,
@@ -209,7 +217,7 @@ def with_causes(
     for o in outcomes:
         cause = cause_of.get((o.implementation, f"{o.law}[{o.operation}]"))
         if cause is not None and o.violation is not None:
-            same = (cause.example.law, cause.example.operation) == (o.law, o.operation)
+            same = cause.example.law_id == o.violation.law_id
             o = replace(o, violation=cause.example if same else replace(o.violation, diagnosis=cause.diagnosis))
         found.append(o if o.violation is None else replace(o, violation=scripted(o.violation)))
     return tuple(found), told

@@ -21,7 +21,7 @@ from typing import Any
 from properties.note import Note
 from properties.report import Cause, Outcome, Violation
 from properties.targets import TargetError
-from properties.worker import Entry, Explain, Order, Task, death, unexplained
+from properties.worker import Entry, Explain, Order, Task, death
 
 __all__ = ["Runner"]
 
@@ -147,7 +147,7 @@ class Runner:
                     found = replace(found, violation=replace(found.violation, calls=(), evidence=(), fresh=()))
                 if not left[place] and violations[place]:
                     planned = self.entries[place].laws.index
-                    in_order = sorted(violations[place], key=lambda v: planned(f"{v.law}[{v.operation}]"))  # and not as they came
+                    in_order = sorted(violations[place], key=lambda v: planned(v.law_id))  # and not as they came
                     tasks.append(Explain(place, tuple(in_order)))
             return place, found
 
@@ -242,12 +242,18 @@ class Runner:
         seconds = time.monotonic() - child.since
         found: Outcome | tuple[Cause, ...]
         if isinstance(task, Explain):
-            found = (unexplained(entry.name, task.violations, f"When smaller inputs were looked for, the implementation {how}."),)
+            found = (_unexplained(entry.name, task.violations, f"When smaller inputs were looked for, the implementation {how}."),)
         else:
             found = death(entry, *_parts(entry.laws[task.law]), how, child.calls, *_last_words(child.log), seconds=seconds)
         self._children.remove(child)
         child.stop()
         return found
+
+
+def _unexplained(implementation: str, violations: tuple[Violation, ...], why: str) -> Cause:
+    """The cause of violations that could not be looked for, by the first of them."""
+    example = replace(violations[0], notes=(*violations[0].notes, why), calls=(), evidence=(), fresh=())
+    return Cause(implementation, tuple(v.law_id for v in violations), (), example, searched=False)
 
 
 def _parts(law: str) -> tuple[str, str]:

@@ -46,7 +46,7 @@ def print_report(console: Console, report: Report, groups: Mapping[str, Sequence
         console.print()
     explained = {(cause.implementation, law) for cause in report.causes for law in cause.laws}
     for violation in report.violations:
-        alone = (violation.implementation, f"{violation.law}[{violation.operation}]") not in explained
+        alone = (violation.implementation, violation.law_id) not in explained
         if alone or everything:
             print_violation(console, violation, at_length=alone)
             console.print()
@@ -201,7 +201,7 @@ def print_violation(console: Console, violation: Violation, cause: Cause | None 
     for note in violation.notes:
         console.print()
         _print_indented(console, f"Note: {note}")
-    others = [law for law in cause.laws if law != f"{violation.law}[{violation.operation}]"] if cause is not None else []
+    others = [law for law in cause.laws if law != violation.law_id] if cause is not None else []
     if others:
         _print_heading(console, f"{counted(len(others), 'more law')} broken by the same cause")
         for operation in dict.fromkeys(law.partition("[")[2] for law in others):

@@ -21,7 +21,7 @@ from properties.laws import LAWS, LONG, find
 from properties.narrowest import Narrowest
 from properties.operations import OPERATIONS, sizes_of
 from properties.remarks import Seen, notes
-from properties.report import Cause, Outcome, Report, Violation, counted, with_causes
+from properties.report import Cause, Diagnosis, Outcome, Report, Violation, counted, with_causes
 from properties.script import script
 from properties.strategies.arrays import UnsupportedError
 from properties.subject import BrokenError, Call, Subject
@@ -277,15 +277,14 @@ def causes_of(implementation: Implementation, violations: Sequence[Violation], a
     `again(law)`, if it is given, checks a law again and shrinks what it finds: of each cause one law is, by which the operation itself is
     compared if there is one, else that with the smallest input. What it finds is taken if it has the same cause.
     """
-    laws = [find(f"{v.law}[{v.operation}]")[0] for v in violations]
+    laws = [find(v.law_id)[0] for v in violations]
     found = []
     for places, diagnosis in causes(implementation, list(zip(laws, violations, strict=True))):
         group = [(laws[place], violations[place]) for place in places]
         law, example = min(group, key=lambda each: (not each[0].agreement, _size(each[1])))
         searched = bool(example.calls)
-        if searched and again is not None and (smaller := _smaller(again, law)) is not None:
-            known = {d.id for d in smaller.diagnosis}
-            example = smaller if not diagnosis or diagnosis[0].id in known else example
+        if searched and again is not None:
+            example = _smaller(example, diagnosis, law, again)
         worst = max((v for _, v in group), key=lambda v: v.excess)
         told = f"{worst.summary} ({worst.law})" if worst.excess > example.excess else ""
         kept = replace(example, diagnosis=diagnosis, calls=(), evidence=(), fresh=())
@@ -293,12 +292,15 @@ def causes_of(implementation: Implementation, violations: Sequence[Violation], a
     return tuple(found)
 
 
-def _smaller(again: Callable[[Law], Outcome], law: Law) -> Violation | None:
-    """What checking a law again finds; nothing where the implementation raises what is no verdict."""
+def _smaller(example: Violation, diagnosis: tuple[Diagnosis, ...], law: Law, again: Callable[[Law], Outcome]) -> Violation:
+    """What checking a law again finds if it has the same cause, else the example; where that raises what is no verdict, a note says so."""
     try:
-        return again(law).violation
-    except Exception:
-        return None
+        found = again(law).violation
+    except Exception as error:
+        said = f"Looking for a smaller input ended with {type(error).__name__}: {error}".rstrip(": ")
+        return replace(example, notes=(*example.notes, said))
+    same = found is not None and (not diagnosis or diagnosis[0].id in {d.id for d in found.diagnosis})
+    return found if found is not None and same else example
 
 
 def _size(violation: Violation) -> int:

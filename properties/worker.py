@@ -30,7 +30,7 @@ from properties.subject import Call
 from properties.targets import Found, TargetError, load
 from properties.verifier import causes_of, check, plan
 
-__all__ = ["Entry", "Explain", "Order", "Task", "death", "main", "unexplained"]
+__all__ = ["Entry", "Explain", "Order", "Task", "death", "main"]
 
 _MOST_NUMBERS = 2**16  # of the arguments and results of a call that is kept as evidence: it travels
 
@@ -179,12 +179,6 @@ def _told(violation: Violation, one: Found, order: Order) -> Violation:
 
 def _light(calls: tuple[Call, ...]) -> tuple[Call, ...]:
     return tuple(c for c in calls if sum(x.size for x in (*c.arguments, *c.outputs) if isinstance(x, np.ndarray)) <= _MOST_NUMBERS)
-
-
-def unexplained(implementation: str, violations: tuple[Violation, ...], why: str) -> Cause:
-    """The cause of violations that could not be looked for, by the first of them."""
-    example = replace(violations[0], notes=(*violations[0].notes, why), calls=(), evidence=(), fresh=())
-    return Cause(implementation, tuple(f"{v.law}[{v.operation}]" for v in violations), (), example, searched=False)
 
 
 def _noting(implementation: Implementation, calls: Note) -> Implementation:

@@ -9,8 +9,9 @@ import pytest
 
 import oracles
 from oracles import Conventions
+from properties import verifier
 from properties.bugs import CATALOGUE
-from properties.implementation import Implementation
+from properties.implementation import Implementation, implementation_of
 from properties.laws import find
 from properties.reference import OPERATIONS, scaled_dot_product_attention
 from properties.verifier import check, verify
@@ -171,3 +172,40 @@ def test_a_report_tells_each_violation_its_cause():
     report = verify({"rope": CATALOGUE["rope-half-split-pairs"].fresh()}, laws=HALVES, max_examples=20)
     assert {v.diagnosis for v in report.violations} == {report.causes[0].diagnosis}
     assert report.to_dict()["causes"][0]["laws"] == list(report.causes[0].laws)
+
+
+def test_what_gives_something_else_on_calls_that_are_right_is_no_cause():
+    """Half-split pairs where there is an even number of rows: the known bug gives the wrong results, and not the right ones."""
+    half = CATALOGUE["rope-half-split-pairs"].fresh()
+
+    def sometimes(x, start_pos=0):
+        return OPERATIONS["rope"](x, start_pos) if x.shape[-2] % 2 else half(x, start_pos)
+
+    (cause,) = causes_of({"rope": sometimes}, ("rope is within its budget[rope]",))
+    assert not {d.id for d in cause.diagnosis} & {"rope-half-split-pairs", "rope_pairing=half"}
+
+
+def test_the_example_of_a_cause_is_not_one_of_another():
+    """Shrinking goes to width 2, where another mistake is."""
+    half = CATALOGUE["rope-half-split-pairs"].fresh()
+
+    def twice_wrong(x, start_pos=0):
+        return half(x, start_pos) if x.shape[-1] >= 6 else OPERATIONS["rope"](x, start_pos) * (1.25 if x.shape[-1] == 2 else 1)
+
+    report = verify({"rope": twice_wrong}, laws=["rope is within its budget[rope]", "pairs keep their norm[rope]"], max_examples=30, seed=2)
+    for cause in report.causes:
+        if {d.id for d in cause.diagnosis} & {"rope-half-split-pairs", "rope_pairing=half"}:
+            assert next(iter(cause.example.counterexample.values())).shape[-1] >= 6
+
+
+def test_an_error_while_a_smaller_input_is_looked_for_is_told():
+    violation = check(
+        find("rope is within its budget[rope]")[0], implementation_of({"rope": lambda x, start_pos=0: -x}), 8, 0, shrink=False
+    )
+
+    def again(law):
+        raise ZeroDivisionError("planted")
+
+    (cause,) = verifier.causes_of(implementation_of({"rope": lambda x, start_pos=0: -x}), [violation.violation], again)
+    assert cause.example.notes[-1] == "Looking for a smaller input ended with ZeroDivisionError: planted"
+    assert not cause.example.shrunk
