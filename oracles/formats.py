@@ -133,6 +133,8 @@ class Arithmetic:
     rescale_block     fewest keys between two rescalings of an online softmax, or in one part of a split-K merge; None
                       where nothing is rescaled or merged.  Merges are of sums and maxima, or of all parts at once: one
                       after the other by log-sum-exps would round these each time
+    rescale_slack     how much too low, in base 2, the reference of an online softmax may be, where it is only moved when
+                      weights have grown to 2 to that power; 0 where every larger score moves it
     sum_depth         longest chain of additions in a sum, where it is known to be shorter than the sum itself
     sum_block         terms that are added up, in any order, before their sum is added to those of other blocks, in every sum
     angle             where angles are rounded
@@ -162,6 +164,7 @@ class Arithmetic:
     saved_lse: Format | None = None
     scale_on_inputs: Format | None = None
     rescale_block: int | None = 16
+    rescale_slack: float = 8.0
     grad_block: int | None = None
     sum_depth: int | None = None
     sum_block: int | None = None
@@ -230,7 +233,7 @@ FLOAT32 = Arithmetic(
 )
 _FAMILIES: dict[str, dict[str, Any]] = {
     "materialized": {"rescale_block": None, "shared_weights": True, "delta": "weights"},
-    "flash": {"rescale_block": 512, "shared_weights": True, "delta": "output", "sum_block": 512},
+    "flash": {"rescale_block": 512, "rescale_slack": 0.0, "shared_weights": True, "delta": "output", "sum_block": 512},
 }
 """What a family of kernels says of its structure, by the name that follows the format's: `float32-flash`.
 
@@ -274,6 +277,7 @@ _VARIANTS: dict[str, Callable[[Format], dict[str, Any]]] = {
         "scale_on_inputs": narrow,
         "saved_weights": narrow,
         "grad_weights": narrow,
+        "rescale_slack": 8.0 if narrow.largest > 2.0**100 else 0.0,
     },
     "eager": lambda narrow: {"scores": narrow, "scale_on_inputs": narrow, "saved_weights": narrow, "grad_weights": narrow},
 }
@@ -285,7 +289,8 @@ scaled-inputs     Scaled q, scaled k, or both scaled by the root are stored in 1
 saved-weights     Weights are stored in 16 bits and used again for dS, as by autograd.
 stored-sum        The sum of the weights is that of the stored ones.
 eager             One operator after the other, each result stored in 16 bits: scaled inputs, scores, weights, dP and dS.
-elementwise       The same, and no operator is any finer inside but the sums of its products (ONNX' text; eager RoPE).
+elementwise       The same, and no operator is any finer inside but the sums of its products (ONNX' text; eager RoPE).  Sums of
+                  weights of 2⁸ would overflow in binary16: there every larger score rescales.
 """
 
 

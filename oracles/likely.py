@@ -22,7 +22,7 @@ have the variance n·(u·M)²:
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from math import sqrt
+from math import log, sqrt
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from oracles.ball import Array
 from oracles.formats import Arithmetic, Format
 from oracles.scores import Mask
-from oracles.terms import partial_roundings, rescalings
+from oracles.terms import partial_roundings, rescalings, slack
 
 SHORT = 64
 """Sums of so few terms are about as exact as their budget says: no line is drawn."""
@@ -165,7 +165,7 @@ def _softmax(x: Point, rows: slice) -> Softmax:
     equal = np.sqrt(_multiplicity(s))
     lost = (p * tail).sum(axis=1, keepdims=True)
     row = np.sqrt((p**2 * (score**2 + entry**2)).sum(axis=1, keepdims=True) + n_k * u**2 + merged)
-    linear = (6 * work + a.log) * np.abs(lse) + _roundoff(a.saved_lse) * np.abs(lse) + lost
+    linear = (6 * work + a.log) * (np.abs(lse) + log(2) * slack(a)) + _roundoff(a.saved_lse) * np.abs(lse) + lost
     return Softmax(p, score, entry, out, p @ np.abs(x.v), lost, (p * tail) @ np.abs(x.v), row, linear, equal, tail)
 
 

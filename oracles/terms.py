@@ -13,11 +13,12 @@ power series in the terms with non-negative coefficients and none of degree 0: f
 
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from math import log
 from operator import add
 from typing import Any
 
 from oracles.ball import ELEMENTARY, LARGEST, ROUNDOFF, UNDERFLOW, gamma
-from oracles.formats import BINARY64, BRAIN16, FLOAT64, Arithmetic, Elementary, Format
+from oracles.formats import BINARY64, FLOAT64, Arithmetic, Elementary, Format
 
 KEY_TILE = 512
 """Keys the oracle handles at a time: 256 rows of such scores are 1 MiB, within a second-level cache."""
@@ -32,6 +33,7 @@ OWN = replace(
     saved_output=None,
     scale_on_inputs=None,
     rescale_block=KEY_TILE,
+    rescale_slack=0.0,
     shared_weights=True,
     delta="output",
 )
@@ -86,7 +88,7 @@ class Exponents:
     slope      × |s|    the argument of the exponential
     maximum    × |m|    … the part of it that all scores of a row share
     lse        × |lse|  … where that is the log-sum-exp
-    exp        × 1      the exponential itself
+    exp        × 1      the exponential itself, and what of its argument is no score
     rescale    × 1      those of all rescalings of an online softmax, or merges of split keys
     rescaling  × 1      that of one of them
     """
@@ -182,16 +184,12 @@ class Terms:
         return Terms(*map(add, vars(self).values(), vars(other).values()))
 
 
-LAZY = 2.0**8
-"""How far a kernel that rescales lazily lets weights grow before it does."""
-
-
 @dataclass(frozen=True)
 class Ranges:
     """The largest number that each kind of intermediate result can take.
 
     work          scores, products and their accumulators
-    sums          Σe and Σ e·v, with weights of up to 1, or 2⁸ while the reference of an online softmax is too low
+    sums          Σe and Σ e·v, with weights of up to 1, or more while the reference of an online softmax is too low
     by_parts      whether they may be formed tile by tile, each with its own maximum as the reference, where all e may be 1
     saved_output  the output from which delta is taken
     grad_weights  dP as it is stored
@@ -210,21 +208,16 @@ class Ranges:
 
 @lru_cache(maxsize=64)
 def ranges(a: Arithmetic | None) -> Ranges:
-    """The ranges of an arithmetic; those of float64 for the oracle's own.
-
-    Lazy rescaling, which lets the reference be 8 too low in base 2, is covered where weights of 2⁸ are far from the largest number: not
-    in binary16.
-    """
+    """The ranges of an arithmetic; those of float64 for the oracle's own."""
     if a is None:
         return Ranges(LARGEST, LARGEST, LARGEST, LARGEST, LARGEST, LARGEST, by_parts=False)
 
     def most(*stored: Format | None) -> float:
         return min(x.largest for x in (a.elementwise, *stored) if x is not None)
 
-    lazy = a.rescale_block is not None and a.elementwise.largest >= BRAIN16.largest
     return Ranges(
         work=most(a.scores, a.scale_on_inputs),
-        sums=most() / (LAZY if lazy else 1.0),
+        sums=most() * 2.0 ** -slack(a),
         saved_output=most(a.saved_output),
         grad_weights=most(a.grad_weights),
         grad_scores=most(a.grad_scores),
@@ -252,6 +245,8 @@ def terms_of(a: Arithmetic, n_q: int, n_k: int, d: int, d_v: int, scale: float) 
                `log` more; rescalings have arguments m_old − m_new of one sign, which telescope to m − s_j (2).  Where
                both sums take one exponential and nothing is rescaled, there is no lse, and the rounding of m is common
                to the row and cancels: 4u of |s| (product, constant, subtraction) and 2u of |m| are left.
+    exp        A reference r that is rescaled lazily is at most `slack` below m, so |r| ≤ |m| + slack, and the logarithm of
+               Σexp(s − r) is larger by as much: the slopes of |m| apply to the slack as well.
     rescale    N = ⌈n_k / rescale_block⌉ − 1 factors exp(m_old − m_new), each with one exponential and 3 roundings: the
                keys of a block are rescaled at most once per other block, whether online or in a merge.
     shared     A kernel of one pass takes one exponential for both sums, and the exponential of a rescaling for both; the
@@ -275,7 +270,8 @@ def terms_of(a: Arithmetic, n_q: int, n_k: int, d: int, d_v: int, scale: float) 
     stored, known, scaled = _roundoff(a.scores), gamma(d, ROUNDOFF), gamma(5, u)
     again = (slope + known + scaled + stored) * (chain.positive + product + inputs + scaled + stored + known)
     exp = a.exp.relative / (1 - a.exp.relative)
-    exponential = Exponents(slope, slope + a.log, slope + a.log, exp, rescaled * exp, exp)
+    lazily = (slope + a.log) * log(2) * slack(a)
+    exponential = Exponents(slope, slope + a.log, slope + a.log, exp + lazily, rescaled * exp, exp)
     one_pass = exponential if a.rescale_block else replace(exponential, slope=slope - 2 * u, maximum=slope - 4 * u, lse=0.0)
     weights = _roundoff(a.weights)
     return Terms(
@@ -339,6 +335,11 @@ def _of_scale(scale: float, work: Format) -> float:
 def rescalings(a: Arithmetic, n_k: int) -> int:
     """How often what belongs to a key is rescaled, at most: once for each other block of keys."""
     return 0 if a.rescale_block is None else -(-n_k // a.rescale_block) - 1
+
+
+def slack(a: Arithmetic) -> float:
+    """How far, in base 2, the reference of a row may be below its maximum while weights are summed."""
+    return 0.0 if a.rescale_block is None else a.rescale_slack
 
 
 def partial_roundings(a: Arithmetic, n: int) -> int:

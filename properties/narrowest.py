@@ -13,7 +13,7 @@ from properties.subject import Call
 __all__ = ["Narrowest", "finer_presets"]
 
 
-_STRUCTURE = ("rescale_block", "sum_depth", "sum_block", "shared_weights", "delta", "likely")
+_STRUCTURE = ("rescale_block", "rescale_slack", "sum_depth", "sum_block", "shared_weights", "delta", "likely")
 """Fields that say how sums are formed, not in how many bits."""
 
 

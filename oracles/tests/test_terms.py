@@ -252,6 +252,7 @@ def keys_that_are_rounded_up(k: Array, v: Array, g: Array) -> None:
 
 FIXED = replace(BINARY64, smallest_subnormal=2.0**-20, smallest_normal=2.0**-20)
 COARSE = Elementary(2.0**-8, 0.0, 0.0)
+EAGER = replace(FLOAT64, rescale_slack=0.0)
 NINE_BITS = replace(BINARY64, unit_roundoff=2.0**-9)
 CASES = [
     Case(
@@ -266,17 +267,17 @@ CASES = [
     Case("product", replace(FLOAT64, product=2.0**-9), Kernel(operands=chopped(10)), (4, 8, 8, 2), q=4),
     Case("scale_on_inputs", replace(FLOAT64, scale_on_inputs=BRAIN16), Kernel(scaled_q=brain16), (4, 8, 8, 2), q=4),
     Case("stored_scores", replace(FLOAT64, scores=BRAIN16), Kernel(score=brain16), (4, 8, 8, 2), q=4),
-    Case("separate.slope", replace(FLOAT64, exp=Elementary(2.0**-50, 2.0**-8, 0.0)), Kernel(exp=sloping_exp), (4, 8, 8, 2), q=4),
+    Case("separate.slope", replace(EAGER, exp=Elementary(2.0**-50, 2.0**-8, 0.0)), Kernel(exp=sloping_exp), (4, 8, 8, 2), q=4),
     Case(
         "shared.slope",
-        replace(FLOAT64, exp=Elementary(2.0**-50, 2.0**-8, 0.0), shared_weights=True),
+        replace(EAGER, exp=Elementary(2.0**-50, 2.0**-8, 0.0), shared_weights=True),
         Kernel(exp=sloping_exp),
         (4, 8, 8, 2),
         q=4,
     ),
     Case(
         "anew.slope",
-        replace(FLOAT64, exp=Elementary(2.0**-50, 2.0**-8, 0.0)),
+        replace(EAGER, exp=Elementary(2.0**-50, 2.0**-8, 0.0)),
         Kernel(exp=sloping_exp),
         (1, 8, 1, 1),
         "dv",
@@ -326,7 +327,7 @@ CASES = [
     ),
     Case(
         "rescaled",
-        replace(FLOAT64, elementwise=NINE_BITS, scale_on_inputs=None, saved_output=None, rescale_block=1),
+        replace(EAGER, elementwise=NINE_BITS, scale_on_inputs=None, saved_output=None, rescale_block=1),
         Kernel(block=1, rescale=1 + 2.9 * 2.0**-9),
         (1, 64, 1, 1),
         values="one",
@@ -350,7 +351,7 @@ CASES = [
     ),
     Case(
         "normalise",
-        replace(FLOAT64, elementwise=replace(BRAIN16, largest=BINARY64.largest), scale_on_inputs=None, saved_output=None),
+        replace(EAGER, elementwise=replace(BRAIN16, largest=BINARY64.largest), scale_on_inputs=None, saved_output=None),
         Kernel(term=brain16),
         (4, 1, 2, 8),
         q=0,
@@ -437,6 +438,19 @@ def test_a_base_two_softmax_of_large_scores_needs_the_slope(monkeypatch: pytest.
     assert worst() <= 1
     monkeypatch.setattr(oracles.softmax, "terms", lambda *sizes: without("anew.slope", oracles.terms.terms(*sizes)))
     assert worst() > 1
+
+
+def test_a_reference_that_is_rescaled_lazily_needs_its_slack() -> None:
+    """Exponentials of arguments up to 5.5 where the largest score is 0, of an exponential with a slope."""
+    q, k, v = np.ones((1, 1)), np.array([[-5.5], [0.0], [0.0]]), np.array([[0.0], [1.0], [0.0]])
+    error = 2.0**-8 * (k - k[0]).T
+    e = np.exp((k - k[0]).T) * (1 + error * [0, 1, -1])
+
+    def excess(slack: float) -> float:
+        sloping = replace(FLOAT64, exp=Elementary(2.0**-50, 2.0**-8, 0.0), rescale_slack=slack)
+        return float(scaled_dot_product_attention(q, k, v, scale=1.0, arithmetic=sloping).excess(e @ v / e.sum()).max())
+
+    assert excess(8.0) <= 1 < excess(0.0)
 
 
 GROUPS = {"slope": ("slope", "maximum", "lse"), "exp": ("exp",), "rescale": ("rescale",), "rescaling": ("rescaling",)}

@@ -14,6 +14,7 @@ from numpy.random import Generator
 
 from oracles.formats import BINARY32, BINARY64, Arithmetic
 from oracles.scores import Mask
+from oracles.terms import slack
 from properties.benchmarks.attack.climb import Array
 from properties.benchmarks.attack.rounding import Sums, accumulator, rounding, truncated
 
@@ -33,7 +34,7 @@ class Form:
     scale      what the scale multiplies: scores "s", "q", "k", or its root "both"
     base       of exponentials and log-sum-exps: "e" or "2"
     tile       keys per step of an online softmax, or None for all at once
-    lazy       whether the reference of an online softmax only moves by more than 8 in base 2
+    lazy       whether the reference of an online softmax only moves by more than the slack in base 2
     split      parts of the keys computed apart and merged by their log-sum-exps
     normalise  "before" or "after" the product with v, or after "each" tile: the output is kept normalised
     passes     1, or 2 where numerator and denominator take exponentials computed apart
@@ -72,7 +73,7 @@ def allowed_forms(a: Arithmetic) -> dict[str, tuple[object, ...]]:
         "scale": ("s", "q", "k", "both") if a.scale_on_inputs else ("s",),
         "base": ("e", "2"),
         "tile": (None, block, 4 * block) if block else (None,),
-        "lazy": (False, True) if block and a.elementwise.largest >= BINARY32.largest / 2 else (False,),
+        "lazy": (False, True) if slack(a) else (False,),
         "split": (1, 2, 3) if block else (1,),
         "normalise": ("after", "before", "each") if block else ("after", "before"),
         "passes": (1,) if a.shared_weights else (1, 2),
@@ -185,7 +186,7 @@ class Kernel:
             keys = slice(start, start + tile)
             highest = np.maximum(m, s[:, keys].max(axis=1, keepdims=True))
             if form.lazy:
-                highest = np.where(highest > m + (8 if form.base == "2" else 8 * LN2), highest, m)
+                highest = np.where(highest > m + slack(self.a) * (1 if form.base == "2" else LN2), highest, m)
             shrink = np.where(m == -np.inf, 0.0, self.exp(work(m - highest), signs[:, :1]))
             m = highest
             x = np.where(s[:, keys] == -np.inf, -np.inf, work(s[:, keys] - m))
