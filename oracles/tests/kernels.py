@@ -51,7 +51,7 @@ class Form:
     scale      what the scale multiplies: "scores", "q", "k", or its root on "both"
     base       whether exponentials and log-sum-exps are in base "e" or "2"
     tile       keys per step of an online softmax, or None for all at once
-    lazy       whether the reference of an online softmax only moves by more than 8
+    lazy       whether the reference of an online softmax only moves by more than 8 in base 2
     split      parts of the keys computed apart and merged by their log-sum-exps
     normalise  "before" or "after" the product with v
     delta      "pdp" for rowsum(p·dP), "go" for rowsum(g·o) of the saved output
@@ -146,7 +146,7 @@ class Kernel:
             block = s[:, start : start + tile]
             highest = np.maximum(m, block.max(axis=1, keepdims=True))
             if form.lazy:
-                highest = np.where(highest > m + 8, highest, m)
+                highest = np.where(highest > m + 8 * (1 if form.base == "2" else np.log(2)), highest, m)
             with np.errstate(invalid="ignore"):
                 shrink = np.where(m == -np.inf, 0.0, self.exp(work(m - highest)))
                 e = np.where(block == -np.inf, 0.0, self.exp(work(block - highest)))

@@ -243,6 +243,11 @@ FIELDS: list[tuple[Any, dict[str, Any], str]] = [
     (oracles.FLOAT32, {"rescale_block": 0}, "ValueError: Arithmetic.rescale_block=0, but should be at least 1."),
     (oracles.FLOAT32, {"rescale_block": -3}, "ValueError: Arithmetic.rescale_block=-3, but should be at least 1."),
     (oracles.FLOAT32, {"rescale_block": 1.5}, "TypeError: Arithmetic.rescale_block has type float, but should be an integer or None."),
+    (
+        oracles.FLOAT32,
+        {"rescale_slack": -1.0},
+        "ValueError: Arithmetic.rescale_slack=-1.0, but should be a finite float64 number of at least 0.",
+    ),
     (oracles.FLOAT32, {"grad_block": 0}, "ValueError: Arithmetic.grad_block=0, but should be at least 1."),
     (oracles.FLOAT32, {"sum_depth": -5}, "ValueError: Arithmetic.sum_depth=-5, but should be at least 1."),
     (oracles.FLOAT32, {"sum_depth": "8"}, "TypeError: Arithmetic.sum_depth has type str, but should be an integer or None."),
