@@ -137,7 +137,7 @@ class _Pool:
                 return None
         stand_in.begin()
         try:
-            law.body(stand_in, *v.counterexample.values())
+            law.hold(stand_in, v.counterexample)
             return None
         except BrokenError:
             pass

@@ -1,7 +1,13 @@
-"""The operations: what they take, what they return, which conventions they follow, and the oracle that answers for them."""
+"""The operations: what they take, what they return, which conventions they follow, and the oracle that answers for them.
 
-from collections.abc import Callable
+An operation is a row: its parameters and results with the names of their axes. What else is to be known of shapes follows from that: which
+sizes a call has, which of them `supports` may restrict, which arrays share an axis, what an axis can be cut along.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -9,7 +15,10 @@ import numpy as np
 import oracles
 from oracles import Conventions, Enclosure
 
-__all__ = ["OPERATIONS", "Operation", "sizes_of"]
+__all__ = ["BATCH", "OPERATIONS", "Operation", "sizes_of"]
+
+BATCH = "*"
+"""Any number of leading axes, the same for all arrays that have them; masks may have fewer, and may have size 1 along any axis."""
 
 _NUMBERS = {"num_heads", "n_q", "n_k", "seq_len", "max_len", "embed_dim", "head_dim", "start_pos"}
 _MASKS = {"mask", "first", "second"}
@@ -18,19 +27,27 @@ _TABLES = {"cos", "sin"}
 _FREQUENCIES = ("rope_pairing", "odd_lane", "rope_base", "rope_scale")
 _ATTENTION = ("dead_rows", "mask_polarity")
 
+Axes = tuple[str, ...]
+
 
 @dataclass(frozen=True)
 class Operation:
-    """An operation: its parameters in order, its results, and the fields of `Conventions` that change them."""
+    """An operation: its parameters in order and its results, the axes of those that are arrays, and the fields of `Conventions` that
+    change it."""
 
     name: str
     parameters: tuple[str, ...]
     outputs: tuple[str, ...]
-    shapes: Callable[..., tuple[tuple[int, ...], ...]]
+    axes: Mapping[str, Axes]
     oracle: Callable[..., Any]
     conventions: tuple[str, ...] = ()
 
     @property
+    def forward(self) -> str:
+        """The operation whose derivative it is; itself, where it is none."""
+        return re.sub("_(vjp|jvp)$", "", self.name)
+
+    @cached_property
     def arrays(self) -> tuple[str, ...]:
         """The parameters that hold numbers of the implementation's format."""
         return tuple(p for p in self.parameters if p not in _NUMBERS | _MASKS | _INTEGERS)
@@ -62,115 +79,105 @@ class Operation:
         found = self.oracle(*arguments, arithmetic=arithmetic, conventions=conventions)
         return found if isinstance(found, tuple) else (found,)
 
+    def sizes(self, arguments: tuple[Any, ...]) -> dict[str, int]:
+        """The sizes of a call by the names of axes and numbers; `batch` is how many problems there are."""
+        found: dict[str, int] = {}
+        for parameter, x in zip(self.parameters, arguments, strict=False):
+            if parameter in _NUMBERS and x is not None:
+                found[parameter] = int(x)
+            elif parameter in self.axes and parameter not in _MASKS:
+                axes = self.axes[parameter]
+                if axes[0] == BATCH:
+                    found.setdefault("batch", int(np.prod(x.shape[: x.ndim - len(axes) + 1])))
+                found |= dict(zip(reversed(axes), reversed(x.shape), strict=False))
+        found.pop(BATCH, None)
+        return found
+
+    def lead(self, arguments: tuple[Any, ...]) -> tuple[int, ...]:
+        """The leading axes of a call: those of the first array that has some."""
+        for parameter, x in zip(self.parameters, arguments, strict=False):
+            if BATCH in self.axes.get(parameter, ()):
+                return tuple(x.shape[: x.ndim - len(self.axes[parameter]) + 1])
+        return ()
+
+    def shapes(self, *arguments: Any) -> tuple[tuple[int, ...], ...]:
+        """The shapes of the results."""
+        if self.name == "combine_masks":
+            return (np.broadcast_shapes(*(mask.shape for mask in arguments)),)
+        sizes, lead = self.sizes(arguments), self.lead(arguments)
+        sizes["pairs"] = -(-sizes.get("head_dim", 0) // 2)
+        sizes.setdefault("n_k", sizes.get("n_q", 0))
+
+        def shape(axes: Axes) -> Iterator[int]:
+            for axis in axes:
+                yield from lead if axis == BATCH else (sizes[axis],)
+
+        return tuple(tuple(shape(self.axes[name])) for name in self.outputs)
+
 
 def _causal_attention(q: Any, k: Any, v: Any, **options: Any) -> Enclosure:
     return oracles.scaled_dot_product_attention(q, k, v, is_causal=True, **options)
 
 
-def _first(x: Any, *rest: Any) -> tuple[tuple[int, ...], ...]:
-    return (x.shape,)
-
-
-def _attended(q: Any, k: Any, v: Any, *rest: Any) -> tuple[tuple[int, ...], ...]:
-    return ((*q.shape[:-1], v.shape[-1]),)
-
-
-def _inputs(*arguments: Any) -> tuple[tuple[int, ...], ...]:
-    """The inputs' own: all arguments but the mask, the number of heads, and the cotangent, which comes last."""
-    return tuple(x.shape for x in arguments[:-1] if isinstance(x, np.ndarray) and x.dtype != np.bool_)
-
-
-def _rectangle(rows: int, columns: int | None = None, *rest: Any) -> tuple[tuple[int, ...], ...]:
-    return ((rows, rows if columns is None else columns),)
-
-
-def _rows(table: Any, seq_len: int, *rest: Any) -> tuple[tuple[int, ...], ...]:
-    return ((seq_len, table.shape[-1]),)
-
-
-def _looked_up(table: Any, indices: Any) -> tuple[tuple[int, ...], ...]:
-    return ((*indices.shape, table.shape[-1]),)
-
-
-def _padded(lengths: Any, max_len: int) -> tuple[tuple[int, ...], ...]:
-    return ((len(lengths), max_len),)
-
-
-def _broadcast(*masks: Any) -> tuple[tuple[int, ...], ...]:
-    return (np.broadcast_shapes(*(mask.shape for mask in masks)),)
-
-
-def _pairs(head_dim: int) -> tuple[tuple[int, ...], ...]:
-    return ((-(-head_dim // 2),),)
-
-
-def _rows_of_pairs(seq_len: int, head_dim: int, *rest: Any) -> tuple[tuple[int, ...], ...]:
-    return ((seq_len, -(-head_dim // 2)),)
-
-
-def _two_tables(seq_len: int, head_dim: int, *rest: Any) -> tuple[tuple[int, ...], ...]:
-    return ((seq_len, head_dim),) * 2
-
-
-_AXES = {
-    "q": ("n_q", "head_dim"),
-    "k": ("n_k", "head_dim"),
-    "v": ("n_k", "value_dim"),
-    "scores": ("n_q", "n_k"),
-    "x": ("seq_len", "head_dim"),
-}
-
-
 def sizes_of(operation: Operation, arguments: tuple[Any, ...]) -> dict[str, int]:
     """The sizes and positions of a call by name, as far as its first arguments tell them."""
-    found: dict[str, int] = {}
-    for parameter, x in zip(operation.parameters, arguments, strict=False):
-        if parameter in _NUMBERS and x is not None:
-            found[parameter] = int(x)
-        elif parameter in _AXES:
-            found |= dict(zip(_AXES[parameter], x.shape[-2:], strict=True))
-    return found
+    return operation.sizes(arguments)
 
 
-def _operation(
-    name: str,
-    parameters: str,
-    outputs: str,
-    shapes: Callable[..., tuple[tuple[int, ...], ...]],
-    *conventions: str,
-    oracle: Callable[..., Any] | None = None,
-) -> Operation:
-    return Operation(name, tuple(parameters.split()), tuple(outputs.split()), shapes, oracle or getattr(oracles, name), conventions)
+def _operation(name: str, parameters: str, outputs: str, *conventions: str, oracle: Callable[..., Any] | None = None) -> Operation:
+    """An operation by its parameters and results, "name[axes]" for arrays."""
+    given, returned = (
+        [re.match(r"(\w+)(?:\[(.*)\])?$", x) for x in re.findall(r"\w+(?:\[.*?\])?", text)] for text in (parameters, outputs)
+    )
+    axes = {m[1]: tuple(m[2].split()) for m in (*given, *returned) if m and m[2] is not None}
+    names, results = (tuple(m[1] for m in found if m) for found in (given, returned))
+    return Operation(name, names, results, axes, oracle or getattr(oracles, name), conventions)
+
+
+_QKV = "q[* n_q head_dim] k[* n_k head_dim] v[* n_k value_dim]"
+_MASKED = f"{_QKV} mask[* n_q n_k]"
+_OUT = "out[* n_q value_dim]"
+_GROUPED = "q[* num_heads n_q head_dim] k[* kv_heads n_k head_dim] v[* kv_heads n_k value_dim] mask[* num_heads n_q n_k]"
+_SCORES = "scores[* n_q n_k] mask[* n_q n_k]"
+_WEIGHTS = "wq[model_dim heads_width] wk[model_dim heads_width] wv[model_dim heads_width] wo[heads_width model_dim]"
+_HEADS = f"x[* seq_len model_dim] {_WEIGHTS} num_heads mask[* seq_len seq_len]"
+_ROWS = "[* seq_len head_dim]"
+_TABLE = "cos[seq_len head_dim] sin[seq_len head_dim]"
+
+
+def _tangents(parameters: str) -> str:
+    """Of each array of numbers among some parameters its gradient, or tangent."""
+    return " ".join(f"d{x}" for x in re.findall(r"\w+\[.*?\]", parameters) if not x.startswith("mask"))
 
 
 OPERATIONS: dict[str, Operation] = {
     o.name: o
     for o in (
-        _operation("scaled_dot_product_attention", "q k v mask", "out", _attended, *_ATTENTION),
-        _operation("scaled_dot_product_attention_vjp", "q k v mask grad_out", "dq dk dv", _inputs, *_ATTENTION),
-        _operation("scaled_dot_product_attention_jvp", "q k v mask dq dk dv", "dout", _attended, *_ATTENTION),
-        _operation("causal_attention", "q k v", "out", _attended, "causal", "dead_rows", oracle=_causal_attention),
-        _operation("grouped_query_attention", "q k v mask", "out", _attended, "kv_heads", *_ATTENTION),
-        _operation("multi_head_attention", "x wq wk wv wo num_heads mask", "out", _first, *_ATTENTION),
-        _operation("multi_head_attention_vjp", "x wq wk wv wo num_heads mask grad_out", "dx dwq dwk dwv dwo", _inputs, *_ATTENTION),
-        _operation("multi_head_attention_jvp", "x wq wk wv wo num_heads mask dx dwq dwk dwv dwo", "dout", _first, *_ATTENTION),
-        _operation("hard_masked_softmax", "scores mask", "weights", _first, *_ATTENTION),
-        _operation("hard_masked_softmax_vjp", "scores mask grad_weights", "dscores", _first, *_ATTENTION),
-        _operation("causal_mask", "n_q n_k", "mask", _rectangle, "causal", "mask_polarity"),
-        _operation("padding_mask", "lengths max_len", "mask", _padded, "mask_polarity"),
-        _operation("combine_masks", "first second", "mask", _broadcast, "mask_polarity"),
-        _operation("sinusoidal_positional_encoding", "seq_len embed_dim start_pos", "encoding", _rectangle, "sinusoid_layout"),
-        _operation("add_positional_encoding", "x pos", "out", _first),
-        _operation("learned_positional_encoding", "table seq_len start_pos", "encoding", _rows),
-        _operation("table_lookup", "table indices", "rows", _looked_up),
-        _operation("rope", "x start_pos", "out", _first, *_FREQUENCIES),
-        _operation("rope_vjp", "x grad_out start_pos", "dx", _first, *_FREQUENCIES),
-        _operation("apply_rotary", "x cos sin", "out", _first, "rope_pairing", "odd_lane"),
-        _operation("apply_rotary_vjp", "x cos sin grad_out", "dx", _first, "rope_pairing", "odd_lane"),
-        _operation("rotate_half", "x", "out", _first),
-        _operation("inv_freq", "head_dim", "frequencies", _pairs, *_FREQUENCIES),
-        _operation("rope_angles", "seq_len head_dim start_pos", "angles", _rows_of_pairs, *_FREQUENCIES),
-        _operation("rope_tables", "seq_len head_dim start_pos", "cos sin", _two_tables, *_FREQUENCIES),
+        _operation("scaled_dot_product_attention", _MASKED, _OUT, *_ATTENTION),
+        _operation("scaled_dot_product_attention_vjp", f"{_MASKED} grad_{_OUT}", _tangents(_QKV), *_ATTENTION),
+        _operation("scaled_dot_product_attention_jvp", f"{_MASKED} {_tangents(_QKV)}", f"d{_OUT}", *_ATTENTION),
+        _operation("causal_attention", _QKV, _OUT, "causal", "dead_rows", oracle=_causal_attention),
+        _operation("grouped_query_attention", _GROUPED, "out[* num_heads n_q value_dim]", "kv_heads", *_ATTENTION),
+        _operation("multi_head_attention", _HEADS, "out[* seq_len model_dim]", *_ATTENTION),
+        _operation("multi_head_attention_vjp", f"{_HEADS} grad_out[* seq_len model_dim]", _tangents(_HEADS), *_ATTENTION),
+        _operation("multi_head_attention_jvp", f"{_HEADS} {_tangents(_HEADS)}", "dout[* seq_len model_dim]", *_ATTENTION),
+        _operation("hard_masked_softmax", _SCORES, "weights[* n_q n_k]", *_ATTENTION),
+        _operation("hard_masked_softmax_vjp", f"{_SCORES} grad_weights[* n_q n_k]", "dscores[* n_q n_k]", *_ATTENTION),
+        _operation("causal_mask", "n_q n_k", "mask[n_q n_k]", "causal", "mask_polarity"),
+        _operation("padding_mask", "lengths[batch] max_len", "mask[batch max_len]", "mask_polarity"),
+        _operation("combine_masks", "first[* n_q n_k] second[* n_q n_k]", "mask[* n_q n_k]", "mask_polarity"),
+        _operation("sinusoidal_positional_encoding", "seq_len embed_dim start_pos", "encoding[seq_len embed_dim]", "sinusoid_layout"),
+        _operation("add_positional_encoding", "x[* seq_len embed_dim] pos[* seq_len embed_dim]", "out[* seq_len embed_dim]"),
+        _operation("learned_positional_encoding", "table[rows embed_dim] seq_len start_pos", "encoding[seq_len embed_dim]"),
+        _operation("table_lookup", "table[rows embed_dim] indices[*]", "rows[* embed_dim]"),
+        _operation("rope", f"x{_ROWS} start_pos", f"out{_ROWS}", *_FREQUENCIES),
+        _operation("rope_vjp", f"x{_ROWS} grad_out{_ROWS} start_pos", f"dx{_ROWS}", *_FREQUENCIES),
+        _operation("apply_rotary", f"x{_ROWS} {_TABLE}", f"out{_ROWS}", "rope_pairing", "odd_lane"),
+        _operation("apply_rotary_vjp", f"x{_ROWS} {_TABLE} grad_out{_ROWS}", f"dx{_ROWS}", "rope_pairing", "odd_lane"),
+        _operation("rotate_half", f"x{_ROWS}", f"out{_ROWS}"),
+        _operation("inv_freq", "head_dim", "frequencies[pairs]", *_FREQUENCIES),
+        _operation("rope_angles", "seq_len head_dim start_pos", "angles[seq_len pairs]", *_FREQUENCIES),
+        _operation("rope_tables", "seq_len head_dim start_pos", _TABLE, *_FREQUENCIES),
     )
 }
 """All operations by name. Besides those of the oracles there is `causal_attention(q, k, v)`: attention under the causal mask, for code that

@@ -65,6 +65,11 @@ class Violation:
         """The law and its operation: "law[operation]"."""
         return f"{self.law}[{self.operation}]"
 
+    @property
+    def size(self) -> int:
+        """How many numbers the counterexample has."""
+        return sum(x.size for x in self.counterexample.values() if isinstance(x, np.ndarray))
+
     def to_dict(self) -> dict[str, Any]:
         """Numbers, strings, lists and mappings only."""
         return {

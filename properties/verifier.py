@@ -15,6 +15,7 @@ from hypothesis.strategies import DrawFn, SearchStrategy, composite
 
 from oracles import Arithmetic, Conventions
 from properties.causes import causes
+from properties.examination import Examination
 from properties.implementation import Implementation, implementation_of
 from properties.law import Law
 from properties.laws import LAWS, LONG, find
@@ -23,6 +24,7 @@ from properties.operations import OPERATIONS, sizes_of
 from properties.remarks import Seen, notes
 from properties.report import Cause, Diagnosis, Outcome, Report, Violation, counted, with_causes
 from properties.script import script
+from properties.shrinking import smallest
 from properties.strategies.arrays import UnsupportedError
 from properties.subject import BrokenError, Call, Subject
 
@@ -154,6 +156,11 @@ def check(
     call before it is made. Without `shrink` the first violation is reported as it was found, and not diagnosed, which `causes_of` does for
     all laws together; None leaves only those so that were declared.
     """
+    if law.domains:
+        (found,) = examine([law], implementation, max_examples, random_seed, observe, seconds_per_call)
+        if found.status != "violated" or shrink is False or found.violation is None or not found.violation.calls:
+            return found
+        return replace(found, violation=_explained(implementation, law, found.violation))
     outcome = Outcome(law.name, law.operation, implementation.name, "held")
     declared = {name: implementation.known_deviations.get(name, "") for name in (law.name, law.id)}
     reason = next(filter(None, declared.values()), "")
@@ -233,6 +240,28 @@ def check(
     return _judged(found, trial, law, shrinks)
 
 
+def examine(
+    laws: Sequence[Law],
+    implementation: Implementation,
+    max_examples: int | None = 100,
+    random_seed: int | None = 0,
+    observe: Observer | None = None,
+    seconds_per_call: float = 60.0,
+    began: Callable[[str], None] = lambda law: None,
+) -> list[Outcome]:
+    """What becomes of some laws about one operation, in their order: see `properties.examination`."""
+    examination = Examination(implementation, laws[0].operation, laws, observe, seconds_per_call, began)
+    examination.run(max_examples or (settings.default or settings()).max_examples, random_seed)
+    return list(examination.outcomes())
+
+
+def _explained(implementation: Implementation, law: Law, violation: Violation) -> Violation:
+    """A violation on a smaller input, with what explains it."""
+    smaller = smallest(implementation, law, violation)
+    ((_, diagnosis),) = causes(implementation, [(law, smaller)])
+    return replace(smaller, diagnosis=diagnosis)
+
+
 def _not_applicable(outcome: Outcome, why: str, declared: str) -> Outcome:
     """The outcome of a law without cases; a declaration that this very law is broken is one of nothing, and should go."""
     if not declared:
@@ -284,12 +313,20 @@ def causes_of(implementation: Implementation, violations: Sequence[Violation], a
         law, example = min(group, key=lambda each: (not each[0].agreement, _size(each[1])))
         searched = bool(example.calls)
         if searched and again is not None:
-            example = _smaller(example, diagnosis, law, again)
+            example = _explained_again(implementation, example, diagnosis, law) if law.domains else _smaller(example, diagnosis, law, again)
         worst = max((v for _, v in group), key=lambda v: v.excess)
         told = f"{worst.summary} ({worst.law})" if worst.excess > example.excess else ""
         kept = replace(example, diagnosis=diagnosis, calls=(), evidence=(), fresh=())
         found.append(Cause(implementation.name, tuple(each.id for each, _ in group), diagnosis, kept, told, searched))
     return tuple(found)
+
+
+def _explained_again(implementation: Implementation, example: Violation, diagnosis: tuple[Diagnosis, ...], law: Law) -> Violation:
+    """The example on a smaller input, if it has the same cause there."""
+    smaller = smallest(implementation, law, example)
+    ((_, found),) = causes(implementation, [(law, smaller)])
+    same = not diagnosis or diagnosis[0].id in {d.id for d in found}
+    return smaller if same else example
 
 
 def _smaller(example: Violation, diagnosis: tuple[Diagnosis, ...], law: Law, again: Callable[[Law], Outcome]) -> Violation:
@@ -329,6 +366,14 @@ def plan(implementation: Implementation, laws: Iterable[str] | None = None, long
     return [law for law in chosen if law.operation in implementation.operations]
 
 
+def grouped(laws: Sequence[Law]) -> list[list[Law]]:
+    """The laws about one operation together, as they are examined."""
+    groups: dict[Any, list[Law]] = {}
+    for law in laws:
+        groups.setdefault((law.operation, bool(law.domains) or law.id), []).append(law)
+    return list(groups.values())
+
+
 def verify(
     target: Any,
     arithmetic: Arithmetic | str | None = None,
@@ -366,11 +411,15 @@ def verify(
     found: tuple[Cause, ...] = ()
     interrupted = False
     try:
-        for law in chosen:
-            outcomes.append(check(law, implementation, max_examples, seed, shrink=False))
-            if progress is not None:
-                progress(outcomes[-1])
-            if fail_fast and outcomes[-1].status == "violated":
+        for group in grouped(chosen):
+            outcomes += (
+                examine(group, implementation, max_examples, seed)
+                if group[0].domains
+                else [check(group[0], implementation, max_examples, seed, shrink=False)]
+            )
+            for outcome in outcomes[-len(group) :] if progress is not None else ():
+                progress(outcome)
+            if fail_fast and any(outcome.status == "violated" for outcome in outcomes):
                 why = "After the first violation no law is begun (fail_fast)."
                 left = chosen[len(outcomes) :]
                 outcomes += [Outcome(w.name, w.operation, implementation.name, "not run", reason=why) for w in left]

@@ -1,6 +1,7 @@
 """Masks with what laws need besides live queries: keys that nobody may read, dead queries, axes of size 1; and what masks are made of."""
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -8,6 +9,7 @@ from hypothesis import strategies as st
 
 from properties.implementation import Implementation
 from properties.strategies.arrays import LENGTHS, SHORT, Draw, bits, live_masks, sizes
+from properties.strategies.choices import Choices
 
 __all__ = ["alternating_masks", "dead_masks", "lengths_of_sequences", "narrow_masks", "padded_masks", "two_masks"]
 
@@ -94,3 +96,106 @@ def two_masks(i: Implementation) -> st.SearchStrategy[tuple[Any, ...]]:
         return first, second
 
     return build()
+
+
+# -- From choices ------------------------------------------------------------------------------------------------------------------
+
+Masks = Callable[[Choices, tuple[int, ...]], Any]
+"""A mask of a shape (…, n_q, n_k), chosen."""
+
+_EVERYDAY = ("bits", "causal", "lengths", "starts", "band", "row", "aligned", "blocks")
+
+
+def live(choose: Choices, shape: tuple[int, ...]) -> Any:
+    """A mask in which every query may attend to a key.
+
+    Bits, causal ones of either alignment, keys from or up to a length, a band, blocks on the diagonal, one row for all.
+    """
+    *lead, n_q, n_k = shape
+    kind, i, j = choose.among(_EVERYDAY), np.arange(n_q)[:, None], np.arange(n_k)
+    ends = choose.integers(1, max(n_k, 1), (*lead, 1, 1))
+    found = {
+        "bits": lambda: choose.bits(shape),
+        "causal": lambda: j <= i,
+        "aligned": lambda: j <= i + n_k - n_q,
+        "lengths": lambda: j < ends,
+        "starts": lambda: j >= ends - 1,
+        "band": lambda: np.abs(i * n_k // max(n_q, 1) - j) <= choose.integer(0, n_k),
+        "row": lambda: choose.bits(n_k),
+        "blocks": lambda: i * 3 // max(n_q, 1) == j * 3 // max(n_k, 1),
+    }[kind]()
+    return _revived(np.broadcast_to(found, shape).copy())
+
+
+def _revived(mask: Any) -> Any:
+    """The mask with a key allowed to each query that may read none."""
+    dead = ~mask.any(-1)
+    mask[dead, np.flatnonzero(dead) % max(mask.shape[-1], 1)] = True
+    return mask
+
+
+def any_or_none(choose: Choices, shape: tuple[int, ...]) -> Any:
+    """No mask; or a live one, for all of the leading axes together, or for each."""
+    return choose.among([lambda: None, lambda: live(choose, shape[-2:]), lambda: live(choose, shape)])()
+
+
+def none(choose: Choices, shape: tuple[int, ...]) -> None:
+    """No mask."""
+
+
+def padded(choose: Choices, shape: tuple[int, ...]) -> Any:
+    """A live mask with some keys that no query may attend to, unless there is one key only."""
+    kept = choose.bits(shape[-1]) & (np.arange(shape[-1]) != choose.integer(0, shape[-1] - 1))
+    kept[choose.integer(0, shape[-1] - 1)] |= not kept.any()
+    mask = live(choose, shape) & kept
+    mask[~mask.any(-1)] = kept
+    return mask
+
+
+def narrow(choose: Choices, shape: tuple[int, ...]) -> Any:
+    """A live mask of which axes have size 1, or are not there; one for each sequence, shared by its heads, for instance."""
+    axes = [n if choose.happens() else 1 for n in shape[:-1]] + [choose.among([shape[-1], shape[-1], 1])]
+    axes = axes[choose.integer(0, len(axes) - 1) :]
+    if len(shape) > 3 and choose.happens():
+        axes = [*shape[:-3], 1, *shape[-2:]]
+    mask = choose.bits(tuple(axes))
+    blocked = choose.integer(0, axes[-1] - 1)
+    mask[..., blocked] = axes[-1] == 1
+    mask[~mask.any(-1), blocked - 1] = True
+    return mask
+
+
+def dead(choose: Choices, shape: tuple[int, ...]) -> Any:
+    """A mask in which some query may attend to no key: one, all, those of one problem, some, or the first ones; it may be for all problems,
+    and queries may share it."""
+    mask = live(choose, choose.among([shape, shape[-2:]]))
+    row, kind = choose.integer(0, shape[-2] - 1), choose.among(["one", "all", "problem", "some", "first", "for all queries"])
+    if kind == "for all queries":
+        shared = mask[..., :1, :].copy()
+        shared[(0,) * (shared.ndim - 1)] = False
+        return shared
+    if kind == "problem":
+        mask[(0,) * (mask.ndim - 2)] = False
+    elif kind == "some":
+        mask[choose.bits(mask.shape[:-1], 0.5)] = False
+        mask[..., row, :] = False
+    else:
+        mask[..., {"one": slice(row, row + 1), "all": slice(None), "first": slice(row + 1)}[kind], :] = False
+    return mask
+
+
+def causal(choose: Choices, shape: tuple[int, ...]) -> Any:
+    """The causal mask, from the first key on."""
+    return np.tri(*shape[-2:], dtype=bool)
+
+
+def loose(choose: Choices, shape: tuple[int, ...]) -> Any:
+    """Any booleans, of which axes have size 1, or are not there, beside at least two; as masks of queries and of padding are, for instance:
+    one for all problems, and a row for all queries of each."""
+    kind = choose.among(["queries", "padding", "any", "any"])
+    if kind == "queries":
+        return choose.bits(shape[-2:])
+    if kind == "padding":
+        return choose.bits((*shape[:-2], 1, shape[-1]))
+    axes = tuple(n if choose.happens(0.75) else 1 for n in shape)
+    return choose.bits(axes[choose.integer(0, len(axes) - 2) :])
