@@ -194,7 +194,7 @@ class Examination:
         start = time.perf_counter()
         subject.retell()
         try:
-            subject.judge(place)
+            subject.judge(place, line=place == 0)
             broken = None
             if len(self.right) < _EVIDENCE:
                 self.right.append(call)
@@ -265,9 +265,12 @@ class Examination:
             summary = f"is declared to be broken, but held on {examples}: the declaration should go. It says: {outcome.reason}"
             empty = Violation(outcome.law, outcome.operation, outcome.implementation, summary, {}, 0.0)
             return replace(outcome, status="violated", violation=empty)
+        if not outcome.examples:
+            why = f"It says nothing of any of {counted(self.cases, 'case')} that {self.implementation.name} supports."
+            return replace(outcome, status="not applicable", reason=why)
         least = ceil(trial.law.floor * outcome.examples)
-        if outcome.informative < least or not outcome.examples:
-            why = f"Only {outcome.informative} of {outcome.examples} examples were informative, but at least {max(least, 1)} should be."
+        if outcome.informative < least:
+            why = f"Only {outcome.informative} of {outcome.examples} examples were informative, but at least {least} should be."
             return replace(outcome, status="vacuous", reason=why)
         if outcome.suspicious:
             where = f"In {outcome.suspicious} of {counted(outcome.examples, 'example')} an error was beyond the statistical line"

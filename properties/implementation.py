@@ -9,7 +9,7 @@ from oracles import Arithmetic, Conventions
 from oracles.conventions import resolve as resolve_conventions
 from oracles.formats import Format
 from oracles.formats import resolve as resolve_arithmetic
-from properties.operations import OPERATIONS
+from properties.operations import BATCH, OPERATIONS, Operation
 
 __all__ = ["EVERY_SIZE", "LAYOUTS", "SIZES", "Implementation", "implementation_of"]
 
@@ -135,6 +135,15 @@ class Implementation:
     def allows(self, **sizes: int) -> bool:
         """Whether it supports the given sizes."""
         return all(self._allows(name, size) for name, size in sizes.items())
+
+    def takes(self, operation: Operation, arguments: tuple[Any, ...]) -> bool:
+        """Whether it supports the sizes of a call, their differences, its position, and its leading axes."""
+        sizes, lead = operation.sizes(arguments), operation.lead(arguments)
+        sizes |= {name: sizes[a] - sizes[b] for name in SIZES if "_minus_" in name for a, b in [name.split("_minus_")] if {a, b} <= sizes.keys()}
+        sizes.pop("batch", None)
+        rank = len(lead) + ("num_heads" in operation.axes.get("q", ()))
+        ranked = rank in self.batch_ranks or not any(BATCH in axes for axes in operation.axes.values())
+        return ranked and self.allows(**sizes) and all(self.allows(batch=n) for n in lead)
 
     def _allows(self, name: str, size: int) -> bool:
         own, every = self.restricted.get(name), self.restricted.get(EVERY_SIZE)

@@ -9,7 +9,6 @@ import numpy as np
 
 from properties.implementation import Implementation
 from properties.law import Law
-from properties.laws.squares import takes
 from properties.operations import BATCH, OPERATIONS, Operation
 from properties.report import Violation
 from properties.subject import BrokenError, Subject
@@ -32,7 +31,7 @@ def smallest(implementation: Implementation, law: Law, violation: Violation) -> 
             if left == 0:
                 return replace(best, shrunk=True)
             arguments = tuple(case[p] for p in operation.parameters)
-            if not takes(implementation, operation, arguments):
+            if not implementation.takes(operation, arguments):
                 continue
             left -= 1
             subject.begin()

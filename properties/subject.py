@@ -23,6 +23,7 @@ __all__ = ["LIKELY", "BrokenError", "Call", "RaisedError", "Result", "Subject", 
 LIKELY = 8.4
 """λ of the statistical line: an error beyond it has a probability of about 10⁻¹⁵ if roundings are independent."""
 
+_LOOKED_AT = 1e-3  # budgets: smaller errors are not put to the line
 _SHORTEST = 64  # terms of a sum up to which the line is the proof
 
 
@@ -152,8 +153,8 @@ class Subject:
         results = self.call(self.operation, arguments)
         self._base = arguments, results, self.calls[-1], self.answers[-1]
 
-    def judge(self, place: int) -> None:
-        """A call that was made is as the oracle says: masks exactly, numbers within their budgets."""
+    def judge(self, place: int, line: bool = False) -> None:
+        """A call that was made is as the oracle says: masks exactly, numbers within their budgets, and, if asked for, the line."""
         call, answers = self.calls[place], self.answers[place]
         if call.error:
             raise BrokenError(call.error)
@@ -161,7 +162,7 @@ class Subject:
             self.same(call.outputs[0], self.expected(OPERATIONS[call.operation], call.arguments)[0], "mask")
             return
         for result in answers:
-            self.within(result)
+            self.within(result, line)
 
     @property
     def informative(self) -> bool:
@@ -179,6 +180,10 @@ class Subject:
         """Say whether the case is one on which the law demands something."""
         self._matters = self._matters and bool(condition)
 
+    def takes(self, *arguments: Any) -> bool:
+        """Whether the implementation supports the sizes of a call of the law's own operation."""
+        return self.implementation.takes(OPERATIONS[self.operation], arguments)
+
     def offers(self, operation: str) -> bool:
         """Whether the implementation has an operation."""
         return operation in self.implementation.operations
@@ -190,11 +195,10 @@ class Subject:
 
     def __call__(self, *arguments: Any, layout: str = "contiguous") -> Any:
         """The results of the law's own operation."""
-        if self._base is not None and layout == "contiguous" and len(arguments) == len(self._base[0]):
-            if all(x is y for x, y in zip(arguments, self._base[0], strict=True)):
-                self.calls.append(self._base[2])
-                self.answers.append(self._base[3])
-                return self._base[1]
+        if self._base is not None and layout == "contiguous" and [*map(id, arguments)] == [*map(id, self._base[0])]:
+            self.calls.append(self._base[2])
+            self.answers.append(self._base[3])
+            return self._base[1]
         return self.call(self.operation, arguments, layout)
 
     def call(self, operation: str, arguments: tuple[Any, ...], layout: str = "contiguous") -> Any:
@@ -318,13 +322,14 @@ class Subject:
 
     # What laws state.
 
-    def within(self, result: Result) -> None:
-        """A result is within its budget of the exact value; how far it is in units of the statistical line is noted."""
+    def within(self, result: Result, line: bool = True) -> None:
+        """A result is within its budget of the exact value; how far it is in units of the statistical line is noted, if it is asked for and
+        the error is above a thousandth of the budget."""
         budget = result.budget
         excess = budget.excess(result.value)
         self._measure(result.name, result.value, budget.mid, budget.rad, excess)
-        if (line := result.line()) is not None:
-            self.worst_line = max(self.worst_line, float(line.excess(result.value).max(initial=0.0)))
+        if line and excess.max(initial=0.0) > _LOOKED_AT and (likely := result.line()) is not None:
+            self.worst_line = max(self.worst_line, float(likely.excess(result.value).max(initial=0.0)))
         self._tell(excess.size and budget.judged and not budget.vacuous)
 
     def close(self, a: Any, b: Any, name: str = "") -> None:

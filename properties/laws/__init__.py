@@ -4,11 +4,7 @@ from properties.law import Law
 from properties.laws import (
     agreement,
     attention,
-    attention_invariance,
-    attention_masks,
-    batches,
     conduct,
-    dominating,
     frequencies,
     gradient_masks,
     gradient_sums,
@@ -39,17 +35,16 @@ __all__ = ["LAWS", "LONG", "find"]
 
 _MODULES = (
     *(agreement, symmetries),
-    *(masks, padding, softmax, attention, attention_invariance, attention_masks, grouped, dominating),
     *(gradients, gradient_sums, gradient_symmetries, gradient_masks, tangents),
     *(multi_head, multi_head_gradients, torch_witness),
     *(positional, learned, lookups, frequencies, tables, rotary, rotations, rotary_tables, halves, lanes),
-    *(conduct, batches),
+    conduct,
 )
 _OPERATIONS = tuple(OPERATIONS)
 LAWS: tuple[Law, ...] = tuple(
     sorted((law for module in _MODULES for law in module.law.laws), key=lambda law: _OPERATIONS.index(law.operation))
 )
-LONG: tuple[Law, ...] = tuple(dominating.long.laws)
+LONG: tuple[Law, ...] = tuple(agreement.long.laws)
 """Laws of the long plan only: seconds for a case, and gigabytes for some kernels."""
 
 

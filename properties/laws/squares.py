@@ -147,7 +147,7 @@ class Square:
                 found[p] = x
         values = tuple(found.values())
         exactly = all(x is not None for p, x in found.items() if p in o.arrays)
-        return values if exactly and takes(i, o, values) else None
+        return values if exactly and i.takes(o, values) else None
 
     def _changed(self, p: str, x: Any, term: Term, target: Format) -> Any:
         """An argument of a term's call; None where it is no array of numbers of its format, exactly."""
@@ -181,20 +181,6 @@ class Square:
 def _exactly(x: Ball, target: Format) -> Any:
     """The numbers, if they are exact and of a format; else None."""
     return None if x.rad.any() or not np.array_equal(rounded(x.mid, target), x.mid) else x.mid
-
-
-def takes(i: Implementation, o: Operation, arguments: tuple[Any, ...]) -> bool:
-    """Whether an implementation supports the sizes of a call."""
-    sizes, lead = o.sizes(arguments), o.lead(arguments)
-    sizes |= {
-        f"{a}_minus_{b}": sizes[a] - sizes[b]
-        for a, b in (("n_k", "n_q"), ("value_dim", "head_dim"), ("model_dim", "heads_width"))
-        if a in sizes and b in sizes
-    }
-    batches = lead or (1,)
-    sizes.pop("batch", None)
-    rank = len(lead) + ("num_heads" in o.axes.get("q", ()))
-    return rank in i.batch_ranks and i.allows(**sizes) and all(i.allows(batch=n) for n in batches)
 
 
 def _tuple(results: Any) -> tuple[Any, ...]:

@@ -19,7 +19,7 @@ from properties.strategies.choices import Choices, rounded
 from properties.strategies.dominating import LONG as FARTHEST
 from properties.strategies.dominating import MANY, dominating, scores_of
 
-__all__ = ["DOMAINS", "Cases", "Domain"]
+__all__ = ["DOMAINS", "ODDITIES", "Cases", "Domain"]
 
 SHORT = (1, 2, 3, 4, 5, 6, 8, 9, 16, 17, 33)
 TILES = (7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64, 65, 96, 100, 127, 128, 129, 130, 191, 192, 193, 255, 256, 257, 300)
@@ -28,7 +28,7 @@ TILES = (7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64, 65, 96, 100, 127, 128, 129, 13
 LONG = (*TILES[9:], 511, 512, 513, 640, 1000, 1023, 1024, 1025, 1100)
 """Lengths past a tile, a table of 256, 512 or 1024 rows, and to 1100, where what drifts from row to row has drifted."""
 
-LENGTHS = (2, 1, 3, *SHORT, *SHORT, *SHORT, *TILES)
+LENGTHS = (2, 1, 3, *SHORT * 5, *TILES)
 WIDTHS = (1, 2, 3, 4, 5, 7, 8, 12, 16)
 BROAD = (*WIDTHS, *WIDTHS, 9, 20, 24, 32, 63, 64, 65, 80, 96, 128)
 EVEN = (2, 4, 6, 8, 2, 4, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64, 80, 96, 128)
@@ -57,6 +57,7 @@ SIZES: dict[str, Sequence[int]] = {
 _WIDTH = {"rope": EVEN, "apply_rotary": EVEN, "rotate_half": EVEN, "inv_freq": EVEN, "rope_angles": EVEN, "rope_tables": EVEN}
 _TOKENS = {"seq_len": (2, 3, 1, 4, 5, 8, 9, 2, 3, 4, 5, 17, 33, 64, 65), "head_dim": (1, 2, 3, 4, 8, 16, 5, 24, 32)}
 _MOST = 9000  # entries of one problem: long ones are narrow
+_TABLE = 2**22  # numbers of a learned table
 _LARGE = 2**12  # scores, or entries, of one problem from which on a batch has few problems
 _KINDS = ("grid", "fixed", "normal")
 
@@ -211,6 +212,8 @@ class Cases:
     def _start(self, found: dict[str, int], choose: Choices) -> int:
         """A position that is supported, else 0: small, next to a power of two, or any; small ones for tables, which have so many rows."""
         options = self.domain.sizes.get("start_pos")
+        if options is not None and "embed_dim" in found:
+            options = [n for n in options if n * found["embed_dim"] <= _TABLE]
         if options is None and "rows" in {axis for axes in self.operation.axes.values() for axis in axes}:
             options = (*range(7), 60, 126, 127, 128, 129, 200, 255, 256, 257)
         if options is not None:
@@ -364,3 +367,20 @@ _domain(
     "long sequences", "Sequences of up to 1100 rows.", *_ROTARY[:6], "sinusoidal_positional_encoding", "rotate_half",
     sizes={"seq_len": LONG, "head_dim": (2, 4, 8, 32), "embed_dim": (2, 4, 8, 32)}, share=0.2,
 )  # fmt: skip
+
+
+ODDITIES = Domain(
+    "oddities",
+    "Sizes that an implementation may not support.",
+    {
+        **dict.fromkeys(("n_q", "n_k", "max_len"), (1, 2, 3, 5, 8, 9, 16, 17, 33, 64, 65, 100, 129, 257, 513, 1025)),
+        "seq_len": (1, 2, 3, 5, 8, 9, 16, 17, 33, 64, 65, 100, 129, 257, 513, 1025, 0),
+        **dict.fromkeys(
+            ("head_dim", "value_dim", "embed_dim", "model_dim"),
+            (1, 2, 3, 4, 5, 7, 8, 16, 32, 33, 64, 65, 128, 129, 256, 257, 512, 0),
+        ),
+        **dict.fromkeys(("num_heads", "kv_heads", "batch"), (1, 2, 3, 4, 5, 8)),
+        "start_pos": (0, 1, 5, 128, 1000, 4096, 2**16 + 1, 2**20),
+    },
+)
+"""Not drawn from: `what is not supported is refused` chooses one size among those that are refused, and the others among those that are not."""
