@@ -38,6 +38,10 @@ _EVIDENCE = 24  # calls of other cases that are kept for the diagnosis
 _SEEDS = 2**24 - 1
 
 
+class _FirstError(Exception):
+    """A violation after which Hypothesis is to stop, and to keep the case for the next time: in pytest."""
+
+
 @dataclass
 class _Trial:
     """What is known of a law so far."""
@@ -56,11 +60,17 @@ class _Trial:
     violations: int = 0
     violation: Violation | None = None
     furthest: str = ""
+    failed: str = ""
+
+    @property
+    def open(self) -> bool:
+        """Whether it is put to further cases."""
+        return self.violations < _ENOUGH and not self.failed
 
     @property
     def wants_more(self) -> bool:
         """Whether too few of its cases were informative, or what is declared has not been seen."""
-        return not self.violations and (bool(self.reason) or self.informative < max(1, ceil(self.law.floor * self.examples)))
+        return self.open and not self.violations and (bool(self.reason) or self.informative < max(1, ceil(self.law.floor * self.examples)))
 
 
 @dataclass
@@ -132,34 +142,41 @@ class Examination:
 
         def hold(seed: int) -> None:
             self._case(cases.draw(seed), seed, group)
+            if random_seed is None and any(trial.violations for trial in group):
+                raise _FirstError
 
-        hold.__name__ = hold.__qualname__ = f"{self.operation}_{name}".replace(" ", "_")
-        own: dict[str, Any] = {
-            "phases": (Phase.generate,),
-            "database": None,
-            "derandomize": False,
+        what = group[0].law.name if random_seed is None else self.operation
+        hold.__name__ = hold.__qualname__ = f"{what}_{self.operation}_{name}".replace(" ", "_")  # by which Hypothesis keeps failures
+        options: dict[str, Any] = {
             "max_examples": number,
             "suppress_health_check": list(HealthCheck),
             "deadline": None,
+            "print_blob": False,
         }
-        profile = settings.default or settings()
-        test = settings(profile, **own)(given(st.integers(0, _SEEDS))(hold))
-        (test if random_seed is None else seeded(f"{random_seed} {self.operation} {name} {more}")(test))()
+        if random_seed is None:
+            options["phases"] = (Phase.reuse, Phase.generate)
+        else:
+            options |= {"phases": (Phase.generate,), "database": None, "derandomize": False}
+        test = settings(settings.default or settings(), **options)(given(st.integers(0, _SEEDS))(hold))
+        with suppress(_FirstError):
+            (test if random_seed is None else seeded(f"{random_seed} {self.operation} {name} {more}")(test))()
 
     def _case(self, arguments: tuple[Any, ...], seed: int, group: list[_Trial]) -> None:
         """A case, its own call, and the laws whose turn it is."""
         subject = self.subject
         subject.begin()
         agreement = [trial for trial in group if trial.law.agreement]
-        for trial in agreement:
-            self.began(trial.law.id)
+        self.began((agreement or group)[0].law.id)
         with suppress(BrokenError):
             subject.base(arguments)
         self._judge(agreement, 0)
         for trial in group:
             trial.credit += trial.law.effort
         turns = 0
-        others = (trial for trial in group if not trial.law.agreement and trial.violations < _ENOUGH)
+        for trial in group:
+            if trial.law.watches and trial.open:
+                self._put(trial, arguments, seed, agreement)
+        others = (trial for trial in group if not (trial.law.agreement or trial.law.watches) and trial.open)
         for trial in sorted(others, key=lambda trial: -trial.credit):
             if turns == min(_TURNS, len(group)):
                 break
@@ -181,6 +198,8 @@ class Examination:
             self._held(trial)
         except BrokenError as broken:
             self._broken(trial, broken, case, tuple(subject.calls))
+        except Exception as error:  # the others go on
+            trial.failed = f"The law itself failed, which says nothing about {self.implementation.name}: {type(error).__name__}: {error}"
         trial.seconds += time.perf_counter() - start
         trial.credit = 0.0
         if isinstance(law.body, Square):
@@ -254,6 +273,8 @@ class Examination:
 
     def _judged(self, trial: _Trial, outcome: Outcome) -> Outcome:
         """The outcome with its status."""
+        if trial.failed and trial.violation is None:
+            return replace(outcome, status="not run", reason=trial.failed)
         if trial.violation is not None:
             violation = replace(trial.violation, evidence=tuple(self.right), fresh=tuple(self.wrong))
             if outcome.reason:

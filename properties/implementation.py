@@ -139,7 +139,9 @@ class Implementation:
     def takes(self, operation: Operation, arguments: tuple[Any, ...]) -> bool:
         """Whether it supports the sizes of a call, their differences, its position, and its leading axes."""
         sizes, lead = operation.sizes(arguments), operation.lead(arguments)
-        sizes |= {name: sizes[a] - sizes[b] for name in SIZES if "_minus_" in name for a, b in [name.split("_minus_")] if {a, b} <= sizes.keys()}
+        sizes |= {
+            name: sizes[a] - sizes[b] for name in SIZES if "_minus_" in name for a, b in [name.split("_minus_")] if {a, b} <= sizes.keys()
+        }
         sizes.pop("batch", None)
         rank = len(lead) + ("num_heads" in operation.axes.get("q", ()))
         ranked = rank in self.batch_ranks or not any(BATCH in axes for axes in operation.axes.values())

@@ -30,7 +30,7 @@ class Law:
     `body(subject, *arguments)` asserts the law, the sentence `name`, on a case of one of its `domains`, or on one that
     `cases(implementation)` draws; its docstring is the `statement`. A body that takes `choose` besides may choose what else it needs: an
     order, a cut. One that returns False says nothing of the case. It applies to implementations that offer the operation and those it `needs` besides, unless `exempts` gives a reason, a
-    sentence, why not. An `agreement` compares an operation with the oracle and nothing else. At least the share `floor` of its examples
+    sentence, why not. A law that `watches` looks at the case's own call and makes no other. An `agreement` compares an operation with the oracle and nothing else. At least the share `floor` of its examples
     must be informative, and it takes the share `effort` of the examples asked for. `kills` names a known bug that it is
     there for, and `purpose` says in a sentence what it is for, where other metamorphic laws kill all the bugs that it kills.
     """
@@ -49,6 +49,7 @@ class Law:
     purpose: str
     lean: str
     domains: tuple[str, ...] = ()
+    watches: bool = False
 
     @property
     def id(self) -> str:
@@ -112,6 +113,7 @@ class Laws:
         kills: str = "",
         purpose: str = "",
         lean: str = "",
+        watches: bool = False,
     ) -> Callable[[Callable[..., None]], Callable[..., None]]:
         """The decorator; its arguments are fields of `Law`."""
 
@@ -122,7 +124,23 @@ class Laws:
                 drawn = cases[operation] if isinstance(cases, Mapping) else cases
                 statement, name = inspect.cleandoc(body.__doc__ or ""), body.__name__.replace("_", " ")
                 self.laws.append(
-                    Law(name, operation, body, drawn, statement, needs, exempts, agreement, floor, effort, kills, purpose, lean, domains)
+                    Law(
+                        name,
+                        operation,
+                        body,
+                        drawn,
+                        statement,
+                        needs,
+                        exempts,
+                        agreement,
+                        floor,
+                        effort,
+                        kills,
+                        purpose,
+                        lean,
+                        domains,
+                        watches,
+                    )
                 )
             return body
 

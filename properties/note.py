@@ -19,11 +19,12 @@ _HEADER = struct.Struct("<Bdq")  # state, when the call began, bytes of what is 
 
 @dataclass(frozen=True)
 class Noted:
-    """A call: its operation, its arguments in float64, and the layout of the arrays."""
+    """A call: its operation, its arguments in float64, the layout of the arrays, and the law that makes it."""
 
     operation: str
     arguments: tuple[Any, ...]
     layout: str
+    law: str = ""
 
 
 class Note:
@@ -40,9 +41,9 @@ class Note:
         """Nothing has been called."""
         os.pwrite(self._file, _HEADER.pack(0, 0.0, 0), 0)
 
-    def begin(self, operation: str, arguments: tuple[Any, ...], layout: str) -> None:
+    def begin(self, operation: str, arguments: tuple[Any, ...], layout: str, law: str = "") -> None:
         """A call is about to be made."""
-        called = pickle.dumps(Noted(operation, arguments, layout))
+        called = pickle.dumps(Noted(operation, arguments, layout, law))
         os.pwrite(self._file, called, _HEADER.size)
         os.pwrite(self._file, _HEADER.pack(_STATES.index("calling"), time.monotonic(), len(called)), 0)
 

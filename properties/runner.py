@@ -130,7 +130,7 @@ class Runner:
 
     def outcomes(self) -> Iterator[tuple[int, Outcome | tuple[Cause, ...]]]:
         """(the entry's place, an outcome) as they are known, and after its last one the causes of its violations, if there are some."""
-        tasks: deque[Task | Explain] = deque(Task(i, law) for i, entry in enumerate(self.entries) for law in range(len(entry.laws)))
+        tasks: deque[Task | Explain] = deque(Task(i, laws) for i, entry in enumerate(self.entries) for laws in _groups(entry))
         left = [len(entry.laws) for entry in self.entries]
         violations: list[list[Violation]] = [[] for _ in self.entries]
         deaths: Counter[tuple[int, str]] = Counter()
@@ -158,10 +158,12 @@ class Runner:
             while idle and tasks:
                 task = tasks.popleft()
                 if isinstance(task, Task):
-                    law, operation = _parts(self.entries[task.entry].laws[task.law])
-                    if deaths[task.entry, operation] >= _DEATHS:
-                        reason = f"It was not tried: {operation} had ended the process, or not returned, {_DEATHS} times."
-                        yield known(task.entry, Outcome(law, operation, self.entries[task.entry].name, "not run", reason=reason))
+                    entry = self.entries[task.entry]
+                    parts = [_parts(entry.laws[law]) for law in task.laws]
+                    if deaths[task.entry, parts[0][1]] >= _DEATHS:
+                        reason = f"It was not tried: {parts[0][1]} had ended the process, or not returned, {_DEATHS} times."
+                        for each in parts:
+                            yield known(task.entry, Outcome(*each, entry.name, "not run", reason=reason))
                         continue
                 child = idle.pop()
                 child.task, child.since = task, time.monotonic()
@@ -181,14 +183,19 @@ class Runner:
                     else:
                         place, answer = child.task.entry, child.answer()
                         child.task = None
-                        yield known(place, answer)
+                        for found in answer if isinstance(answer, list) else [answer]:
+                            yield known(place, found)
                     idle.append(child)
                 except EOFError:
                     assert child.task is not None
                     task = child.task
                     found = self._death(child, task)
-                    if isinstance(found, Outcome):
+                    if isinstance(found, Outcome) and isinstance(task, Task):
                         deaths[task.entry, found.operation] += 1
+                        laws = self.entries[task.entry].laws
+                        others = tuple(law for law in task.laws if laws[law] != f"{found.law}[{found.operation}]")
+                        if others:
+                            tasks.appendleft(Task(task.entry, others))
                     if isinstance(task, Explain) and task.shrinks:
                         tasks.append(replace(task, shrinks=False))  # which calls nothing
                     else:
@@ -201,7 +208,10 @@ class Runner:
         explaining = [task for task in tasks if isinstance(task, Explain)]
         tasks.clear()
         tasks.extend(explaining)
-        begun = Counter(child.task.entry for child in self._children if isinstance(child.task, Task))
+        begun: Counter[int] = Counter()
+        for child in self._children:
+            if isinstance(child.task, Task):
+                begun[child.task.entry] += len(child.task.laws)
         left[:] = [begun[place] for place in range(len(left))]
 
     def _start(self) -> _Child:
@@ -244,7 +254,9 @@ class Runner:
         if isinstance(task, Explain):
             found = (_unexplained(entry.name, task.violations, f"When smaller inputs were looked for, the implementation {how}."),)
         else:
-            found = death(entry, *_parts(entry.laws[task.law]), how, child.calls, *_last_words(child.log), seconds=seconds)
+            noted, ids = child.calls.noted, [entry.laws[law] for law in task.laws]
+            law = noted.law if noted is not None and noted.law in ids else ids[0]
+            found = death(entry, *_parts(law), how, child.calls, *_last_words(child.log), seconds=seconds)
         self._children.remove(child)
         child.stop()
         return found
@@ -254,6 +266,14 @@ def _unexplained(implementation: str, violations: tuple[Violation, ...], why: st
     """The cause of violations that could not be looked for, by the first of them."""
     example = replace(violations[0], notes=(*violations[0].notes, why), calls=(), evidence=(), fresh=())
     return Cause(implementation, tuple(v.law_id for v in violations), (), example, searched=False)
+
+
+def _groups(entry: Entry) -> list[tuple[int, ...]]:
+    """The places of an entry's laws, those about one operation together."""
+    groups: dict[str, list[int]] = {}
+    for place, law in enumerate(entry.laws):
+        groups.setdefault(_parts(law)[1], []).append(place)
+    return [tuple(group) for group in groups.values()]
 
 
 def _parts(law: str) -> tuple[str, str]:

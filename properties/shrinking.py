@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from properties.examination import Observer
 from properties.implementation import Implementation
 from properties.law import Law
 from properties.operations import BATCH, OPERATIONS, Operation
@@ -20,9 +21,9 @@ _MOST = 300  # cases that are tried
 Case = dict[str, Any]
 
 
-def smallest(implementation: Implementation, law: Law, violation: Violation) -> Violation:
+def smallest(implementation: Implementation, law: Law, violation: Violation, observe: Observer | None = None) -> Violation:
     """The violation of a law on the smallest input that is found from the one it was found on; never on a larger one."""
-    operation, subject = OPERATIONS[law.operation], Subject(implementation, law.operation)
+    operation, subject = OPERATIONS[law.operation], Subject(implementation, law.operation, observe)
     best, left = violation, _MOST
     again = True
     while again:

@@ -135,7 +135,7 @@ class Subject:
         self.worst = self.worst_line = 0.0
         self._told = False
         self._matters = True
-        self._base: tuple[tuple[Any, ...], Any, Call, tuple[Any, ...]] | None = None
+        self._base: tuple[tuple[Any, ...], Watched, Call, tuple[Any, ...]] | None = None
 
     def turn(self) -> None:
         """Go on to another law about the same case: what its own call returned is kept."""
@@ -150,8 +150,16 @@ class Subject:
 
     def base(self, arguments: tuple[Any, ...]) -> None:
         """Make the case's own call, once for all laws about it."""
-        results = self.call(self.operation, arguments)
-        self._base = arguments, results, self.calls[-1], self.answers[-1]
+        watched = self.watch(self.operation, arguments)
+        self._base = arguments, watched, self.calls[-1], self.answers[-1]
+
+    def seen(self, arguments: tuple[Any, ...]) -> Watched:
+        """The case's own call with all that can be seen of it, made now unless it has been."""
+        if self._base is None or [*map(id, arguments)] != [*map(id, self._base[0])]:
+            return self.watch(self.operation, arguments)
+        self.calls.append(self._base[2])
+        self.answers.append(self._base[3])
+        return self._base[1]
 
     def judge(self, place: int, line: bool = False) -> None:
         """A call that was made is as the oracle says: masks exactly, numbers within their budgets, and, if asked for, the line."""
@@ -195,11 +203,10 @@ class Subject:
 
     def __call__(self, *arguments: Any, layout: str = "contiguous") -> Any:
         """The results of the law's own operation."""
-        if self._base is not None and layout == "contiguous" and [*map(id, arguments)] == [*map(id, self._base[0])]:
-            self.calls.append(self._base[2])
-            self.answers.append(self._base[3])
-            return self._base[1]
-        return self.call(self.operation, arguments, layout)
+        if layout != "contiguous":
+            return self.call(self.operation, arguments, layout)
+        results = self.seen(arguments).results
+        return results[0] if len(results) == 1 else results
 
     def call(self, operation: str, arguments: tuple[Any, ...], layout: str = "contiguous") -> Any:
         """The result of an operation, or a tuple of them; raises BrokenError where it raises or returns something else."""
@@ -271,7 +278,7 @@ class Subject:
                 filters = list(warnings.filters)
                 raw = self.implementation.operations[o.name](*converted)
                 changed = warnings.filters != filters
-        except (KeyboardInterrupt, MemoryError):
+        except KeyboardInterrupt:
             raise
         except BaseException as error:
             raise RaisedError(f"raised {type(error).__name__}: {_short(error)}") from error

@@ -28,7 +28,7 @@ from properties.report import Cause, Outcome, Status, Violation
 from properties.script import script, script_of_call
 from properties.subject import Call
 from properties.targets import Found, TargetError, load
-from properties.verifier import causes_of, check, plan
+from properties.verifier import causes_of, examine, plan
 
 __all__ = ["Entry", "Explain", "Order", "Task", "death", "main"]
 
@@ -65,10 +65,10 @@ class Entry:
 
 @dataclass(frozen=True)
 class Task:
-    """One law on one implementation, by its place among the entries, and the law's place in its plan."""
+    """Some laws about one operation of an implementation, by its place among the entries, and the laws' places in its plan."""
 
     entry: int
-    law: int
+    laws: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,9 @@ def main() -> None:
         calls.clear()
         one = found[task.entry]
         explains = isinstance(task, Explain)
-        answer(_causes(one, task, order, calls) if explains else _outcome(one, plans[task.entry][task.law], order, calls))
+        answer(
+            _causes(one, task, order, calls) if explains else _outcomes(one, [plans[task.entry][law] for law in task.laws], order, calls)
+        )
 
 
 def _requests(requests: BinaryIO) -> Any:
@@ -141,33 +143,24 @@ def _entry(one: Found, laws: list[Law], order: Order) -> Entry:
     return Entry(one.target, one.group, one.pick, i.name, i.rounding.name, order.arithmetic, ids, dict(i.known_deviations))
 
 
-def _outcome(one: Found, law: Law, order: Order, calls: Note) -> Outcome:
-    """The outcome of one law; an error that is no verdict is one on the implementation where it came out of a call, else the law's own."""
-    start = time.perf_counter()
-    try:
-        outcome = _checked(one, law, order, calls, shrink=False)
-    except BaseException as error:  # whatever it is, the run goes on
-        said = f"{type(error).__name__}: {error}".rstrip(": ")
-        if calls.state == "raised":
-            entry = _entry(one, [law], order)
-            return death(entry, law.name, law.operation, f"raised {said}", calls, seconds=time.perf_counter() - start)
-        reason = f"The law itself failed, which says nothing about {one.implementation.name}: {said}"
-        return Outcome(law.name, law.operation, one.implementation.name, "not run", reason=reason)
-    return outcome if outcome.violation is None else replace(outcome, violation=_told(outcome.violation, one, order))
+def _outcomes(one: Found, laws: list[Law], order: Order, calls: Note) -> list[Outcome]:
+    """The outcomes of laws about one operation."""
+    at_work = [laws[0].id]
 
+    def observe(operation: str, arguments: tuple[Any, ...], layout: str) -> None:
+        calls.begin(operation, arguments, layout, at_work[0])
 
-def _checked(one: Found, law: Law, order: Order, calls: Note, shrink: bool) -> Outcome:
+    def began(law: str) -> None:
+        at_work[0] = law
+
     noting = _noting(one.implementation, calls)
-    return check(law, noting, order.max_examples, order.seed, calls.begin, shrink, order.timeout)
+    found = examine(laws, noting, order.max_examples, order.seed, observe, order.timeout, began)
+    return [o if o.violation is None else replace(o, violation=_told(o.violation, one, order)) for o in found]
 
 
 def _causes(one: Found, task: Explain, order: Order, calls: Note) -> tuple[Cause, ...]:
     """The causes of violations."""
-
-    def again(law: Law) -> Outcome:
-        return _checked(one, law, order, calls, shrink=True)
-
-    found = causes_of(one.implementation, task.violations, again if task.shrinks else None)
+    found = causes_of(_noting(one.implementation, calls), task.violations, task.shrinks, calls.begin)
     return tuple(replace(cause, example=_told(cause.example, one, order)) for cause in found)
 
 

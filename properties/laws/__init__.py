@@ -35,6 +35,7 @@ __all__ = ["LAWS", "LONG", "find"]
 
 _MODULES = (
     *(agreement, symmetries),
+    *(masks, padding, softmax, attention, grouped),
     *(gradients, gradient_sums, gradient_symmetries, gradient_masks, tangents),
     *(multi_head, multi_head_gradients, torch_witness),
     *(positional, learned, lookups, frequencies, tables, rotary, rotations, rotary_tables, halves, lanes),

@@ -238,5 +238,3 @@ def a_query_with_no_allowed_key_follows_its_convention(subject: Subject, q: Any,
     else:
         subject.same(out.value[dead], np.full(out.value[dead].shape, 0.0 if convention == "zero" else np.nan), "a dead row")
     subject.close(out.ball[~dead], subject(q, k, v, may | dead[..., None]).ball[~dead])
-
-

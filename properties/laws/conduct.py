@@ -47,7 +47,7 @@ def _equal(a: Any, b: Any) -> bool:
     return bool(np.array_equal(x, y, equal_nan=True) if isinstance(x, np.ndarray) else x == y)
 
 
-@law(*OPERATIONS, effort=0.2)
+@law(*OPERATIONS, watches=True)
 def what_it_returns_is_as_promised(subject: Subject, *arguments: Any) -> None:
     """For every case: as many arrays come back as the operation has results, of the promised kind, type and shape, and finite.
 
@@ -57,11 +57,11 @@ def what_it_returns_is_as_promised(subject: Subject, *arguments: Any) -> None:
         subject.finite(result)
 
 
-@law(*_OF_ARRAYS, effort=0.2)
+@law(*_OF_ARRAYS, watches=True)
 def inputs_are_not_written(subject: Subject, *arguments: Any) -> None:
     """For every case: after the call all arguments hold what they held before, masks too. Exact."""
     o = OPERATIONS[subject.operation]
-    given = subject.watch(o.name, arguments).given
+    given = subject.seen(arguments).given
     for name, before, after in zip(o.parameters, subject.given(o, arguments), given, strict=True):
         subject.require(_equal(before, after), f"{name} was written to, but should be left as it is.")
 
@@ -70,11 +70,11 @@ def _opaque(i: Implementation) -> str:
     return "Its arrays cannot be asked whether they share memory." if callable(i.arrays) else ""
 
 
-@law(*_OF_ARRAYS, exempts=_opaque, effort=0.2)
+@law(*_OF_ARRAYS, exempts=_opaque, watches=True)
 def the_result_is_no_view_of_an_input(subject: Subject, *arguments: Any) -> None:
     """For every case: no result shares memory with an argument, so that neither changes with the other. Exact."""
     o = OPERATIONS[subject.operation]
-    seen = subject.watch(o.name, arguments)
+    seen = subject.seen(arguments)
     for name, returned in zip(o.outputs, seen.returned, strict=True):
         for parameter, given in zip(o.parameters, seen.given, strict=True):
             apart = not exchange.overlaps(returned, given)
@@ -93,7 +93,13 @@ def a_second_call_gives_the_same(subject: Subject, *arguments: Any) -> None:
 def _another(o: Operation, i: Implementation, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
     """Other arguments of the same shapes: arrays and masks from back to front, a position later, half as many heads of all columns."""
     found = [
-        x if x is None else x + 1 if p == "start_pos" and "table" not in o.parameters else np.ascontiguousarray(np.flip(x, -1)) if isinstance(x, np.ndarray) and x.size else x
+        x
+        if x is None
+        else x + 1
+        if p == "start_pos" and "table" not in o.parameters
+        else np.ascontiguousarray(np.flip(x, -1))
+        if isinstance(x, np.ndarray) and x.size
+        else x
         for p, x in zip(o.parameters, arguments, strict=True)
     ]
     if not o.takes_arrays and "start_pos" not in o.parameters:
@@ -147,7 +153,9 @@ def a_view_equals_its_copy(subject: Subject, *arguments: Any, choose: Choices) -
     Within budget. An implementation that declares no layouts may raise instead; one that declares some is given no others.
     """
     o, i = OPERATIONS[subject.operation], subject.implementation
-    several = [p for p, x in zip(o.parameters, arguments, strict=True) if isinstance(x, np.ndarray) and x.ndim > 1 and min(x.shape[-2:]) > 1]
+    several = [
+        p for p, x in zip(o.parameters, arguments, strict=True) if isinstance(x, np.ndarray) and x.ndim > 1 and min(x.shape[-2:]) > 1
+    ]
     if not several:
         return False
     copies, name = results_of(subject(*arguments)), choose.among(several)
@@ -172,7 +180,12 @@ def _problems(o: Operation, arguments: tuple[Any, ...], index: tuple[slice | int
         axes = o.axes.get(parameter, ())
         if x is None or BATCH not in axes or x.ndim < len(index) + len(axes) - 1:
             return x
-        return x[tuple(k if n > 1 or not o.is_mask(parameter) else slice(None) if isinstance(k, slice) else 0 for k, n in zip(index, x.shape, strict=False))]
+        return x[
+            tuple(
+                k if n > 1 or not o.is_mask(parameter) else slice(None) if isinstance(k, slice) else 0
+                for k, n in zip(index, x.shape, strict=False)
+            )
+        ]
 
     return tuple(part(p, x) for p, x in zip(o.parameters, arguments, strict=True))
 
