@@ -2,7 +2,6 @@
 
 from properties.law import Law
 from properties.laws import (
-    agreement,
     attention,
     conduct,
     frequencies,
@@ -29,12 +28,13 @@ from properties.laws import (
     tangents,
     torch_witness,
 )
+from properties.laws.agreement import AGREEMENT, LONG
 from properties.operations import OPERATIONS
 
 __all__ = ["LAWS", "LONG", "find"]
 
 _MODULES = (
-    *(agreement, symmetries),
+    symmetries,
     *(masks, padding, softmax, attention, grouped),
     *(gradients, gradient_sums, gradient_symmetries, gradient_masks, tangents),
     *(multi_head, multi_head_gradients, torch_witness),
@@ -43,10 +43,8 @@ _MODULES = (
 )
 _OPERATIONS = tuple(OPERATIONS)
 LAWS: tuple[Law, ...] = tuple(
-    sorted((law for module in _MODULES for law in module.law.laws), key=lambda law: _OPERATIONS.index(law.operation))
+    sorted([*AGREEMENT, *(law for module in _MODULES for law in module.law.laws)], key=lambda law: _OPERATIONS.index(law.operation))
 )
-LONG: tuple[Law, ...] = tuple(agreement.long.laws)
-"""Laws of the long plan only: seconds for a case, and gigabytes for some kernels."""
 
 
 def find(names: str) -> list[Law]:
