@@ -194,6 +194,8 @@ class Examination:
         start = time.perf_counter()
         subject.retell()
         try:
+            if call.error and not agreement:
+                subject.expected(OPERATIONS[call.operation], call.arguments)
             subject.judge(place)
             broken = None
             if len(self.right) < _EVIDENCE:
@@ -202,6 +204,10 @@ class Examination:
             broken = found
             if len(self.wrong) < _EVIDENCE:
                 self.wrong.append(call)
+        except ValueError:
+            if agreement:
+                raise
+            return  # by convention it is refused, and has no right answer
         self.seen.append(Seen(OPERATIONS[call.operation].sizes(call.arguments), broken is None))
         for trial in agreement:
             if broken is None:

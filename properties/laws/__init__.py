@@ -15,21 +15,14 @@ from properties.laws import (
     gradient_symmetries,
     gradients,
     grouped,
-    halves,
     lanes,
-    learned,
-    lookups,
     masks,
     multi_head,
     multi_head_gradients,
-    padding,
     positional,
     rotary,
-    rotary_tables,
-    rotations,
     softmax,
     symmetries,
-    tables,
     tangents,
     torch_witness,
 )
@@ -39,10 +32,10 @@ __all__ = ["LAWS", "LONG", "find"]
 
 _MODULES = (
     *(agreement, symmetries),
-    *(masks, padding, softmax, attention, attention_invariance, attention_masks, grouped, dominating),
+    *(masks, softmax, attention, attention_invariance, attention_masks, grouped, dominating),
     *(gradients, gradient_sums, gradient_symmetries, gradient_masks, tangents),
     *(multi_head, multi_head_gradients, torch_witness),
-    *(positional, learned, lookups, frequencies, tables, rotary, rotations, rotary_tables, halves, lanes),
+    *(positional, frequencies, rotary, lanes),
     *(conduct, batches),
 )
 _OPERATIONS = tuple(OPERATIONS)

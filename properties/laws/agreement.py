@@ -10,7 +10,7 @@ from properties.subject import Subject
 law = Laws()
 
 _LONG = ("131072 keys",)
-_BY_CONVENTION = ("dead rows", "odd widths", "small")
+_BY_CONVENTION = ("dead rows", "odd widths", "no rows", "no columns", "small")
 """Domains of quirks, each of which has a law of its own; and one of sizes that all others have."""
 
 for _operation in OPERATIONS:
