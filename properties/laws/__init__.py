@@ -10,21 +10,14 @@ from properties.laws import (
     gradient_symmetries,
     gradients,
     grouped,
-    halves,
     lanes,
-    learned,
-    lookups,
     masks,
     multi_head,
     multi_head_gradients,
-    padding,
     positional,
     rotary,
-    rotary_tables,
-    rotations,
     softmax,
     symmetries,
-    tables,
     tangents,
     torch_witness,
 )
@@ -35,10 +28,10 @@ __all__ = ["LAWS", "LONG", "find"]
 
 _MODULES = (
     symmetries,
-    *(masks, padding, softmax, attention, grouped),
+    *(masks, softmax, attention, grouped),
     *(gradients, gradient_sums, gradient_symmetries, gradient_masks, tangents),
     *(multi_head, multi_head_gradients, torch_witness),
-    *(positional, learned, lookups, frequencies, tables, rotary, rotations, rotary_tables, halves, lanes),
+    *(positional, frequencies, rotary, lanes),
     conduct,
 )
 _OPERATIONS = tuple(OPERATIONS)

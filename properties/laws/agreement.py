@@ -4,7 +4,7 @@ from typing import Any
 
 from properties.law import Law, always
 from properties.operations import OPERATIONS
-from properties.strategies.domains import DOMAINS
+from properties.strategies.domains import DOMAINS, QUIRKS
 from properties.subject import Subject
 
 _NAMES = {
@@ -37,8 +37,6 @@ _LEAN = {
     "sinusoidal_positional_encoding": "Spec.sinusoidalPositionalEncoding",
 }
 _LONG = ("131072 keys",)
-_QUIRKS = ("dead rows", "odd widths")
-"""Domains that have laws of their own, by convention."""
 
 
 def _agrees(subject: Subject, *arguments: Any) -> None:
@@ -56,7 +54,7 @@ def _law(name: str, operation: str, domains: tuple[str, ...]) -> Law:
 
 
 AGREEMENT = [
-    _law(name, operation, tuple(domain for domain in DOMAINS[operation] if domain not in (*_LONG, *_QUIRKS)))
+    _law(name, operation, tuple(domain for domain in DOMAINS[operation] if domain not in (*_LONG, *QUIRKS)))
     for name, operations in _NAMES.items()
     for operation in operations.split()
 ]

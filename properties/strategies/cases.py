@@ -1,17 +1,25 @@
 """The everyday cases of each operation, for laws about every operation."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from hypothesis import strategies as st
 
 from properties.implementation import Implementation
-from properties.strategies import attention, masks, multi_head, positional
-from properties.strategies.arrays import also, sizes
+from properties.operations import OPERATIONS
+from properties.strategies import attention, multi_head
+from properties.strategies.domains import DOMAINS, Cases
 
 __all__ = ["CASES"]
 
-_FEW = (1, 2, 3, 4, 5, 6)
+
+def _from_its_domain(operation: str, i: Implementation) -> st.SearchStrategy[tuple[Any, ...]]:
+    """Everyday cases, from their seeds."""
+    return st.integers(0, 2**24 - 1).map(Cases(OPERATIONS[operation], DOMAINS[operation]["everyday"], i).draw)
+
+
+_OF_THEIR_OWN = ("scaled_dot", "causal_attention", "grouped", "multi_head", "hard_masked")
 
 CASES: dict[str, Callable[[Implementation], st.SearchStrategy[tuple[Any, ...]]]] = {
     "scaled_dot_product_attention": attention.attention,
@@ -24,19 +32,5 @@ CASES: dict[str, Callable[[Implementation], st.SearchStrategy[tuple[Any, ...]]]]
     "multi_head_attention_jvp": multi_head.multi_head_jvp,
     "hard_masked_softmax": attention.softmax,
     "hard_masked_softmax_vjp": attention.softmax_vjp,
-    "causal_mask": lambda i: also(st.tuples(sizes(i, "n_q", _FEW)), lambda n: sizes(i, "n_k", _FEW, minus=("n_q", n))),
-    "padding_mask": masks.lengths_of_sequences,
-    "combine_masks": masks.two_masks,
-    "sinusoidal_positional_encoding": positional.sinusoid,
-    "add_positional_encoding": positional.added,
-    "learned_positional_encoding": positional.learned,
-    "table_lookup": positional.lookups,
-    "rope": positional.rotary,
-    "rope_vjp": positional.rotary_vjp,
-    "apply_rotary": positional.rotary_tables,
-    "apply_rotary_vjp": positional.rotary_tables_vjp,
-    "rotate_half": positional.halves,
-    "inv_freq": positional.frequencies,
-    "rope_angles": positional.turning,
-    "rope_tables": positional.turning,
+    **{name: partial(_from_its_domain, name) for name in OPERATIONS if not name.startswith(_OF_THEIR_OWN)},
 }
