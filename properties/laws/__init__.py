@@ -6,18 +6,13 @@ from properties.laws import (
     attention,
     conduct,
     frequencies,
-    gradient_masks,
-    gradient_sums,
-    gradient_symmetries,
     gradients,
-    grouped,
     halves,
     lanes,
     learned,
     lookups,
     masks,
     multi_head,
-    multi_head_gradients,
     padding,
     positional,
     rotary,
@@ -27,7 +22,6 @@ from properties.laws import (
     symmetries,
     tables,
     tangents,
-    torch_witness,
 )
 from properties.operations import OPERATIONS
 
@@ -35,9 +29,8 @@ __all__ = ["LAWS", "LONG", "find"]
 
 _MODULES = (
     *(agreement, symmetries),
-    *(masks, padding, softmax, attention, grouped),
-    *(gradients, gradient_sums, gradient_symmetries, gradient_masks, tangents),
-    *(multi_head, multi_head_gradients, torch_witness),
+    *(masks, padding, softmax, attention),
+    *(gradients, tangents, multi_head),
     *(positional, learned, lookups, frequencies, tables, rotary, rotations, rotary_tables, halves, lanes),
     conduct,
 )

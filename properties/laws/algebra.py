@@ -1,23 +1,17 @@
-"""Balls cut, joined, turned and summed: what laws of gradients compare."""
+"""Balls kept, turned and summed: what laws of gradients compare."""
 
-from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
 from oracles.ball import Ball, divide, exact, matmul, sqrt, total
 
-__all__ = ["inner", "joined", "kept", "reciprocal_root", "summed", "turned"]
+__all__ = ["inner", "kept", "reciprocal_root", "signed", "summed", "turned"]
 
 
 def turned(x: Ball) -> Ball:
     """The last two axes exchanged."""
     return Ball(x.mid.swapaxes(-1, -2), x.rad.swapaxes(-1, -2))
-
-
-def joined(parts: Sequence[Ball], axis: int = -2) -> Ball:
-    """Balls one after the other along an axis."""
-    return Ball(np.concatenate([x.mid for x in parts], axis), np.concatenate([x.rad for x in parts], axis))
 
 
 def kept(x: Ball, where: Any) -> Ball:
@@ -27,20 +21,21 @@ def kept(x: Ball, where: Any) -> Ball:
 
 def summed(x: Ball, rank: int = 0) -> Ball:
     """The sum over all axes but the last `rank`."""
-    return total(Ball(x.mid.reshape(-1, *x.mid.shape[x.mid.ndim - rank :]), x.rad.reshape(-1, *x.mid.shape[x.mid.ndim - rank :])), 0)
+    shape = (-1, *x.mid.shape[x.mid.ndim - rank :])
+    return total(Ball(x.mid.reshape(shape), x.rad.reshape(shape)), 0)
 
 
-def inner(pairs: Iterable[tuple[Any, Any]]) -> Ball:
-    """⟨a, b⟩ summed over pairs of balls or exact arrays, of shape (1,)."""
-    found = [(x if isinstance(x, Ball) else exact(x), y if isinstance(y, Ball) else exact(y)) for x, y in pairs]
-    products = [matmul(_line(x), turned(_line(y)))[0] for x, y in found]
-    return sum(products[1:], products[0])
-
-
-def _line(x: Ball) -> Ball:
-    return Ball(x.mid.reshape(1, -1), x.rad.reshape(1, -1))
+def inner(a: Any, b: Any) -> Ball:
+    """⟨a, b⟩ of balls or exact arrays of one shape, of shape (1,)."""
+    x, y = (z if isinstance(z, Ball) else exact(z) for z in (a, b))
+    return matmul(Ball(x.mid.reshape(1, -1), x.rad.reshape(1, -1)), Ball(y.mid.reshape(-1, 1), y.rad.reshape(-1, 1)))[0]
 
 
 def reciprocal_root(d: int) -> Ball:
     """1/√d, and 1 for d = 0, of shape (1,)."""
     return divide(exact(np.ones(1)), sqrt(exact(np.full(1, float(max(d, 1))))))
+
+
+def signed(order: Any, sign: Any) -> Any:
+    """The matrix with x·A = x[..., order]·sign: one ±1 in each row and column."""
+    return np.eye(len(order))[:, order] * sign
