@@ -1,12 +1,12 @@
-"""Balls kept, turned and summed: what laws of gradients compare."""
+"""Balls kept, turned and multiplied: what laws of gradients compare."""
 
 from typing import Any
 
 import numpy as np
 
-from oracles.ball import Ball, divide, exact, matmul, sqrt, total
+from oracles.ball import Ball, matmul
 
-__all__ = ["inner", "kept", "reciprocal_root", "signed", "summed", "turned"]
+__all__ = ["inner", "kept", "turned"]
 
 
 def turned(x: Ball) -> Ball:
@@ -19,23 +19,7 @@ def kept(x: Ball, where: Any) -> Ball:
     return Ball(np.where(where, x.mid, 0.0), np.where(where, x.rad, 0.0))
 
 
-def summed(x: Ball, rank: int = 0) -> Ball:
-    """The sum over all axes but the last `rank`."""
-    shape = (-1, *x.mid.shape[x.mid.ndim - rank :])
-    return total(Ball(x.mid.reshape(shape), x.rad.reshape(shape)), 0)
-
-
-def inner(a: Any, b: Any) -> Ball:
-    """⟨a, b⟩ of balls or exact arrays of one shape, of shape (1,)."""
-    x, y = (z if isinstance(z, Ball) else exact(z) for z in (a, b))
-    return matmul(Ball(x.mid.reshape(1, -1), x.rad.reshape(1, -1)), Ball(y.mid.reshape(-1, 1), y.rad.reshape(-1, 1)))[0]
-
-
-def reciprocal_root(d: int) -> Ball:
-    """1/√d, and 1 for d = 0, of shape (1,)."""
-    return divide(exact(np.ones(1)), sqrt(exact(np.full(1, float(max(d, 1))))))
-
-
-def signed(order: Any, sign: Any) -> Any:
-    """The matrix with x·A = x[..., order]·sign: one ±1 in each row and column."""
-    return np.eye(len(order))[:, order] * sign
+def inner(a: Ball, b: Ball, rank: int = 0) -> Ball:
+    """Σ a·b over all axes but the last `rank`, 0 or 1, of either, which the result has: of shape (1, 1), or their product aᵀ·b."""
+    x, y = (Ball(*(part.reshape(-1, part.shape[-1] if rank else 1) for part in (z.mid, z.rad))) for z in (a, b))
+    return matmul(turned(x), y)

@@ -7,16 +7,20 @@ from typing import Any
 
 import numpy as np
 
-from oracles.ball import Array, Ball, divide, exact, matmul, multiply, total
+from oracles.ball import Array, Ball, divide, exact, matmul, sqrt, total
 from properties.implementation import Implementation
 from properties.law import Laws
-from properties.laws.algebra import kept, reciprocal_root, summed, turned
+from properties.laws.algebra import inner, kept, turned
 from properties.laws.averages import allowed
 from properties.strategies.choices import Choices
 from properties.subject import Result, Subject
 
 law = Laws()
 VJP, SOFTMAX, HEADS = "scaled_dot_product_attention_vjp", "hard_masked_softmax_vjp", "multi_head_attention_vjp"
+
+
+def _tuple(results: Any) -> tuple[Any, ...]:
+    return results if isinstance(results, tuple) else (results,)
 
 
 def _columns(w: Any, num_heads: int) -> list[slice]:
@@ -87,13 +91,12 @@ def values_and_outputs_turn_alike(subject: Subject, *case: Any) -> None:
     """
     *inputs, g = case
     gradients, out = subject(*case), getattr(subject, subject.operation.removesuffix("_vjp"))(*inputs)
-    turned_out = matmul(turned(out.ball), exact(g))
     if subject.operation == VJP:
-        subject.close(matmul(turned(exact(case[2])), gradients[2].ball), turned_out, "vᵀ·dv")
+        subject.close(matmul(turned(exact(case[2])), gradients[2].ball), matmul(turned(out.ball), exact(g)), "vᵀ·dv")
         return
     *_, wv, wo, num_heads, _, _ = case
     dwv, dwo = (x.ball for x in gradients[3:])
-    subject.close(matmul(exact(wo.T), dwo), summed(turned_out, 2), "woᵀ·dwo")
+    subject.close(matmul(exact(wo.T), dwo), inner(out.ball, exact(g), 1), "woᵀ·dwo")
     for h in _columns(wv, num_heads):
         subject.close(matmul(exact(wv[:, h].T), dwv[:, h]), matmul(dwo[h], exact(wo[h].T)), "wvᵀ·dwv")
 
@@ -135,8 +138,8 @@ def gradients_follow_from_the_weights_they_read_out(subject: Subject, q: Any, k:
     dq, dk, dv = subject(q, k, v, mask, g)
     columns = np.arange(len(rows))
     weights, values = turned(dv.ball[..., columns]), turned(exact(v[..., columns]))
-    means = total(multiply(weights, values))
-    grad_scores = multiply(multiply(weights, values + -means[..., None]), reciprocal_root(q.shape[-1]))
+    means = total(weights * values)[..., None]
+    grad_scores = divide(weights * (values + -means), sqrt(exact(np.full(1, float(q.shape[-1])))))
     subject.close(dq.ball[..., rows, :], matmul(grad_scores, exact(k)), "dq")
     subject.close(dk, matmul(turned(grad_scores), exact(q[..., rows, :])))
 
@@ -174,94 +177,61 @@ def _nothing(subject: Subject, x: Result, where: Any, whose: str) -> None:
     subject.same(np.where(where, x.value, 0.0), np.zeros(x.value.shape), f"{x.name} of {whose}")
 
 
+def _may(inputs: Any, mask: Any, g: Array) -> Any:
+    """The mask as a bool array (…, n_q, n_k)."""
+    n_k = g.shape[-1] if len(inputs) == 1 else inputs[1 if len(inputs) == 3 else 0].shape[-2]
+    return np.broadcast_to(True if mask is None else mask, (*g.shape[:-1], n_k))
+
+
 @law(VJP, SOFTMAX, HEADS, domains=("everyday", "padded masks"))
-def no_gradient_passes_the_mask(subject: Subject, *case: Any, choose: Choices) -> bool:
+def no_derivative_passes_the_mask(subject: Subject, *case: Any, choose: Choices) -> bool:
     """For every mask, a causal one among them, and cotangents that are 0 in some rows, the last ones for instance: queries and rows without
     a cotangent have gradients 0, and so have keys, values and scores that no others may read.
 
     Exact.
     """
     *inputs, mask, g = case
-    n = g.shape[-2]
-    n_k = g.shape[-1] if subject.operation == SOFTMAX else inputs[1 if subject.operation == VJP else 0].shape[-2]
+    n, n_k = _may(inputs, mask, g).shape[-2:]
     mask = choose.among([mask, mask, np.tri(n, n_k, dtype=bool)])
     rows = (np.arange(n) < choose.cut(n) if choose.happens() else choose.bits(n))[:, None]
-    may = np.broadcast_to(True if mask is None else mask, (*g.shape[:-1], n_k)) & rows
+    may = _may(inputs, mask, g) & rows
     if may.all():
         return False
-    g = np.where(rows, g, 0.0)
-    found, unread = subject(*inputs, mask, g), ~may.any(-2)[..., None]
-    if subject.operation == SOFTMAX:
-        _nothing(subject, found, ~may, "blocked scores")
-    elif subject.operation == HEADS:
-        _nothing(subject, found[0], unread & ~rows, "a token that is not read")
-    else:
-        _nothing(subject, found[0], ~rows, "a query without a cotangent")
-        for x in found[1:]:
-            _nothing(subject, x, unread, "a key that is not read")
-    subject.informative_if(g.any())
+    found, unread = _tuple(subject(*inputs, mask, np.where(rows, g, 0.0))), ~may.any(-2)[..., None]
+    own = ~may if subject.operation == SOFTMAX else ~rows if subject.operation == VJP else unread & ~rows
+    _nothing(subject, found[0], own, "what reads nothing, or has no cotangent")
+    for x in found[1:] if subject.operation == VJP else ():
+        _nothing(subject, x, unread, "a key that is not read")
+    subject.informative_if((g * rows).any())
     return True
-
-
-def _live(mask: Any, g: Array, n_k: int) -> Any:
-    """The rows that may read something, (…, n_q, 1)."""
-    return np.broadcast_to(mask, (*g.shape[:-1], n_k)).any(-1, keepdims=True)
-
-
-@law(VJP, domains=("dead rows",))
-def a_query_that_may_read_nothing_has_gradients_by_convention(subject: Subject, q: Any, k: Any, v: Any, mask: Any, grad_out: Any) -> None:
-    """For every query that may read no key, by the convention dead_rows. `zero`: its dq is 0, and dk and dv are as if its row of grad_out
-    were 0. `nan`: its dq may be anything, dk and dv are the same. `uniform`: its dq is 0, dk is the same, and dv of every key gets 1/n_k
-    of its row of grad_out besides.
-
-    Exact for dq, else within budget.
-    """
-    live, reading = _live(mask, grad_out, k.shape[-2]), subject.implementation.reading.dead_rows
-    found, without = subject(q, k, v, mask, grad_out), subject(q, k, v, mask, np.where(live, grad_out, 0.0))
-    if reading != "nan":
-        _nothing(subject, found[0], ~live, "a query that may read no key")
-    dv: Ball = without[2].ball
-    if not live.any() and reading != "uniform":
-        for x in found[1:]:
-            _nothing(subject, x, True, "keys that no query may read")
-        return
-    if reading == "uniform":
-        dv = dv + divide(total(exact(np.where(live, 0.0, grad_out)), -2), exact(np.full(1, float(k.shape[-2]))))[..., None, :]
-    subject.close(found[1], without[1])
-    subject.close(found[2], dv)
-
-
-@law(SOFTMAX, domains=("dead rows",))
-def a_row_with_no_allowed_entry_has_its_gradient_by_convention(subject: Subject, scores: Any, mask: Any, grad_weights: Any) -> None:
-    """For every row with no allowed entry, by the convention dead_rows: its gradient is 0 (`zero`, and `uniform`, for the weights do not
-    depend on the scores), or may be anything (`nan`); those of the other rows are as if its cotangent were 0.
-
-    Exact for the row, else within budget.
-    """
-    live = _live(mask, scores, scores.shape[-1])
-    found, without = subject(scores, mask, grad_weights), subject(scores, mask, np.where(live, grad_weights, 0.0))
-    if subject.implementation.reading.dead_rows != "nan":
-        _nothing(subject, found, ~live, "a row with no allowed entry")
-    if live.any():
-        subject.close(kept(found.ball, live), kept(without.ball, live), found.name)
 
 
 def _no_reading_of_dead_tokens(i: Implementation) -> str:
     return "" if i.reading.dead_rows == "zero" else "Its gradients of weights are not defined where tokens may read nothing."
 
 
+@law(VJP, SOFTMAX, domains=("dead rows",))
 @law(HEADS, domains=("dead rows",), exempts=_no_reading_of_dead_tokens)
-def a_token_that_may_read_nothing_gives_no_gradient(subject: Subject, *case: Any) -> None:
-    """For every token that may read no token: all gradients are as if its row of grad_out were 0, and 0 where that is said of all tokens.
+def a_query_with_no_allowed_key_follows_its_convention(subject: Subject, *case: Any) -> bool:
+    """For every query, row of scores or token that may read nothing, by the convention dead_rows: all gradients are as if its row of the
+    cotangent were 0. Its own is 0, and may be anything for `nan`; for `uniform` dv of every key gets 1/n_k of its row of grad_out besides.
 
-    Within budget, and exact. It exempts other conventions than dead_rows=zero.
+    Exact for its own, else within budget. It exempts multi-head attention with other conventions than `zero`.
     """
     *inputs, mask, g = case
-    live = _live(mask, g, g.shape[-2])
-    found = subject(*case)
-    if not live.any():
-        for gradient in found:
-            _nothing(subject, gradient, True, "tokens that may read nothing")
-        return
-    for a, b in zip(found, subject(*inputs, mask, np.where(live, g, 0.0)), strict=True):
-        subject.close(a, b)
+    may, reading = _may(inputs, mask, g), subject.implementation.reading.dead_rows
+    live = may.any(-1, keepdims=True)
+    found, without = (_tuple(subject(*inputs, mask, cotangent)) for cotangent in (g, np.where(live, g, 0.0)))
+    if subject.operation != HEADS and reading != "nan":
+        _nothing(subject, found[0], ~live, "what reads nothing")
+    if not live.any() and reading != "uniform":
+        for x in found[subject.operation != HEADS :]:
+            _nothing(subject, x, True, "what nothing reads")
+        return subject.operation != SOFTMAX or reading != "nan"
+    for a, b in zip(found, without, strict=True):
+        where, expected = live if a is found[0] and subject.operation != HEADS else True, b.ball
+        if a.name == "dv" and reading == "uniform":
+            total_of_dead = total(exact(np.where(live, 0.0, g)), -2)
+            expected = expected + divide(total_of_dead, exact(np.full(1, float(may.shape[-1]))))[..., None, :]
+        subject.close(kept(a.ball, where), kept(expected, where), a.name)
+    return True

@@ -11,7 +11,6 @@ from properties.implementation import Implementation
 from properties.law import Laws
 from properties.laws.algebra import kept
 from properties.laws.averages import mean
-from properties.operations import OPERATIONS
 from properties.strategies.choices import Choices
 from properties.subject import Subject
 
@@ -45,7 +44,7 @@ def one_head_is_self_attention(
     width, model = wq.shape[1] // num_heads, len(wq)
     selections = [np.eye(model)[:, choose.integers(0, model - 1, width)] * choose.among([0.25, -0.125, 1.0]) for _ in range(3)]
     case = (x, *selections, wo[:width], 1, mask)
-    if not subject.implementation.takes(OPERATIONS[HEADS], case):
+    if not subject.takes(*case):
         return False
     attended = subject.scaled_dot_product_attention(*(x @ w for w in selections), mask)
     subject.close(subject(*case), matmul(attended.ball, exact(wo[:width])))
@@ -53,7 +52,7 @@ def one_head_is_self_attention(
 
 
 @law(HEADS, domains=("dead rows",))
-def a_token_with_nothing_to_attend_to_follows_its_convention(
+def a_query_with_no_allowed_key_follows_its_convention(
     subject: Subject, x: Any, wq: Any, wk: Any, wv: Any, wo: Any, num_heads: int, mask: Any
 ) -> None:
     """For every token that may attend to no token: its output is 0, or NaN, or the mean of all x·wv·wo, by the convention dead_rows.
