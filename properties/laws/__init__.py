@@ -1,42 +1,29 @@
-"""The laws, one module for each family of operations."""
+"""The laws: agreement with the oracle, the table of symmetries, and a module for each family of what is neither."""
 
 from properties.law import Law
 from properties.laws import (
     attention,
     conduct,
     frequencies,
-    gradient_masks,
-    gradient_sums,
-    gradient_symmetries,
     gradients,
-    grouped,
     lanes,
     masks,
     multi_head,
-    multi_head_gradients,
     positional,
     rotary,
     softmax,
     symmetries,
     tangents,
-    torch_witness,
 )
 from properties.laws.agreement import AGREEMENT, LONG
 from properties.operations import OPERATIONS
 
 __all__ = ["LAWS", "LONG", "find"]
 
-_MODULES = (
-    symmetries,
-    *(masks, softmax, attention, grouped),
-    *(gradients, gradient_sums, gradient_symmetries, gradient_masks, tangents),
-    *(multi_head, multi_head_gradients, torch_witness),
-    *(positional, frequencies, rotary, lanes),
-    conduct,
-)
-_OPERATIONS = tuple(OPERATIONS)
+_MODULES = (symmetries, masks, softmax, attention, gradients, tangents, multi_head, positional, frequencies, rotary, lanes, conduct)
+_ORDER = list(OPERATIONS)
 LAWS: tuple[Law, ...] = tuple(
-    sorted([*AGREEMENT, *(law for module in _MODULES for law in module.law.laws)], key=lambda law: _OPERATIONS.index(law.operation))
+    sorted((*AGREEMENT, *(law for module in _MODULES for law in module.law.laws)), key=lambda law: _ORDER.index(law.operation))
 )
 
 

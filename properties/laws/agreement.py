@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from properties.law import Law, always
+from properties.law import Law
 from properties.operations import OPERATIONS
 from properties.strategies.domains import DOMAINS, QUIRKS
 from properties.subject import Subject

@@ -15,7 +15,6 @@ import numpy as np
 
 from oracles.ball import Ball, exact
 from oracles.formats import Format
-from properties.implementation import Implementation
 from properties.laws.maps import Back, Map, Take
 from properties.operations import BATCH, OPERATIONS, Operation
 from properties.strategies.choices import Choices, rounded

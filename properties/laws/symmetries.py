@@ -4,7 +4,6 @@ One row is a law of every operation that has its axes or parameters, of its JVP 
 """
 
 # Terms are written as functions without a name of their own: what they are called is the sentence above them.
-# ruff: noqa: F811
 # mypy: disable-error-code="no-redef"
 
 from collections.abc import Callable, Sequence
@@ -12,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from properties.laws.maps import Back, Butterfly, Pad, Plus, Put, Take, Times
 from properties.law import Laws
+from properties.laws.maps import Back, Butterfly, Pad, Plus, Put, Take, Times
 from properties.laws.squares import Case, Square, Symmetry, Term, Terms
 from properties.operations import OPERATIONS
 from properties.strategies.domains import DOMAINS
@@ -89,7 +88,8 @@ def _shaped(x: Any, axis: int) -> Any:
 
 for _axis, _what, _forwards in (
     ("n_k", "keys", _MASKED), ("n_q", "queries", _MASKED), ("head_dim", "lanes", _QKV), ("value_dim", "columns of values", _QKV),
-    ("n_k", "scores", (_SOFTMAX,)), ("n_q", "rows", (_SOFTMAX,)), ("batch 0", "problems", _BATCHED), ("batch 1", "batches", _BATCHED),
+    ("n_k", "scores", (_SOFTMAX,)), ("n_q", "rows", (_SOFTMAX,)), ("batch 0", "problems", _BATCHED),
+    ("batch 1", "batches", tuple(name for name in _BATCHED if name != _GROUPED)),
     ("seq_len", "tokens", (_HEADS,)), ("seq_len", "rows", (_TABLES, _HALF)), ("batch 0", "indices", (_LOOKUP,)),
     ("embed_dim", "columns", (_LOOKUP, _LEARNED, _ADDED)), ("seq_len", "rows", (_ADDED,)),
 ):  # fmt: skip
@@ -323,6 +323,76 @@ def _(c: Case) -> Sequence[Term] | None:
 )
 def _(c: Case) -> Sequence[Term] | None:
     return [c.along("heads_width", _columns(c, [h]), num_heads=1) for h in range(c.num_heads)] if c.num_heads > 1 else None
+
+
+@_row(
+    "the order of columns within heads does not matter",
+    "For every order of the columns of wq and wk within each head, and every other one of wv and the rows of wo: the same.",
+    _HEADS,
+)
+def _(c: Case) -> Sequence[Term] | None:
+    n, heads = c.size("heads_width"), c.num_heads
+    if n == heads:
+        return None
+    first, second = (np.concatenate([h * (n // heads) + c.choose.order(n // heads) for h in range(heads)]) for _ in range(2))
+    maps = {p: [Take(-1, first, n)] for p in ("wq", "wk")} | {"wv": [Take(-1, second, n)], "wo": [Take(-2, second, n)]}
+    return [Term(maps)]
+
+
+@_row(
+    "tokens need only those that they may read",
+    "For every mask, and some tokens, the first ones for instance: without all that none of them may read they have the same outputs.",
+    _HEADS,
+    domains=("everyday", "padded masks"),
+)
+def _(c: Case) -> Sequence[Term] | None:
+    n = c.size("seq_len")
+    some = np.arange(n) < c.choose.cut(n) if c.choose.happens() else c.choose.bits(n)
+    needed = some | np.broadcast_to(True if c.mask is None else c.mask, (*c.x.shape[:-1], n))[..., some, :].any(tuple(range(c.x.ndim - 1)))
+    if needed.all() or not some.any():
+        return None
+    index = np.flatnonzero(needed)
+    short = c.along("seq_len", index, mask=(c.mask | ~some[:, None])[..., index, :][..., index])
+    kept, others = (Times(_shaped(np.where(part, 1.0, 0.0), -2)) for part in (some[index], ~some))
+    return [Term(short.inputs, [kept, *short.output], short.instead), Term({}, [others])]
+
+
+def _own(c: Case) -> Any:
+    """The head of keys that each head of queries reads."""
+    heads, few = c.size("num_heads"), c.size("kv_heads")
+    return np.arange(heads) // (heads // few) if c.implementation.reading.kv_heads == "repeat" else np.arange(heads) % few
+
+
+def _both(c: Case, queries: Any, keys: Any) -> Term:
+    """Some heads of queries, and of keys."""
+    term = c.along("num_heads", queries)
+    return Term({**term.inputs, **c.along("kv_heads", keys).inputs}, term.output)
+
+
+@_row(
+    "heads of keys can be repeated",
+    "For every case: with a head of keys for each head of queries, its own, the result is the same.",
+    _GROUPED,
+)
+def _(c: Case) -> Sequence[Term] | None:
+    return [Term(c.along("kv_heads", _own(c)).inputs)] if c.size("num_heads") > c.size("kv_heads") else None
+
+
+@_row("heads are computed apart", "For every case: the heads that share a head of keys have their outputs without all others.", _GROUPED)
+def _(c: Case) -> Sequence[Term] | None:
+    few = c.size("kv_heads")
+    return [_both(c, np.flatnonzero(_own(c) == head), [head]) for head in range(few)] if few > 1 else None
+
+
+@_row(
+    "the order of heads does not matter",
+    "For every order of the heads of keys, with heads of queries that follow them: the same.",
+    _GROUPED,
+)
+def _(c: Case) -> Sequence[Term] | None:
+    own, order = _own(c), c.choose.order(c.size("kv_heads"))
+    readers = {head: list(np.flatnonzero(own == head)) for head in order}
+    return [_both(c, np.array([readers[order[head]].pop() for head in own]), order)] if len(order) > 1 else None
 
 
 @_row("heads with zero lanes need doubled queries", "For every case: with heads four times as wide, of zeros, wq is doubled.", _HEADS)

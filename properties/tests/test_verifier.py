@@ -225,7 +225,9 @@ def test_what_is_unavailable_is_not_run_and_never_held(capsys):
 
 
 def test_a_law_whose_cases_are_not_supported_does_not_apply():
-    found = outcome_of(OPERATIONS_[SDPA], law=f"a query with no allowed key follows its convention[{SDPA}]", supports={"n_q": lambda n: n > 2000})
+    found = outcome_of(
+        OPERATIONS_[SDPA], law=f"a query with no allowed key follows its convention[{SDPA}]", supports={"n_q": lambda n: n > 2000}
+    )
     assert (found.status, found.reason.startswith("planted supports no n_q among [")) == ("not applicable", True)
 
 
