@@ -34,6 +34,7 @@ _TURNS = 3  # laws that are put to a case, besides agreement
 _ENOUGH = 4  # violations of a law after which it is not put to further cases
 _PATIENCE = 10  # times as many cases for a law too few of whose cases were informative, or whose declared deviation has not been seen
 _LOOKS = 40  # cases of which one is put to finer presets
+_LINES = 4  # cases of which one is put to the statistical line
 _EVIDENCE = 24  # calls of other cases that are kept for the diagnosis
 _SEEDS = 2**24 - 1
 
@@ -214,7 +215,7 @@ class Examination:
         start = time.perf_counter()
         subject.retell()
         try:
-            subject.judge(place, line=place == 0)
+            subject.judge(place, line=place == 0 and self.cases % _LINES == 0)
             broken = None
             if len(self.right) < _EVIDENCE:
                 self.right.append(call)

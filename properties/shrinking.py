@@ -68,11 +68,11 @@ def _fewer(o: Operation, case: Case) -> Iterator[Case]:
             if n > 1:
                 yield _lead(o, case, lambda x, axis=axis: x.take([0], axis), axis)
     sizes = o.sizes(tuple(case[p] for p in o.parameters))
-    for axis in dict.fromkeys(a for p in o.parameters for a in o.axes.get(p, (p,)) if a in sizes and a not in _FIXED):
-        n = sizes[axis]
-        for part in (range(n // 2), range(n // 2, n), range(n - 1), range(1, n)):
+    for name in dict.fromkeys(a for p in o.parameters for a in o.axes.get(p, (p,)) if a in sizes and a not in _FIXED):
+        n, least = sizes[name], 1 + (name == "head_dim" and "n_q" not in sizes)  # lanes of pairs, by pairs
+        for part in (range(n // 2 // least * least), range(n // 2 // least * least, n), range(n - least), range(least, n)):
             if 0 < len(part) < n:
-                yield _along(o, case, axis, part)
+                yield _along(o, case, name, part)
 
 
 _FIXED = ("heads_width", "num_heads", "kv_heads", "rows", "start_pos", "batch")

@@ -103,7 +103,7 @@ def _another(o: Operation, i: Implementation, arguments: tuple[Any, ...]) -> tup
         for p, x in zip(o.parameters, arguments, strict=True)
     ]
     if not o.takes_arrays and "start_pos" not in o.parameters:
-        found = [x + 2 for x in found]
+        found = [x if x is None else x + 2 for x in found]
     return tuple(found) if i.takes(o, tuple(found)) else arguments
 
 

@@ -5,7 +5,11 @@ changed array back, by the transpose of the derivative. They work on balls, whic
 powers of two; sums are enclosed, with radius 0 where they are exact.
 """
 
+# What the three faces of a map are is said once, in `Map`.
+# ruff: noqa: D102
+
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -50,17 +54,13 @@ class Take(Map):
 
     def pull(self, g: Ball) -> Ball:
         """Each entry's cotangents added up where it is taken more than once; 0 where it is not taken."""
-        seen: dict[int, int] = {}
-        turns = [seen.update({j: seen.get(j, -1) + 1}) or seen[j] for j in map(int, self.index)]
-        found: Ball | None = None
-        for turn in range(max(turns, default=0) + 1):
-            now = [place for place, t in enumerate(turns) if t == turn]
-            part = _moved(g, lambda x, now=now: self._spread(x, now))
-            found = part if found is None else found + part
-        assert found is not None
-        return found
+        index = np.asarray(self.index, int)
+        order, turns = np.argsort(index, kind="stable"), np.empty(len(index), int)
+        turns[order] = np.arange(len(index)) - np.searchsorted(index[order], index[order])  # how often it was taken before
+        parts = [_moved(g, partial(self._spread, places=np.flatnonzero(turns == turn))) for turn in range(turns.max(initial=0) + 1)]
+        return sum(parts[1:], start=parts[0])
 
-    def _spread(self, part: Array, places: list[int]) -> Array:
+    def _spread(self, part: Array, places: Any) -> Array:
         axis = part.ndim + self.axis
         out = np.zeros((*part.shape[:axis], self.n, *part.shape[axis + 1 :]))
         chosen: Any = [slice(None)] * part.ndim
@@ -91,7 +91,8 @@ class Times(Map):
     def push(self, x: Ball) -> Ball:
         return Ball(x.mid * self.factor, x.rad * np.abs(self.factor))
 
-    pull = push
+    def pull(self, g: Ball) -> Ball:
+        return self.push(g)
 
 
 @dataclass(frozen=True)
@@ -137,7 +138,8 @@ class Butterfly(Map):
             mid[..., lanes], rad[..., lanes] = self.factor * found.mid, self.factor * found.rad
         return Ball(mid, rad)
 
-    pull = push
+    def pull(self, g: Ball) -> Ball:
+        return self.push(g)
 
 
 @dataclass(frozen=True)
@@ -163,4 +165,5 @@ class Put(Map):
     def push(self, x: Ball) -> Ball:
         return _moved(x, lambda part: np.where(self.where, 0.0, part))
 
-    pull = push
+    def pull(self, g: Ball) -> Ball:
+        return self.push(g)

@@ -15,7 +15,7 @@ import numpy as np
 
 from oracles.ball import Ball, exact
 from oracles.formats import Format
-from properties.laws.maps import Back, Map, Take
+from properties.laws.maps import Back, Map, Take, Times
 from properties.operations import BATCH, OPERATIONS, Operation
 from properties.strategies.choices import Choices, rounded
 from properties.subject import Result, Subject
@@ -85,9 +85,10 @@ class Case:
         axes = self._axes(self.forward.outputs[0])
         return Term(inputs, [Back(Take(place - len(axes), index, n)) for place, a in enumerate(axes) if a == axis], instead)
 
-    def rows(self, axis: str, keep: Any) -> Any:
-        """The indices at which `keep` is true."""
-        return np.flatnonzero(np.broadcast_to(keep, self.size(axis)))
+    def scaled(self, p: str, axis: str, factors: Any) -> list[Map]:
+        """A parameter, or the output, "", times factors along an axis."""
+        axes = self._axes(p or self.forward.outputs[0])
+        return [Times(factors.reshape(-1, *[1] * (len(axes) - place - 1))) for place, a in enumerate(axes) if a == axis]
 
 
 Terms = Callable[[Case], Sequence[Term] | None]

@@ -69,21 +69,13 @@ def _beside(axis: str, factor: float, *parameters: str) -> Terms:
     """Every second entry of an axis, beside others that are larger."""
 
     def terms(c: Case) -> Sequence[Term]:
-        whole, even = c.along(axis, np.arange(c.size(axis))), np.arange(c.size(axis)) % 2 == 0
+        even = np.arange(c.size(axis)) % 2 == 0
         return [
-            Term(
-                {p: [Times(_shaped(np.where(kept, 1.0, factor), m.axis)) for m in whole.inputs[p]] for p in parameters},
-                [Times(_shaped(np.where(kept, 1.0, 0.0), m.forth.axis)) for m in whole.output],
-            )
+            Term({p: c.scaled(p, axis, np.where(kept, 1.0, factor)) for p in parameters}, c.scaled("", axis, np.where(kept, 1.0, 0.0)))
             for kept in (even, ~even)
         ]
 
     return _several(axis, terms)
-
-
-def _shaped(x: Any, axis: int) -> Any:
-    """A vector along an axis counted from the last."""
-    return x.reshape(-1, *[1] * (-axis - 1))
 
 
 for _axis, _what, _forwards in (
@@ -237,7 +229,7 @@ def _(c: Case) -> Sequence[Term] | None:
 def _(c: Case) -> Sequence[Term] | None:
     if c.mask is None:
         return None
-    unread = ~np.broadcast_to(c.mask, (*c.q.shape[:-1], c.k.shape[-2])).any(-2)[..., None]
+    unread: Any = ~np.broadcast_to(c.mask, (*c.q.shape[:-1], c.k.shape[-2])).any(-2)[..., None]
     if c.q.shape[:-2] != c.k.shape[:-2]:  # heads that share keys
         unread = unread.all(-3, keepdims=True)
     size = c.choose.among([1.0, -1.0]) * c.largest

@@ -75,7 +75,7 @@ def live(choose: Choices, shape: tuple[int, ...]) -> Any:
     *lead, n_q, n_k = shape
     kind, i, j = choose.among(_EVERYDAY), np.arange(n_q)[:, None], np.arange(n_k)
     ends = choose.integers(1, max(n_k, 1), (*lead, 1, 1))
-    found = {
+    kinds: dict[str, Callable[[], Any]] = {
         "bits": lambda: choose.bits(shape),
         "causal": lambda: j <= i,
         "aligned": lambda: j <= i + n_k - n_q,
@@ -84,8 +84,8 @@ def live(choose: Choices, shape: tuple[int, ...]) -> Any:
         "band": lambda: np.abs(i * n_k // max(n_q, 1) - j) <= choose.integer(0, n_k),
         "row": lambda: choose.bits(n_k),
         "blocks": lambda: i * 3 // max(n_q, 1) == j * 3 // max(n_k, 1),
-    }[kind]()
-    return _revived(np.broadcast_to(found, shape).copy())
+    }
+    return _revived(np.broadcast_to(kinds[kind](), shape).copy())
 
 
 def _revived(mask: Any) -> Any:
@@ -97,7 +97,8 @@ def _revived(mask: Any) -> Any:
 
 def any_or_none(choose: Choices, shape: tuple[int, ...]) -> Any:
     """No mask; or a live one, for all of the leading axes together, or for each."""
-    return choose.among([lambda: None, lambda: live(choose, shape[-2:]), lambda: live(choose, shape)])()
+    kind = choose.among([None, shape[-2:], shape])
+    return kind if kind is None else live(choose, kind)
 
 
 def none(choose: Choices, shape: tuple[int, ...]) -> None:
