@@ -37,7 +37,7 @@ class Law:
 
     name: str
     operation: str
-    body: Callable[..., None]
+    body: Callable[..., bool | None]
     cases: Cases | None
     statement: str
     needs: tuple[str, ...]
@@ -112,12 +112,12 @@ class Laws:
         kills: str = "",
         purpose: str = "",
         lean: str = "",
-    ) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    ) -> Callable[[Callable[..., bool | None]], Callable[..., bool | None]]:
         """The decorator; its arguments are fields of `Law`."""
 
         domains = domains or (() if cases is not None else ("everyday",))
 
-        def register(body: Callable[..., None]) -> Callable[..., None]:
+        def register(body: Callable[..., bool | None]) -> Callable[..., bool | None]:
             for operation in operations:
                 drawn = cases[operation] if isinstance(cases, Mapping) else cases
                 statement, name = inspect.cleandoc(body.__doc__ or ""), body.__name__.replace("_", " ")
