@@ -212,6 +212,16 @@ def tables_are_cosines_and_sines_of_the_angles(subject: Subject, *arguments: Any
     _compare(subject, _angles(subject, *_size(subject, arguments)), (cos(theta), sin(theta)))
 
 
+@law(TABLES, needs=("rope",))
+def tables_are_what_rope_rotates_by(subject: Subject, *arguments: Any) -> None:
+    """For every width and position: the entries of a pair are the cosine and the sine that rope makes of ones.
+
+    Within budget.
+    """
+    size = _size(subject, arguments)
+    _compare(subject, _angles(subject, *size), _angles(subject, *size, operation="rope"))
+
+
 def _other_angles(i: Implementation) -> str:
     scaled = "" if i.reading.rope_scale == 1 else f"Its positions are scaled by {i.reading.rope_scale:g}."
     return _other_exponents(i) or _other_base(i) or scaled
