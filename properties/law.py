@@ -33,7 +33,7 @@ class Law:
 
     name: str
     operation: str
-    body: Callable[..., Any]
+    body: Callable[..., bool | None]
     statement: str
     domains: tuple[str, ...] = ("everyday",)
     needs: tuple[str, ...] = ()
@@ -87,10 +87,10 @@ class Laws:
     def __init__(self) -> None:
         self.laws: list[Law] = []
 
-    def __call__(self, *operations: str, **entry: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    def __call__(self, *operations: str, **entry: Any) -> Callable[[Callable[..., bool | None]], Callable[..., bool | None]]:
         """The decorator."""
 
-        def register(body: Callable[..., Any]) -> Callable[..., Any]:
+        def register(body: Callable[..., bool | None]) -> Callable[..., bool | None]:
             statement, name = inspect.cleandoc(body.__doc__ or ""), body.__name__.replace("_", " ")
             self.laws += [Law(name, operation, body, statement, **entry) for operation in operations]
             return body

@@ -39,11 +39,11 @@ def _angles(subject: Subject, n: int, d: int, start_pos: int, operation: str = "
         )
     if o == TABLES:
         pairs = d // 2 if i.reading.odd_lane == "passthrough" else (d + 1) // 2
-        first = slice(0, d // 2) if i.reading.rope_pairing == "half" else slice(0, 2 * pairs, 2)
-        return tuple(table.ball[:, first] for table in call(n, d, start_pos))
-    where, lead = channels(i, d), (1,) * min(i.batch_ranks)
-    ones = np.tile(joined(np.ones(d // 2), np.zeros(d // 2), where), (*lead, n, 1))
-    first, second = (x[(0,) * len(lead)] for x in of(call(*(ones,) * (1 + o.endswith("_vjp")), start_pos), where))
+        lead = slice(0, d // 2) if i.reading.rope_pairing == "half" else slice(0, 2 * pairs, 2)
+        return tuple(table.ball[:, lead] for table in call(n, d, start_pos))
+    where, rank = channels(i, d), min(i.batch_ranks)
+    ones = np.tile(joined(np.ones(d // 2), np.zeros(d // 2), where), (*(1,) * rank, n, 1))
+    first, second = (x[(0,) * rank] for x in of(call(*(ones,) * (1 + o.endswith("_vjp")), start_pos), where))
     return first, -second if o.endswith("_vjp") else second
 
 
@@ -110,14 +110,14 @@ def _other_base(i: Implementation) -> str:
 @law(SINUSOID)
 @law(*_ROPE, ANGLES, TABLES, exempts=_other_base)
 def a_tenth_of_the_frequency_takes_ten_times_the_position(subject: Subject, *arguments: Any) -> bool:
-    """For every width divisible by 8 and position p: the pairs from number d/8 on have at 10·p the angles that the first ones have at p.
+    """For every width divisible by 8 and position p > 0: the pairs from number d/8 on have at 10·p the angles of the first ones at p.
 
     For 10000^(−1/4) is 1/10. In the exponents of tensor2tensor the step is (d/2 − 1)/4. Within budget; other bases are exempt.
     """
     n, d, start_pos = _size(subject, arguments)
     i, near, step = subject.implementation, start_pos // 10, d // 8
     fewer = 2 if subject.operation == SINUSOID and i.reading.sinusoid_layout == "tensor2tensor" else 0
-    if step == 0 or (d - fewer) % 8 or not (i.allows(start_pos=near) and i.allows(start_pos=10 * near)):
+    if near == 0 or step == 0 or (d - fewer) % 8 or not (i.allows(start_pos=near) and i.allows(start_pos=10 * near)):
         return False
     first, later = (_angles(subject, n, d, p) for p in (near, 10 * near))
     _compare(subject, tuple(x[0, step:] for x in later), tuple(x[0, : d // 2 - step] for x in first))
@@ -208,8 +208,18 @@ def tables_are_cosines_and_sines_of_the_angles(subject: Subject, *arguments: Any
 
     Within budget.
     """
-    (theta,) = _angles(subject, *_size(subject, arguments), ANGLES)
+    (theta,) = _angles(subject, *_size(subject, arguments), operation=ANGLES)
     _compare(subject, _angles(subject, *_size(subject, arguments)), (cos(theta), sin(theta)))
+
+
+@law(TABLES, needs=("rope",))
+def tables_are_what_rope_rotates_by(subject: Subject, *arguments: Any) -> None:
+    """For every width and position: the entries of a pair are the cosine and the sine that rope makes of ones.
+
+    Within budget.
+    """
+    size = _size(subject, arguments)
+    _compare(subject, _angles(subject, *size), _angles(subject, *size, operation="rope"))
 
 
 def _other_angles(i: Implementation) -> str:
@@ -225,6 +235,6 @@ def rope_rotates_by_the_angles_of_the_sinusoidal_encoding(subject: Subject, x: A
     """
     if not subject.implementation.allows(embed_dim=x.shape[-1]):
         return False
-    size = *x.shape[-2:], start_pos
-    _compare(subject, _angles(subject, *size), _angles(subject, *size, SINUSOID))
+    n, d = x.shape[-2:]
+    _compare(subject, _angles(subject, n, d, start_pos), _angles(subject, n, d, start_pos, SINUSOID))
     return True

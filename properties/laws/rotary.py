@@ -113,39 +113,22 @@ def without_cosines_channels_are_exchanged(subject: Subject, *arguments: Any) ->
     close(subject, out, (-(b * sin_a), a * sin_b) if subject.operation == "apply_rotary" else (b * sin_b, -(a * sin_a)))
 
 
-def _rotates_as_rope(subject: Subject, x: Any, start_pos: int, tables: tuple[Ball, ...]) -> None:
-    """Rotated by tables, rounded to their format, x is as rope has it; entries err times the channels they meet."""
-    where = channels(subject.implementation, x.shape[-1])
-    values = [rounded(table.mid, subject.implementation.rounding.angle.table) for table in tables]
-    cos_error, sin_error = (of(distance(value, table), where) for value, table in zip(values, tables, strict=True))
-    a, b = of(np.abs(x), where)
-    errors = a * cos_error[0] + b * sin_error[0], b * cos_error[1] + a * sin_error[1]
-    out, expected = of(subject.apply_rotary(x, *values), where), of(subject.rope(x, start_pos), where)
-    close(subject, out, (moved(part, error) for part, error in zip(expected, errors, strict=True)))
-
-
 @law("apply_rotary", needs=("rope",))
 def rope_is_rotating_by_its_own_tables(subject: Subject, x: Any, cos: Any, sin: Any, choose: Choices) -> None:
     """For every x and position: by tables of the cosines and sines to which rope rotates ones, x is rotated as by rope.
 
-    Within budget.
+    Within budget; the errors of the tables' entries are multiplied by the channels that they meet.
     """
     i, start_pos = subject.implementation, position(subject.implementation, choose)
     where, half = channels(i, x.shape[-1]), np.ones(x.shape[-1] // 2)
     ones = np.broadcast_to(joined(half, 0 * half, where), x.shape)
-    found = (part[(0,) * (x.ndim - 2)] for part in of(subject.rope(ones, start_pos), where))
-    _rotates_as_rope(subject, x, start_pos, tuple(Ball(*(joined(y, y, where) for y in (part.mid, part.rad))) for part in found))
-
-
-@law("rope_tables", needs=("apply_rotary", "rope"))
-def rope_is_rotating_by_these_tables(subject: Subject, seq_len: int, head_dim: int, start_pos: int, choose: Choices) -> None:
-    """For every x and position: by the tables of its positions x is rotated as by rope.
-
-    Within budget.
-    """
-    i = subject.implementation
-    x = choose.numbers((*[1] * min(i.batch_ranks), seq_len, head_dim), i.rounding.inputs, choose.among(["grid", "normal"]))
-    _rotates_as_rope(subject, x, start_pos, tuple(table.ball for table in subject(seq_len, head_dim, start_pos)))
+    found = [part[(0,) * (x.ndim - 2)] for part in of(subject.rope(ones, start_pos), where)]
+    tables = [rounded(part.mid, i.rounding.angle.table) for part in found]
+    cos_error, sin_error = (distance(table, part) for table, part in zip(tables, found, strict=True))
+    a, b = of(np.abs(x), where)
+    errors = a * cos_error + b * sin_error, b * cos_error + a * sin_error
+    out = of(subject(x, *(joined(table, table, where) for table in tables)), where)
+    close(subject, out, (moved(part, error) for part, error in zip(of(subject.rope(x, start_pos), where), errors, strict=True)))
 
 
 @law(_HALF)

@@ -44,7 +44,7 @@ SIZES: dict[str, Sequence[int]] = {
     "head_dim": BROAD,
     "value_dim": BROAD,
     "embed_dim": (1, 2, 3, 4, 5, 8, 16),
-    "seq_len": (*_SEQUENCES * 3, *LONG),
+    "seq_len": (*_SEQUENCES * 6, *LONG),
     "model_dim": (1, 2, 3, 5),
     "num_heads": (1, 2, 3, 4),
     "kv_heads": (1, 2, 3),

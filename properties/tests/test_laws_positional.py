@@ -40,6 +40,11 @@ def outcomes(implementation, number, seed=0):
     return [found for name in ABOUT for found in examine([w for w in OWN if w.operation == name], implementation, number, seed)]
 
 
+def wrong(found):
+    """Those that are violated, or say too little of what they were put to."""
+    return [outcome for outcome in found if outcome.status not in ("held", "not applicable") and outcome.examples]
+
+
 # -- Simple mistakes -----------------------------------------------------------------------------------------------------------------
 
 
@@ -86,7 +91,7 @@ MISTAKES = {
 }
 
 
-def fails(law, implementation, number=20):
+def fails(law, implementation, number=10):
     return examine([law], implementation, number, 0)[0].status == "violated"
 
 
@@ -95,13 +100,13 @@ def test_a_law_fails_on_some_simple_mistake(law):
     halves = law.not_applicable(NUMPY) and "adjacent" in law.not_applicable(NUMPY)
     declared = NUMPY if not law.not_applicable(NUMPY) else in_conventions(HALVES if halves else Conventions(odd_lane="passthrough"))
     right = declared.operations[law.operation]
-    wrong = (replace(declared, operations={**declared.operations, law.operation: mistake(right)}) for mistake in MISTAKES.values())
-    assert any(fails(law, each) for each in wrong)
+    mutants = (replace(declared, operations={**declared.operations, law.operation: mistake(right)}) for mistake in MISTAKES.values())
+    assert any(fails(law, each) for each in mutants)
 
 
 def test_the_reference_keeps_all_laws():
     allowed = {"Its pairs are adjacent channels.", "Its last channel does not pass through."}
-    assert {(found.status, found.reason) for found in outcomes(NUMPY, 15)} == {("held", ""), *(("not applicable", why) for why in allowed)}
+    assert {(found.status, found.reason) for found in outcomes(NUMPY, 8)} == {("held", ""), *(("not applicable", why) for why in allowed)}
 
 
 # -- Conventions and promises --------------------------------------------------------------------------------------------------------
@@ -118,8 +123,8 @@ def test_the_reference_keeps_all_laws():
 )
 def test_laws_follow_the_conventions(conventions):
     declared = in_conventions(conventions)
-    assert {found.status for found in outcomes(declared, 6)} <= {"held", "not applicable"}
-    assert "violated" in {found.status for found in outcomes(replace(declared, conventions=None), 6)}
+    assert not wrong(outcomes(declared, 4))
+    assert wrong(outcomes(replace(declared, conventions=None), 4))
 
 
 @pytest.mark.parametrize(
@@ -143,7 +148,7 @@ def test_laws_ask_for_nothing_that_is_not_supported(promises):
         return call
 
     declared = Implementation("declared", {name: guarded(name, function) for name, function in reference.OPERATIONS.items()}, **promises)
-    assert {found.status for found in outcomes(declared, 6)} <= {"held", "not applicable"}
+    assert not wrong(outcomes(declared, 4))
 
 
 @pytest.mark.parametrize("arithmetic", ["float32", "float16", "bfloat16"])
@@ -166,7 +171,7 @@ def test_indices_are_integers_and_tables_have_their_own_format_in_every_arithmet
     i = Implementation("i", {"table_lookup": look, "padding_mask": pad, "rope_tables": tables}, model, arrays="torch")
     for name in i.operations:
         laws = [law for law in LAWS if law.operation == name and law.domains]
-        assert {found.status for found in examine(laws, i, 6, 0)} <= {"held", "not applicable"}
+        assert not wrong(examine(laws, i, 6, 0))
     assert seen == {(getattr(torch, arithmetic), torch.int64), (torch.int64,)}
 
 
