@@ -51,7 +51,7 @@ def one_head_is_self_attention(
     return True
 
 
-@law(HEADS, domains=("dead rows",))
+@law(HEADS, domains=("dead rows",), watches=True)
 def a_query_with_no_allowed_key_follows_its_convention(
     subject: Subject, x: Any, wq: Any, wk: Any, wv: Any, wo: Any, num_heads: int, mask: Any
 ) -> None:
@@ -69,7 +69,7 @@ def a_query_with_no_allowed_key_follows_its_convention(
         subject.same(np.where(live, expected, out.value), np.full(x.shape, expected), "out of a token that may attend to nothing")
 
 
-@law(GQA, needs=(SDPA,))
+@law(GQA, domains=("everyday", "padded masks"), needs=(SDPA,))
 def each_head_is_attention_over_its_own(subject: Subject, q: Any, k: Any, v: Any, mask: Any) -> None:
     """For every case: the output is attention with the heads of keys and values repeated, and heads as an axis of the batch.
 

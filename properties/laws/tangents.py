@@ -9,6 +9,7 @@ from properties.implementation import Implementation
 from properties.law import Laws
 from properties.laws.algebra import inner, kept
 from properties.laws.averages import allowed, mean
+from properties.laws.conduct import results_of
 from properties.laws.derivatives import DERIVATIVES
 from properties.operations import OPERATIONS
 from properties.strategies.choices import Choices, rounded
@@ -54,13 +55,9 @@ def the_derivative_is_linear(subject: Subject, *case: Any, choose: Choices) -> N
     inputs, along = _split(subject.operation, case)
     parts = [_part(choose, x.shape) for x in along]
     cut = ([np.where(part, x, 0.0) for x, part in zip(along, kept, strict=True)] for kept in (parts, [~part for part in parts]))
-    both, one, other = (_tuple(subject(*inputs, *t)) for t in ([-2.0 * x for x in along], *cut))
+    both, one, other = (results_of(subject(*inputs, *t)) for t in ([-2.0 * x for x in along], *cut))
     for whole, a, b in zip(both, one, other, strict=True):
         subject.close(whole, exact(-2.0) * (a.ball + b.ball))
-
-
-def _tuple(results: Any) -> tuple[Any, ...]:
-    return results if isinstance(results, tuple) else (results,)
 
 
 @law(*VJPS, *JVPS, domains=("small",))
@@ -72,7 +69,7 @@ def it_is_certified_by_the_derivative_of_the_forward(subject: Subject, *case: An
     """
     inputs, along = _split(subject.operation, case)
     o, forward = _forward(subject.operation), DERIVATIVES[_forward(subject.operation).name]
-    found = _tuple(subject(*case))
+    found = results_of(subject(*case))
     if subject.operation in JVPS:
         subject.close(found[0], forward(inputs, list(along)))
         return
@@ -180,7 +177,7 @@ def _undefined(i: Implementation) -> str:
     return "Where a query may read no key its output is NaN, which has no derivative." if i.reading.dead_rows == "nan" else ""
 
 
-@law(f"{SDPA}_jvp", domains=("dead rows",), exempts=_undefined)
+@law(f"{SDPA}_jvp", domains=("dead rows",), exempts=_undefined, watches=True)
 def a_query_with_no_allowed_key_follows_its_convention(
     subject: Subject, q: Any, k: Any, v: Any, mask: Any, dq: Any, dk: Any, dv: Any
 ) -> None:

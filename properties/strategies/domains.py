@@ -174,6 +174,8 @@ class Cases:
             options = [n for n in options if n * width <= _MOST] or options[:1]
         if beside is not None and choose.happens(0.25):  # squares are cases of their own
             options = (beside[1],) if self._is_supported(name, beside[1], beside) else options
+        if beside is not None and f"{name}_minus_{beside[0]}" in self.implementation.restricted:
+            options = [n for n in options if self._is_supported(name, n, beside)] or beside[1:]
         return choose.among(self._options(name, options, beside))
 
     def _default(self, name: str) -> Sequence[int]:
