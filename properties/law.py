@@ -6,16 +6,12 @@ from dataclasses import dataclass
 from typing import Any
 from zlib import crc32
 
-from hypothesis import strategies as st
-
 from properties.implementation import Implementation
 from properties.operations import OPERATIONS
 from properties.strategies.choices import Choices
 from properties.subject import Subject
 
-__all__ = ["Cases", "Law", "Laws", "always"]
-
-Cases = Callable[[Implementation], st.SearchStrategy[tuple[Any, ...]]]
+__all__ = ["Law", "Laws", "always"]
 
 
 def always(implementation: Implementation) -> str:
@@ -27,29 +23,26 @@ def always(implementation: Implementation) -> str:
 class Law:
     """A law about one operation.
 
-    `body(subject, *arguments)` asserts the law, the sentence `name`, on a case of one of its `domains`, or on one that
-    `cases(implementation)` draws; its docstring is the `statement`. A body that takes `choose` besides may choose what else it needs: an
-    order, a cut. One that returns False says nothing of the case. It applies to implementations that offer the operation and those it `needs` besides, unless `exempts` gives a reason, a
-    sentence, why not. A law that `watches` looks at the case's own call and makes no other. An `agreement` compares an operation with the oracle and nothing else. At least the share `floor` of its examples
-    must be informative, and it takes the share `effort` of the examples asked for. `kills` names a known bug that it is
-    there for, and `purpose` says in a sentence what it is for, where other metamorphic laws kill all the bugs that it kills.
+    `body(subject, *arguments)` asserts the law, the sentence `name`, on a case of one of its `domains`; its docstring is the `statement`.
+    A body that takes `choose` besides chooses what else it needs: an order, a cut. One that returns False says nothing of the case. It
+    applies to implementations that offer the operation and those it `needs` besides, unless `exempts` gives a reason, a sentence, why not.
+    At least the share `floor` of its examples must be informative, and it takes `effort` times as many turns as others. A law that
+    `watches` looks at the case's own call, makes no other, and is put to every case. An `agreement` compares an operation with the oracle
+    and nothing else. `lean` names a definition or theorem of Lean's.
     """
 
     name: str
     operation: str
-    body: Callable[..., None]
-    cases: Cases | None
+    body: Callable[..., Any]
     statement: str
-    needs: tuple[str, ...]
-    exempts: Callable[[Implementation], str]
-    agreement: bool
-    floor: float
-    effort: float
-    kills: str
-    purpose: str
-    lean: str
-    domains: tuple[str, ...] = ()
+    domains: tuple[str, ...] = ("everyday",)
+    needs: tuple[str, ...] = ()
+    exempts: Callable[[Implementation], str] = always
+    agreement: bool = False
     watches: bool = False
+    floor: float = 0.1
+    effort: float = 1.0
+    lean: str = ""
 
     @property
     def id(self) -> str:
@@ -58,12 +51,8 @@ class Law:
 
     @property
     def parameters(self) -> tuple[str, ...]:
-        """The names of a case's entries: the operation's parameters, and the seed of what is chosen; or, of cases of its own, the body's."""
-        if self.domains:
-            return (*OPERATIONS[self.operation].parameters, *(["seed"] if self.chooses else []))
-        found = list(inspect.signature(self.body).parameters.values())[1:]
-        names = tuple(p.name for p in found if p.kind is not p.VAR_POSITIONAL)
-        return names if len(names) == len(found) else (*names, *OPERATIONS[self.operation].parameters)
+        """The names of a case's entries: the operation's parameters, and the seed of what the law chooses."""
+        return (*OPERATIONS[self.operation].parameters, *(["seed"] if self.chooses else []))
 
     @property
     def chooses(self) -> bool:
@@ -71,15 +60,14 @@ class Law:
         return "choose" in inspect.signature(self.body).parameters
 
     def case(self, arguments: tuple[Any, ...], seed: int) -> dict[str, Any]:
-        """A case of its domains, by the names of its entries."""
+        """A case by the names of its entries."""
         return dict(zip(self.parameters, (*arguments, seed), strict=False))
 
     def hold(self, subject: Subject, case: Mapping[str, Any]) -> bool:
         """Assert it on a case, by the names of its entries; False where it says nothing of it. Raises BrokenError where it does not hold."""
-        entries = tuple(case.values())
-        if self.domains and self.chooses:
-            return self.body(subject, *entries[:-1], choose=Choices(crc32(self.name.encode()) ^ int(entries[-1]))) is not False
-        return self.body(subject, *entries) is not False
+        arguments = [case[p] for p in OPERATIONS[self.operation].parameters]
+        choices = {"choose": Choices(crc32(self.name.encode()) ^ int(case["seed"]))} if self.chooses else {}
+        return self.body(subject, *arguments, **choices) is not False
 
     def not_applicable(self, implementation: Implementation) -> str:
         """Why the law does not apply to an implementation, as a sentence; "" where it does."""
@@ -90,58 +78,21 @@ class Law:
 class Laws:
     """A decorator that turns a function into laws: one for each operation, of the function's name as a sentence.
 
-    @law("rope", cases=rotary, kills="rope-rotates-norms-away")
+    @law("rope", domains=("long sequences",))
     def pairs_keep_their_norm(subject, x, start_pos): ...
 
-    Without `domains` its cases are everyday ones. `cases` is a function of the implementation, or a mapping from operations to such
-    functions, for what no domain has.
+    Other arguments are fields of `Law`.
     """
 
     def __init__(self) -> None:
         self.laws: list[Law] = []
 
-    def __call__(
-        self,
-        *operations: str,
-        cases: Cases | Mapping[str, Cases] | None = None,
-        domains: tuple[str, ...] = (),
-        needs: tuple[str, ...] = (),
-        exempts: Callable[[Implementation], str] = always,
-        agreement: bool = False,
-        floor: float = 0.1,
-        effort: float = 1.0,
-        kills: str = "",
-        purpose: str = "",
-        lean: str = "",
-        watches: bool = False,
-    ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-        """The decorator; its arguments are fields of `Law`."""
+    def __call__(self, *operations: str, **entry: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+        """The decorator."""
 
-        domains = domains or (() if cases is not None else ("everyday",))
-
-        def register(body: Callable[..., None]) -> Callable[..., None]:
-            for operation in operations:
-                drawn = cases[operation] if isinstance(cases, Mapping) else cases
-                statement, name = inspect.cleandoc(body.__doc__ or ""), body.__name__.replace("_", " ")
-                self.laws.append(
-                    Law(
-                        name,
-                        operation,
-                        body,
-                        drawn,
-                        statement,
-                        needs,
-                        exempts,
-                        agreement,
-                        floor,
-                        effort,
-                        kills,
-                        purpose,
-                        lean,
-                        domains,
-                        watches,
-                    )
-                )
+        def register(body: Callable[..., Any]) -> Callable[..., Any]:
+            statement, name = inspect.cleandoc(body.__doc__ or ""), body.__name__.replace("_", " ")
+            self.laws += [Law(name, operation, body, statement, **entry) for operation in operations]
             return body
 
         return register

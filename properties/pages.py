@@ -12,6 +12,7 @@ from rich.text import Text
 from properties.bugs import CATALOGUE, Bug
 from properties.law import Law
 from properties.laws import LAWS, LONG
+from properties.laws.squares import Square
 
 __all__ = ["laws_of", "named", "print_bug", "print_bugs", "print_law", "print_laws"]
 
@@ -82,8 +83,12 @@ def print_law(console: Console, laws: Sequence[Law]) -> None:
         for paragraph in statement.split("\n\n"):
             if " ".join(paragraph.split()) != closeness:
                 console.print(Padding(Text(" ".join(paragraph.split())), (0, 0, 1, 2), expand=False))
-        kind = "agreement with the oracle" if law.agreement else "a relation between results of the implementation itself"
-        caught = [bug.id for bug in CATALOGUE.values() if bug.law == law.name and bug.operation in {law.operation for law in these}]
+        kind = (
+            "agreement with the oracle" if law.agreement
+            else "a symmetry, f(x) = Σ R f(T x), and its derivatives" if isinstance(law.body, Square)
+            else "a relation between results of the implementation itself"
+        )  # fmt: skip
+        caught = [bug.id for bug in CATALOGUE.values() if bug.law == law.name]
         _print_fields(
             console,
             {
@@ -91,8 +96,7 @@ def print_law(console: Console, laws: Sequence[Law]) -> None:
                 "needs also": ", ".join(law.needs),
                 "compares": closeness,
                 "kind": kind,
-                "is there for": "; ".join(dict.fromkeys(_purpose(law) for law in these if _purpose(law))),
-                "catches": ", ".join(caught),
+                "is there for": ", ".join(caught),
                 "Lean": law.lean,
             },
         )
@@ -102,11 +106,6 @@ def _tolerance(statement: str) -> str:
     """The sentence of a statement that says how closely is compared."""
     found = re.search(r"(?:^|(?<=[.\n] )|(?<=\n))(Exact|Within budget)[^.]*\.", statement)
     return " ".join(found[0].split()) if found else ""
-
-
-def _purpose(law: Law) -> str:
-    bug = CATALOGUE.get(law.kills)
-    return f"{law.kills}: {bug.mechanism}" if bug else law.kills or law.purpose
 
 
 def print_bugs(console: Console) -> None:

@@ -118,8 +118,7 @@ class Cause:
 class Outcome:
     """What became of a law on an implementation.
 
-    Of `examples` cases, `informative` ones could have shown a mistake, `vacuous` ones had a budget that accepts anything, and `discarded`
-    draws were no cases. The largest error was `worst_excess` times its budget; where sums were long enough for a statistical line it was
+    Of `examples` cases, `informative` ones could have shown a mistake, and `vacuous` ones had a budget that accepts anything. The largest error was `worst_excess` times its budget; where sums were long enough for a statistical line it was
     `worst_line` times that, and `suspicious` cases had errors beyond it. `reason` says why the status is what it is, where it is not simply
     held or violated. `unavailable` says that it was not run because the implementation declares that it cannot be run here.
     `within` names the presets within whose budgets are the `looked_at` calls that were put to them, finest first, the declared one last.
@@ -132,7 +131,6 @@ class Outcome:
     examples: int = 0
     informative: int = 0
     vacuous: int = 0
-    discarded: int = 0
     worst_excess: float = 0.0
     suspicious: int = 0
     worst_line: float = 0.0

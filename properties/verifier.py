@@ -12,7 +12,7 @@ from properties.examination import Examination, Observer
 from properties.implementation import Implementation, implementation_of
 from properties.law import Law
 from properties.laws import LAWS, LONG, find
-from properties.report import Cause, Diagnosis, Outcome, Report, Violation, with_causes
+from properties.report import Cause, Outcome, Report, Violation, with_causes
 from properties.script import script
 from properties.shrinking import smallest
 from properties.subject import Subject

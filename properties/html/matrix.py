@@ -85,16 +85,16 @@ class Matrix:
     def data(self) -> dict[str, Any]:
         """What the page's script needs, each statement and each reason once.
 
-        A cell is [law, implementation, status, examples, informative, vacuous, discarded, max error ÷ budget or "inf", seconds, reason];
-        a law is [name, operation, statement, what it is there for, Lean]; numbers stand for entries of lists.
+        A cell is [law, implementation, status, examples, informative, vacuous, max error ÷ budget or "inf", seconds, reason];
+        a law is [name, operation, statement, bugs it is there for, Lean]; numbers stand for entries of lists.
         """
         statements, reasons = _Once(), _Once()
         laws = []
         for law_name in self.laws:
             name, _, operation = law_name.partition("[")
             law = _KNOWN.get(law_name)
-            said = (law.statement, law.kills or law.purpose, law.lean) if law else ("", "", "")
-            laws.append([name, operation.removesuffix("]"), statements(said[0]), statements(_purpose(said[1])), statements(said[2])])
+            said = (law.statement, _bugs(law.name), law.lean) if law else ("", "", "")
+            laws.append([name, operation.removesuffix("]"), statements(said[0]), statements(said[1]), statements(said[2])])
         places = {law: place for place, law in enumerate(self.laws)}
         statuses = list(SIGNS)
         cells = [
@@ -102,7 +102,7 @@ class Matrix:
                 places[law_id(o)],
                 column,
                 statuses.index(o["status"]),
-                *(o[key] for key in ("examples", "informative", "vacuous", "discarded")),
+                *(o[key] for key in ("examples", "informative", "vacuous")),
                 _short(o["worst_excess"]),
                 round(o["seconds"], 2),
                 reasons(o["reason"]),
@@ -163,10 +163,9 @@ def _short(excess: float | str) -> float | str:
     return float(f"{excess:.3g}") if isinstance(excess, float | int) else excess
 
 
-def _purpose(kills: str) -> str:
-    """What a law is there for: the bug and its mechanism, or the sentence itself."""
-    bug = CATALOGUE.get(kills)
-    return f"{kills}: {bug.mechanism}" if bug else kills
+def _bugs(law: str) -> str:
+    """The known bugs that a law is there for."""
+    return "; ".join(f"{bug.id}: {bug.mechanism}" for bug in CATALOGUE.values() if bug.law == law)
 
 
 def _size(outcome: Outcome) -> int:

@@ -1,45 +1,30 @@
-"""The laws, one module for each family of operations."""
+"""The laws: agreement with the oracle, the table of symmetries, and a module for each family of what is neither."""
 
 from properties.law import Law
 from properties.laws import (
-    agreement,
     attention,
     conduct,
     frequencies,
     gradients,
-    halves,
     lanes,
-    learned,
-    lookups,
     masks,
     multi_head,
-    padding,
     positional,
     rotary,
-    rotary_tables,
-    rotations,
     softmax,
     symmetries,
-    tables,
     tangents,
 )
+from properties.laws.agreement import AGREEMENT, LONG
 from properties.operations import OPERATIONS
 
 __all__ = ["LAWS", "LONG", "find"]
 
-_MODULES = (
-    *(agreement, symmetries),
-    *(masks, padding, softmax, attention),
-    *(gradients, tangents, multi_head),
-    *(positional, learned, lookups, frequencies, tables, rotary, rotations, rotary_tables, halves, lanes),
-    conduct,
-)
-_OPERATIONS = tuple(OPERATIONS)
+_MODULES = (symmetries, masks, softmax, attention, gradients, tangents, multi_head, positional, frequencies, rotary, lanes, conduct)
+_ORDER = list(OPERATIONS)
 LAWS: tuple[Law, ...] = tuple(
-    sorted((law for module in _MODULES for law in module.law.laws), key=lambda law: _OPERATIONS.index(law.operation))
+    sorted((*AGREEMENT, *(law for module in _MODULES for law in module.law.laws)), key=lambda law: _ORDER.index(law.operation))
 )
-LONG: tuple[Law, ...] = tuple(agreement.long.laws)
-"""Laws of the long plan only: seconds for a case, and gigabytes for some kernels."""
 
 
 def find(names: str) -> list[Law]:

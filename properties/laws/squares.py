@@ -15,7 +15,6 @@ import numpy as np
 
 from oracles.ball import Ball, exact
 from oracles.formats import Format
-from properties.implementation import Implementation
 from properties.laws.maps import Back, Map, Take
 from properties.operations import BATCH, OPERATIONS, Operation
 from properties.strategies.choices import Choices, rounded
@@ -114,6 +113,7 @@ class Square:
 
     def __init__(self, symmetry: Symmetry, operation: Operation) -> None:
         self.symmetry, self.operation = symmetry, operation
+        self.__module__ = symmetry.terms.__module__
         self.__name__, self.__doc__ = symmetry.name, f"{symmetry.statement}\n\nWithin budget.{_FOLLOWS.get(operation.name[-4:], '')}"
 
     def __call__(self, subject: Subject, *arguments: Any, choose: Choices) -> bool:

@@ -4,7 +4,6 @@ One row is a law of every operation that has its axes or parameters, of its JVP 
 """
 
 # Terms are written as functions without a name of their own: what they are called is the sentence above them.
-# ruff: noqa: F811
 # mypy: disable-error-code="no-redef"
 
 from collections.abc import Callable, Sequence
@@ -12,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from properties.laws.maps import Back, Butterfly, Pad, Plus, Put, Take, Times
 from properties.law import Laws
+from properties.laws.maps import Back, Butterfly, Pad, Plus, Put, Take, Times
 from properties.laws.squares import Case, Square, Symmetry, Term, Terms
 from properties.operations import OPERATIONS
 from properties.strategies.domains import DOMAINS
@@ -487,3 +486,23 @@ def _(c: Case) -> Sequence[Term] | None:
     read = c.indices if c.forward.name == _LOOKUP else np.arange(c.start_pos, c.start_pos + c.seq_len)
     unread = ~np.isin(np.arange(len(c.table)), read)[:, None]
     return [Term({"table": [Put(unread, c.largest)]})] if unread.any() else None
+
+
+@_row(
+    "rows before the first can be taken away",
+    "For every table: without the rows before the start, from position 0 on, the result is the same.",
+    _LEARNED,
+)
+def _(c: Case) -> Sequence[Term] | None:
+    n = len(c.table)
+    return [Term({"table": [Take(-2, np.arange(c.start_pos, n), n)]}, (), {"start_pos": 0})] if c.start_pos else None
+
+
+@_row(
+    "every index twice reads every row twice",
+    "For every table and indices: the same indices once more, after the others, read the same rows again; half of both is the result.",
+    _LOOKUP,
+)
+def _(c: Case) -> Sequence[Term]:
+    twice = c.along("batch 0", np.tile(np.arange(c.size("batch 0")), 2))
+    return [Term(twice.inputs, [*twice.output, Times(0.5)])]

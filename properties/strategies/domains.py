@@ -19,7 +19,7 @@ from properties.strategies.choices import Choices, rounded
 from properties.strategies.dominating import LONG as FARTHEST
 from properties.strategies.dominating import MANY, dominating, scores_of
 
-__all__ = ["DOMAINS", "ODDITIES", "Cases", "Domain"]
+__all__ = ["DOMAINS", "ODDITIES", "QUIRKS", "Cases", "Domain"]
 
 SHORT = (1, 2, 3, 4, 5, 6, 8, 9, 16, 17, 33)
 TILES = (7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64, 65, 96, 100, 127, 128, 129, 130, 191, 192, 193, 255, 256, 257, 300)
@@ -286,6 +286,9 @@ _GROUPED = ("grouped_query_attention",)
 _CAUSAL = ("causal_attention",)
 _ROTARY = ("rope", "rope_vjp", "apply_rotary", "apply_rotary_vjp", "rope_angles", "rope_tables", "inv_freq")
 
+QUIRKS = ("dead rows", "odd widths", "no rows", "no columns")
+"""Domains of which laws of their own say what should be, by convention: agreement is not asked for."""
+
 DOMAINS: dict[str, dict[str, Domain]] = {name: {} for name in OPERATIONS}
 """The domains of each operation, by name."""
 
@@ -307,10 +310,30 @@ def _shared(o: Operation, i: Implementation, x: dict[str, Any], choose: Choices)
         x["pos"] = x["pos"][(0,) * (x["pos"].ndim - 2)]
 
 
+def _untold(o: Operation, i: Implementation, x: dict[str, Any], choose: Choices) -> None:
+    """As many keys as queries need not be told."""
+    if x["n_q"] == x["n_k"] and choose.happens():
+        x["n_k"] = None
+
+
+def _rotations(o: Operation, i: Implementation, x: dict[str, Any], choose: Choices) -> None:
+    """A third of the tables are rotations, rounded to their format."""
+    if choose.integer(0, 2) < 2:
+        return
+    (n, d), target = x["cos"].shape, i.rounding.angle.table
+    pairs = np.arange(d) % max(d // 2, 1) if i.reading.rope_pairing == "half" else np.arange(d) // 2
+    start = choose.among([choose.integer(0, 16), choose.among(_EDGES), choose.integer(0, 2**20)])
+    theta = (start + np.arange(n))[:, None] * (i.reading.rope_scale * i.reading.rope_base ** (-2.0 * pairs / max(d, 1)))
+    x["cos"], x["sin"] = rounded(np.cos(theta), target), rounded(np.sin(theta), target)
+
+
 _domain("everyday", "Sizes, masks and numbers of every kind.", *OPERATIONS)
-_domain("everyday", "Masks that broadcast to one shape.", "combine_masks", mask=masks.loose)
+_domain("everyday", "Masks that broadcast to one shape, of as many problems as queries at times.", "combine_masks",
+    sizes={"n_q": SHORT, "n_k": SHORT}, mask=masks.loose)  # fmt: skip
+_domain("everyday", "Numbers of queries and of keys; as many keys as queries need not be told.", "causal_mask", finish=_untold)
 _domain("everyday", "Sizes and numbers of every kind.", "causal_attention", finish=_alive)
 _domain("everyday", "Sizes and numbers of every kind.", "add_positional_encoding", finish=_shared)
+_domain("everyday", "Sizes and numbers of every kind; some tables are rotations.", "apply_rotary", "apply_rotary_vjp", finish=_rotations)
 _domain("tiles", "Lengths around the tiles of kernels, to 300.", *_CAUSAL,
     sizes={"n_q": TILES, "n_k": TILES, "head_dim": (1, 2, 8, 16, 64), "value_dim": (1, 2, 8, 16, 64)}, share=0.2, finish=_alive)  # fmt: skip
 _domain(
@@ -369,6 +392,20 @@ _domain(
     "long sequences", "Sequences of up to 1100 rows.", *_ROTARY[:6], "sinusoidal_positional_encoding", "rotate_half",
     sizes={"seq_len": LONG, "head_dim": (2, 4, 8, 32), "embed_dim": (2, 4, 8, 32)}, share=0.2,
 )  # fmt: skip
+_domain("long masks", "Numbers of queries and of keys to 513.", "causal_mask",
+    sizes={"n_q": (255, 256, 257, 300, 513, 16), "n_k": (257, 256, 255, 300, 513, 16)}, share=0.2)  # fmt: skip
+_EMPTY = {
+    "no rows": {"seq_len": (0,), "n_q": (0,), "batch": (0,)},
+    "no columns": {"head_dim": (0,), "embed_dim": (0,), "n_k": (0,), "max_len": (0,)},
+}
+_ROWS = (*_ROTARY[:6], "rotate_half", "sinusoidal_positional_encoding", "learned_positional_encoding", "causal_mask")
+for _name, _sizes in _EMPTY.items():
+    _batched = {name: sizes for name, sizes in _sizes.items() if name != "batch"}
+    _domain(_name, "Sequences, masks or widths of 0.", *_ROWS, sizes=_batched, share=0.1)
+    _domain(_name, "Masks without entries.", "combine_masks", sizes=_batched, mask=masks.loose, share=0.1)
+    _domain(_name, "No sequences, or none of them long.", "padding_mask", sizes=_sizes, share=0.1)
+    _domain(_name, "No indices, or rows of width 0.", "table_lookup", sizes=_sizes, rank=1, share=0.1)
+_domain("no columns", "A width of 0.", "inv_freq", sizes=_EMPTY["no columns"], share=0.1)
 
 
 ODDITIES = Domain(

@@ -7,11 +7,10 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from properties.implementation import Implementation
-from properties.strategies.arrays import LENGTHS, SHORT, Draw, bits, live_masks, sizes
+from properties.strategies.arrays import Draw, bits, live_masks
 from properties.strategies.choices import Choices
 
-__all__ = ["alternating_masks", "dead_masks", "lengths_of_sequences", "narrow_masks", "padded_masks", "two_masks"]
+__all__ = ["alternating_masks", "dead_masks", "narrow_masks", "padded_masks"]
 
 
 @st.composite
@@ -58,44 +57,6 @@ def dead_masks(draw: Draw, n_q: int, n_k: int, lead: tuple[int, ...] = ()) -> An
     else:
         mask[..., {"one": slice(row, row + 1), "all": slice(None), "first": slice(row + 1)}[kind], :] = False
     return mask
-
-
-def lengths_of_sequences(i: Implementation) -> st.SearchStrategy[tuple[Any, ...]]:
-    """(lengths, max_len): of up to eight sequences, empty ones and those without padding among them, padded to 300 at most."""
-    count = sizes(i, "batch", (1, 2, 3, 4, 5, 8))
-
-    @st.composite
-    def build(draw: Draw) -> tuple[Any, ...]:
-        batch, max_len = draw(count), draw(st.sampled_from(LENGTHS))
-        length = st.integers(0, max_len) | st.sampled_from([max_len, max_len - 1, 0])
-        return np.array(draw(st.lists(length, min_size=batch, max_size=batch)), np.int64), max_len
-
-    return build()
-
-
-def two_masks(i: Implementation) -> st.SearchStrategy[tuple[Any, ...]]:
-    """(first, second): masks that broadcast to one shape; axes of either have size 1, or are not there, and any entries may be blocked.
-
-    Every other time they are as masks of queries and of padding are: one for all problems, and a row for all queries of each. Often there
-    are as many problems as queries: axes that are taken for each other broadcast too.
-    """
-    rows, columns, batch = (sizes(i, name, among) for name, among in (("n_q", SHORT), ("n_k", SHORT), ("batch", (1, 2, 3))))
-
-    @st.composite
-    def build(draw: Draw) -> tuple[Any, ...]:
-        usual, n_q = draw(st.booleans()), draw(rows)
-        alike = batch | st.just(n_q) if n_q < 10 and i.allows(batch=n_q) else batch
-        full = (*draw(st.lists(alike, min_size=usual, max_size=2 - usual)), n_q, draw(columns))
-
-        def some() -> tuple[int, ...]:
-            shape = tuple(n if draw(st.integers(0, 3)) else 1 for n in full)
-            return shape[draw(st.integers(0, len(full) - 2)) :]
-
-        shapes = (full[-2:], (*full[:-2], 1, full[-1])) if usual else (some(), some())
-        first, second = (draw(bits(math.prod(shape))).reshape(shape).copy() for shape in shapes)
-        return first, second
-
-    return build()
 
 
 # -- From choices ------------------------------------------------------------------------------------------------------------------

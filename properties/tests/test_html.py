@@ -34,7 +34,7 @@ def half_rope(x, start_pos=0):
 
 
 def outcome(law, operation, implementation, status="held", **more):
-    numbers = {"examples": 10, "informative": 10, "vacuous": 0, "discarded": 0, "worst_excess": 0.25, "seconds": 0.1, "reason": ""}
+    numbers = {"examples": 10, "informative": 10, "vacuous": 0, "worst_excess": 0.25, "seconds": 0.1, "reason": ""}
     return {"law": law, "operation": operation, "implementation": implementation, "status": status, **numbers, **more}
 
 
@@ -170,11 +170,11 @@ def test_a_cell_is_its_outcome(real):
     data = data_of(html([real]))
     assert len(data["cells"]) == len(real["outcomes"])
     for cell, o in zip(data["cells"], real["outcomes"], strict=True):
-        law, column, status, examples, informative, vacuous, discarded, worst, seconds, reason = cell
+        law, column, status, examples, informative, vacuous, worst, seconds, reason = cell
         assert data["laws"][law][:2] == [o["law"], o["operation"]]
         assert data["implementations"][column][0] == "half"
         assert data["statuses"][status][0] == o["status"]
-        assert [examples, informative, vacuous, discarded] == [o[k] for k in ("examples", "informative", "vacuous", "discarded")]
+        assert [examples, informative, vacuous] == [o[k] for k in ("examples", "informative", "vacuous")]
         assert float(worst) == pytest.approx(float(o["worst_excess"]), rel=5e-3)
         assert seconds == pytest.approx(o["seconds"], abs=5e-3)
         assert data["reasons"][reason] == o["reason"]

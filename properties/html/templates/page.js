@@ -2,7 +2,7 @@
 // The matrix: a row for each operation, which opens to rows of its laws; a column for each implementation; a dialog for each cell.
 (() => {
   const data = JSON.parse(document.getElementById("data").textContent);
-  const [LAW, COLUMN, STATUS, EXAMPLES, INFORMATIVE, VACUOUS, DISCARDED, WORST, SECONDS, REASON] = Array(10).keys();
+  const [LAW, COLUMN, STATUS, EXAMPLES, INFORMATIVE, VACUOUS, WORST, SECONDS, REASON] = Array(9).keys();
   const status = cell => data.statuses[cell[STATUS]][0];
   const sign = cell => data.statuses[cell[STATUS]][1];
   const gravity = cell => data.statuses[cell[STATUS]][2];  // 0 is the gravest
@@ -211,7 +211,6 @@
       ["examples", cell[EXAMPLES]],
       ["informative", tried ? cell[INFORMATIVE] : ""],
       ["with a vacuous budget", cell[VACUOUS] || ""],
-      ["discarded draws", cell[DISCARDED] || ""],
       ["max error ÷ budget", tried ? budgets(worst(cell)) : ""],
       ["seconds", cell[SECONDS]],
     ];
