@@ -134,8 +134,9 @@ MISTAKES = {
 def test_each_law_catches_one_of_some_mistakes(operation):
     left = list(OURS[operation])
     for mistake in MISTAKES[operation]:
-        found = examine(left, Implementation("mistaken", {**OPERATIONS, operation: mistake}), 40, 0)
-        left = [law for law, outcome in zip(left, found, strict=True) if outcome.status != "violated"]
+        if left:
+            found = examine(left, Implementation("mistaken", {**OPERATIONS, operation: mistake}), 12, 0)
+            left = [law for law, outcome in zip(left, found, strict=True) if outcome.status != "violated"]
     assert [law.name for law in left] == []
 
 
@@ -166,7 +167,7 @@ PROMISES = [
 @pytest.mark.parametrize("operation", OURS)
 @pytest.mark.parametrize("implementation", PROMISES, ids=lambda i: i.name)
 def test_what_is_correct_keeps_each_law(implementation, operation):
-    for outcome in examine(OURS[operation], implementation, 8, 1):
+    for outcome in examine(OURS[operation], implementation, 4, 1):
         assert outcome.status in ("held", "not applicable"), outcome
 
 
