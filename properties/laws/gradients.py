@@ -101,13 +101,13 @@ def values_and_outputs_turn_alike(subject: Subject, *case: Any) -> None:
 # -- Readouts ----------------------------------------------------------------------------------------------------------------------
 
 
-def _one_hot(q: Any, v: Any) -> tuple[Any, Any]:
-    """As many different rows as there may be, the last one among them, and a cotangent that is 1 in one column of each."""
+def _one_hot(q: Any, v: Any) -> tuple[Any, Any, Any]:
+    """As many different rows as there may be, the last one among them, a column for each, and a cotangent that is 1 there."""
     n_q, columns = q.shape[-2], v.shape[-1]
     rows = np.unique(np.linspace(n_q - 1, 0, min(n_q, columns)).astype(int))[::-1]
     g = np.zeros((*q.shape[:-1], columns))
     g[..., rows, np.arange(len(rows))] = 1.0
-    return rows, g
+    return rows, np.arange(len(rows)), g
 
 
 @law(VJP)
@@ -116,9 +116,8 @@ def one_hot_cotangents_read_out_the_weights(subject: Subject, q: Any, k: Any, v:
 
     Never negative, zero behind the mask, and zero in columns without a cotangent. Exact. Its sum is 1. Within budget.
     """
-    rows, g = _one_hot(q, v)
+    rows, columns, g = _one_hot(q, v)
     dv = subject(q, k, v, mask, g)[2]
-    columns = np.arange(len(rows))
     readable = np.zeros(v.shape, dtype=bool)
     readable[..., columns] = allowed(mask, q, k)[..., rows, :].swapaxes(-1, -2)
     subject.same(np.where(readable, np.abs(dv.value), 0.0), dv, "dv")
@@ -131,9 +130,8 @@ def gradients_follow_from_the_weights_they_read_out(subject: Subject, q: Any, k:
 
     Within budget.
     """
-    rows, g = _one_hot(q, v)
+    rows, columns, g = _one_hot(q, v)
     dq, dk, dv = subject(q, k, v, mask, g)
-    columns = np.arange(len(rows))
     weights, values = turned(dv.ball[..., columns]), turned(exact(v[..., columns]))
     means = total(weights * values)[..., None]
     grad_scores = divide(weights * (values + -means), sqrt(exact(np.full(1, float(q.shape[-1])))))

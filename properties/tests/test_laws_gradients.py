@@ -167,7 +167,7 @@ PROMISES = [
 @pytest.mark.parametrize("operation", OURS)
 @pytest.mark.parametrize("implementation", PROMISES, ids=lambda i: i.name)
 def test_what_is_correct_keeps_each_law(implementation, operation):
-    for outcome in examine(OURS[operation], implementation, 4, 1):
+    for outcome in examine(OURS[operation], implementation, 2, 1):
         assert outcome.status in ("held", "not applicable"), outcome
 
 
