@@ -12,15 +12,12 @@ from properties.implementation import Implementation
 from properties.law import Laws
 from properties.laws.algebra import inner, kept, turned
 from properties.laws.averages import allowed
+from properties.laws.conduct import results_of
 from properties.strategies.choices import Choices
 from properties.subject import Result, Subject
 
 law = Laws()
 VJP, SOFTMAX, HEADS = "scaled_dot_product_attention_vjp", "hard_masked_softmax_vjp", "multi_head_attention_vjp"
-
-
-def _tuple(results: Any) -> tuple[Any, ...]:
-    return results if isinstance(results, tuple) else (results,)
 
 
 def _columns(w: Any, num_heads: int) -> list[slice]:
@@ -38,7 +35,7 @@ def _balanced(subject: Subject, x: Result, axis: int) -> None:
     subject.close(total(kept(x.ball, up), axis), -total(kept(x.ball, ~up), axis), f"sum of positive {x.name}")
 
 
-@law(VJP)
+@law(VJP, watches=True)
 def key_gradients_sum_to_zero(subject: Subject, *case: Any) -> None:
     """For every case: dk sums to 0 over the keys, for a vector added to every key changes no weight.
 
@@ -47,7 +44,7 @@ def key_gradients_sum_to_zero(subject: Subject, *case: Any) -> None:
     _balanced(subject, subject(*case)[1], -2)
 
 
-@law(SOFTMAX, domains=("everyday", "long rows"))
+@law(SOFTMAX, domains=("everyday", "long rows"), watches=True)
 def score_gradients_sum_to_zero(subject: Subject, *case: Any) -> None:
     """For every case: each row of the gradient of the scores sums to 0, for a number added to every score of a row changes no weight.
 
@@ -56,7 +53,7 @@ def score_gradients_sum_to_zero(subject: Subject, *case: Any) -> None:
     _balanced(subject, subject(*case), -1)
 
 
-@law(VJP)
+@law(VJP, watches=True)
 def value_gradients_sum_to_the_cotangents(subject: Subject, q: Any, k: Any, v: Any, mask: Any, grad_out: Any) -> None:
     """For every case: dv summed over the keys is grad_out summed over the queries, for the weights of a query sum to 1.
 
@@ -65,7 +62,7 @@ def value_gradients_sum_to_the_cotangents(subject: Subject, q: Any, k: Any, v: A
     subject.close(total(subject(q, k, v, mask, grad_out)[2].ball, -2), total(exact(grad_out), -2), "sum of dv")
 
 
-@law(VJP, HEADS)
+@law(VJP, HEADS, watches=True)
 def queries_and_keys_turn_alike(subject: Subject, *case: Any) -> None:
     """For every case: qᵀ·dq is dkᵀ·k, for q·A with k·A⁻ᵀ has the scores of q with k, whatever the matrix A.
 
@@ -104,13 +101,13 @@ def values_and_outputs_turn_alike(subject: Subject, *case: Any) -> None:
 # -- Readouts ----------------------------------------------------------------------------------------------------------------------
 
 
-def _one_hot(q: Any, v: Any) -> tuple[Any, Any]:
-    """As many different rows as there may be, the last one among them, and a cotangent that is 1 in one column of each."""
+def _one_hot(q: Any, v: Any) -> tuple[Any, Any, Any]:
+    """As many different rows as there may be, the last one among them, a column for each, and a cotangent that is 1 there."""
     n_q, columns = q.shape[-2], v.shape[-1]
     rows = np.unique(np.linspace(n_q - 1, 0, min(n_q, columns)).astype(int))[::-1]
     g = np.zeros((*q.shape[:-1], columns))
     g[..., rows, np.arange(len(rows))] = 1.0
-    return rows, g
+    return rows, np.arange(len(rows)), g
 
 
 @law(VJP)
@@ -119,9 +116,8 @@ def one_hot_cotangents_read_out_the_weights(subject: Subject, q: Any, k: Any, v:
 
     Never negative, zero behind the mask, and zero in columns without a cotangent. Exact. Its sum is 1. Within budget.
     """
-    rows, g = _one_hot(q, v)
+    rows, columns, g = _one_hot(q, v)
     dv = subject(q, k, v, mask, g)[2]
-    columns = np.arange(len(rows))
     readable = np.zeros(v.shape, dtype=bool)
     readable[..., columns] = allowed(mask, q, k)[..., rows, :].swapaxes(-1, -2)
     subject.same(np.where(readable, np.abs(dv.value), 0.0), dv, "dv")
@@ -134,9 +130,8 @@ def gradients_follow_from_the_weights_they_read_out(subject: Subject, q: Any, k:
 
     Within budget.
     """
-    rows, g = _one_hot(q, v)
+    rows, columns, g = _one_hot(q, v)
     dq, dk, dv = subject(q, k, v, mask, g)
-    columns = np.arange(len(rows))
     weights, values = turned(dv.ball[..., columns]), turned(exact(v[..., columns]))
     means = total(weights * values)[..., None]
     grad_scores = divide(weights * (values + -means), sqrt(exact(np.full(1, float(q.shape[-1])))))
@@ -197,7 +192,7 @@ def no_derivative_passes_the_mask(subject: Subject, *case: Any, choose: Choices)
     may = _may(inputs, mask, g) & rows
     if may.all():
         return False
-    found, unread = _tuple(subject(*inputs, mask, np.where(rows, g, 0.0))), ~may.any(-2)[..., None]
+    found, unread = results_of(subject(*inputs, mask, np.where(rows, g, 0.0))), ~may.any(-2)[..., None]
     own = ~may if subject.operation == SOFTMAX else ~rows if subject.operation == VJP else unread & ~rows
     _nothing(subject, found[0], own, "what reads nothing, or has no cotangent")
     for x in found[1:] if subject.operation == VJP else ():
@@ -221,7 +216,7 @@ def a_query_with_no_allowed_key_follows_its_convention(subject: Subject, *case: 
     *inputs, mask, g = case
     may, reading = _may(inputs, mask, g), subject.implementation.reading.dead_rows
     live = may.any(-1, keepdims=True)
-    found, without = (_tuple(subject(*inputs, mask, cotangent)) for cotangent in (g, np.where(live, g, 0.0)))
+    found, without = (results_of(subject(*inputs, mask, cotangent)) for cotangent in (g, np.where(live, g, 0.0)))
     if subject.operation != HEADS and reading != "nan":
         _nothing(subject, found[0], ~live, "what reads nothing")
     if not live.any() and reading != "uniform":

@@ -89,7 +89,9 @@ class Times(Map):
     factor: Any
 
     def push(self, x: Ball) -> Ball:
-        return Ball(x.mid * self.factor, x.rad * np.abs(self.factor))
+        counts = np.asarray(self.factor) != 0  # what is multiplied by 0 is 0, even where it may be anything
+        with np.errstate(invalid="ignore"):
+            return _moved(Ball(x.mid * self.factor, x.rad * np.abs(self.factor)), lambda part: np.where(counts, part, 0.0))
 
     def pull(self, g: Ball) -> Ball:
         return self.push(g)

@@ -153,7 +153,7 @@ class Square:
     def _changed(self, p: str, x: Any, term: Term, target: Format) -> Any:
         """An argument of a term's call; None where it is no array of numbers of its format, exactly."""
         if self.operation.is_mask(p) or self.operation.is_integer(p):
-            ball = Ball(x.astype(np.float64), np.zeros(x.shape))
+            ball = exact(x)
             for m in term.inputs.get(p, ()):
                 ball = m.apply(ball)
             return ball.mid.astype(x.dtype)

@@ -365,6 +365,7 @@ def _both(c: Case, queries: Any, keys: Any) -> Term:
     "heads of keys can be repeated",
     "For every case: with a head of keys for each head of queries, its own, the result is the same.",
     _GROUPED,
+    domains=("everyday", "padded masks"),
 )
 def _(c: Case) -> Sequence[Term] | None:
     return [Term(c.along("kv_heads", _own(c)).inputs)] if c.size("num_heads") > c.size("kv_heads") else None

@@ -9,6 +9,7 @@ from properties.implementation import Implementation
 from properties.law import Laws
 from properties.laws.algebra import inner, kept
 from properties.laws.averages import allowed, mean
+from properties.laws.conduct import results_of
 from properties.laws.derivatives import DERIVATIVES
 from properties.operations import OPERATIONS
 from properties.strategies.choices import Choices, rounded
@@ -35,9 +36,6 @@ def _along(operation: str, inputs: tuple[Any, ...], **tangents: Array) -> tuple[
     return *inputs, *(tangents.get(p, np.zeros(x.shape)) for p, x in zip(o.parameters, inputs, strict=True) if p in o.arrays)
 
 
-# -- All derivatives ---------------------------------------------------------------------------------------------------------------
-
-
 def _part(choose: Choices, shape: tuple[int, ...]) -> Any:
     """Some entries, rows or columns of an array, all of it or nothing."""
     one = (1,) * len(shape)
@@ -54,13 +52,9 @@ def the_derivative_is_linear(subject: Subject, *case: Any, choose: Choices) -> N
     inputs, along = _split(subject.operation, case)
     parts = [_part(choose, x.shape) for x in along]
     cut = ([np.where(part, x, 0.0) for x, part in zip(along, kept, strict=True)] for kept in (parts, [~part for part in parts]))
-    both, one, other = (_tuple(subject(*inputs, *t)) for t in ([-2.0 * x for x in along], *cut))
+    both, one, other = (results_of(subject(*inputs, *t)) for t in ([-2.0 * x for x in along], *cut))
     for whole, a, b in zip(both, one, other, strict=True):
         subject.close(whole, exact(-2.0) * (a.ball + b.ball))
-
-
-def _tuple(results: Any) -> tuple[Any, ...]:
-    return results if isinstance(results, tuple) else (results,)
 
 
 @law(*VJPS, *JVPS, domains=("small",))
@@ -72,7 +66,7 @@ def it_is_certified_by_the_derivative_of_the_forward(subject: Subject, *case: An
     """
     inputs, along = _split(subject.operation, case)
     o, forward = _forward(subject.operation), DERIVATIVES[_forward(subject.operation).name]
-    found = _tuple(subject(*case))
+    found = results_of(subject(*case))
     if subject.operation in JVPS:
         subject.close(found[0], forward(inputs, list(along)))
         return
@@ -106,9 +100,6 @@ def _representative(subject: Subject, gradient: Array, choose: Choices) -> Array
     return rounded(np.where(np.abs(scaled) < 2.0**-6, fill / 16, scaled), subject.implementation.rounding.inputs)
 
 
-# -- Tangents ----------------------------------------------------------------------------------------------------------------------
-
-
 @law(f"{SDPA}_jvp", needs=(SDPA,))
 @law(f"{HEADS}_jvp", needs=(HEADS,))
 def where_the_forward_is_linear_it_is_its_own_derivative(subject: Subject, *case: Any) -> None:
@@ -125,15 +116,14 @@ def where_the_forward_is_linear_it_is_its_own_derivative(subject: Subject, *case
 
 
 @law(f"{SDPA}_jvp")
-def a_common_tangent_of_all_keys_changes_nothing(
-    subject: Subject, q: Any, k: Any, v: Any, mask: Any, dq: Any, dk: Any, dv: Any, *, choose: Choices
-) -> None:
+def a_common_tangent_of_all_keys_changes_nothing(subject: Subject, *case: Any, choose: Choices) -> None:
     """For every case and vector that is added to the tangent of every key: the derivative is the same.
 
     Within budget.
     """
-    dk, shift = choose.integers(-32, 32, k.shape) / 8.0, choose.integers(-32, 32, k.shape[-1]) / 8.0
-    subject.close(subject(q, k, v, mask, dq, dk + shift, dv), subject(q, k, v, mask, dq, dk, dv))
+    *others, _, dv = case
+    dk, shift = (choose.integers(-32, 32, shape) / 8.0 for shape in (case[1].shape, case[1].shape[-1]))
+    subject.close(subject(*others, dk + shift, dv), subject(*others, dk, dv))
 
 
 @law(*JVPS)
@@ -180,15 +170,14 @@ def _undefined(i: Implementation) -> str:
     return "Where a query may read no key its output is NaN, which has no derivative." if i.reading.dead_rows == "nan" else ""
 
 
-@law(f"{SDPA}_jvp", domains=("dead rows",), exempts=_undefined)
-def a_query_with_no_allowed_key_follows_its_convention(
-    subject: Subject, q: Any, k: Any, v: Any, mask: Any, dq: Any, dk: Any, dv: Any
-) -> None:
+@law(f"{SDPA}_jvp", domains=("dead rows",), exempts=_undefined, watches=True)
+def a_query_with_no_allowed_key_follows_its_convention(subject: Subject, *case: Any) -> None:
     """For every query that may read no key: its output has derivative 0; under dead_rows=uniform the mean of all tangents of values.
 
     Exact; the mean within budget. It exempts dead_rows=nan.
     """
-    out, live = subject(q, k, v, mask, dq, dk, dv), allowed(mask, q, k).any(-1, keepdims=True)
+    q, k, _, mask, *_, dv = case
+    out, live = subject(*case), allowed(mask, q, k).any(-1, keepdims=True)
     if subject.implementation.reading.dead_rows == "zero":
         subject.same(np.where(live, 0.0, out.value), np.zeros(out.value.shape), "dout of a query that may read no key")
     else:

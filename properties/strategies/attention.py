@@ -25,13 +25,9 @@ __all__ = [
     "SCALES",
     "anywhere",
     "attention",
-    "attention_jvp",
-    "attention_vjp",
     "causal_attention",
     "extreme_attention",
-    "grouped",
     "softmax",
-    "softmax_vjp",
 ]
 
 SCALES = (1.0, 0.125, 8.0)
@@ -90,20 +86,6 @@ def extreme_attention(draw: Draw, /, i: Implementation, **options: Any) -> tuple
     return q, k, v, mask
 
 
-@st.composite
-def attention_vjp(draw: Draw, /, i: Implementation, **options: Any) -> tuple[Any, ...]:
-    """(q, k, v, mask, grad_out); options as for `attention`."""
-    q, k, v, mask = draw(attention(i, **options))
-    return q, k, v, mask, draw(numbers(i, (*q.shape[:-1], v.shape[-1]), SCALES))
-
-
-@st.composite
-def attention_jvp(draw: Draw, /, i: Implementation, **options: Any) -> tuple[Any, ...]:
-    """(q, k, v, mask, dq, dk, dv); options as for `attention`."""
-    q, k, v, mask = draw(attention(i, **options))
-    return q, k, v, mask, *(draw(numbers(i, x.shape)) for x in (q, k, v))
-
-
 def causal_attention(i: Implementation, **options: Any) -> st.SearchStrategy[tuple[Any, ...]]:
     """(q, k, v); where the alignment is bottom right, at least as many keys as queries, so that no query is dead."""
 
@@ -112,31 +94,6 @@ def causal_attention(i: Implementation, **options: Any) -> st.SearchStrategy[tup
         return shorter, k, v
 
     return attention(i, masks=lambda *_: st.none(), **options).map(lambda case: alive(*case))
-
-
-@st.composite
-def grouped(
-    draw: Draw,
-    i: Implementation,
-    *,
-    lengths: Sequence[int] = SHORT[:8],
-    keys: Sequence[int] | None = None,
-    masks: Masks = masks_or_none,
-    widths: Sequence[int] = WIDTHS,
-    kv_heads: Sequence[int] = (1, 2, 3),
-    groups: Sequence[int] = (1, 2, 3),
-) -> tuple[Any, ...]:
-    """(q, k, v, mask) with some heads of keys, each read by a group of query heads; lengths as for `attention`."""
-    n_q = draw(sizes(i, "n_q", lengths))
-    n_k = draw(sizes(i, "n_k", lengths if keys is None else keys, minus=("n_q", n_q)))
-    few = draw(sizes(i, "kv_heads", kv_heads))
-    heads = draw(sizes(i, "num_heads", [few * group for group in groups]))
-    d = draw(sizes(i, "head_dim", widths))
-    d_v = draw(sizes(i, "value_dim", widths, minus=("head_dim", d)))
-    *lead, _ = draw(batches(i, 1) if n_q * n_k <= _LARGE else batches(i, 1, (1,)))
-    q = draw(numbers(i, (*lead, heads, n_q, d), LOGITS))
-    k, v = (draw(numbers(i, (*lead, few, n_k, width))) for width in (d, d_v))
-    return q, k, v, draw(masks(n_q, n_k, (*lead, heads)))
 
 
 @st.composite
@@ -153,10 +110,3 @@ def softmax(
     n_q, n_k = draw(sizes(i, "n_q", lengths)), draw(sizes(i, "n_k", lengths if keys is None else keys))
     lead = draw(batches(i) if n_q * n_k <= _LARGE else batches(i, 0, (1, 1, 2)))
     return draw(numbers(i, (*lead, n_q, n_k), logits)), draw(masks(n_q, n_k, lead))
-
-
-@st.composite
-def softmax_vjp(draw: Draw, /, i: Implementation, **options: Any) -> tuple[Any, ...]:
-    """(scores, mask, grad_weights); options as for `softmax`."""
-    scores, mask = draw(softmax(i, **options))
-    return scores, mask, draw(numbers(i, scores.shape, SCALES))

@@ -174,6 +174,8 @@ class Cases:
             options = [n for n in options if n * width <= _MOST] or options[:1]
         if beside is not None and choose.happens(0.25):  # squares are cases of their own
             options = (beside[1],) if self._is_supported(name, beside[1], beside) else options
+        if beside is not None and f"{name}_minus_{beside[0]}" in self.implementation.restricted:
+            options = [n for n in options if self._is_supported(name, n, beside)] or beside[1:]
         return choose.among(self._options(name, options, beside))
 
     def _default(self, name: str) -> Sequence[int]:
@@ -366,7 +368,7 @@ _domain(
     share=0.2,
 )  # fmt: skip
 _domain("broadcast masks", "Masks with axes of size 1, or with fewer axes.", *_ATTENTION, *_SOFTMAX, mask=masks.narrow, share=0.2, rank=0)
-_domain("padded masks", "Masks with keys that no query may read.", *_ATTENTION, *_SOFTMAX, *_GROUPED, *_HEADS, mask=masks.padded, share=0.3)
+_domain("padded masks", "Keys that no query may read.", *_ATTENTION, *_SOFTMAX, *_GROUPED, *_HEADS, mask=masks.padded, share=0.3)
 _domain("dead rows", "Masks that leave some query no key.", *_ATTENTION, *_SOFTMAX, *_HEADS, mask=masks.dead, share=0.2)
 _domain("small", "Sizes of 1 to 3.", *_ATTENTION, *_SOFTMAX, *_HEADS, sizes={
     "n_q": (2, 1, 3), "n_k": (2, 1, 3), "head_dim": (1, 2, 3), "value_dim": (1, 2, 3), "seq_len": (2, 1, 3), "num_heads": (1, 2), "batch": (1,)

@@ -11,7 +11,7 @@ from oracles.formats import BFLOAT16, FLOAT16, FLOAT32, FLOAT64
 from properties.implementation import Implementation
 from properties.reference import scaled_dot_product_attention
 from properties.strategies.arrays import bits, cuts, fixed_points, live_masks, numbers, orders, rounded
-from properties.strategies.attention import anywhere, attention, causal_attention, extreme_attention, grouped, softmax
+from properties.strategies.attention import anywhere, attention, causal_attention, extreme_attention, softmax
 from properties.strategies.masks import dead_masks, narrow_masks, padded_masks
 from properties.strategies.variations import causally_masked, differing_masks, exact_attention, shifted_keys, some_queries, split_keys
 
@@ -204,11 +204,6 @@ def test_causal_attention_has_no_dead_query():
     reaches(causal_attention(bottom_right), lambda q, k, v: q.shape[-2] < k.shape[-2])
     with pytest.raises(NoSuchExample):
         find(causal_attention(bottom_right), lambda case: case[0].shape[-2] > case[1].shape[-2], settings=settings(LONG, max_examples=100))
-
-
-def test_groups_are_ones_of_several_heads_of_keys():
-    reaches(grouped(ANY), lambda q, k, v, mask: q.shape[-3] == 6 and k.shape[-3] == 2)
-    reaches(grouped(ANY), lambda q, k, v, mask: mask is not None and mask.ndim > 2 and (mask[..., 0, :, :] != mask[..., -1, :, :]).any())
 
 
 def test_the_simplest_softmax_that_blocks_an_entry_has_two():
