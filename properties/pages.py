@@ -83,7 +83,7 @@ def print_law(console: Console, laws: Sequence[Law]) -> None:
             if " ".join(paragraph.split()) != closeness:
                 console.print(Padding(Text(" ".join(paragraph.split())), (0, 0, 1, 2), expand=False))
         kind = "agreement with the oracle" if law.agreement else "a relation between results of the implementation itself"
-        caught = [bug.id for bug in CATALOGUE.values() if bug.law == law.name and bug.operation in {law.operation for law in these}]
+        caught = [bug.id for bug in CATALOGUE.values() if bug.law == law.name and not bug.mutants.keys().isdisjoint(law.operation for law in these)]
         _print_fields(
             console,
             {
@@ -125,6 +125,7 @@ def print_bug(console: Console, bug: Bug) -> None:
     console.print()
     fields = {
         "operation": bug.operation,
+        "also in": ", ".join(name for name in bug.mutants if name != bug.operation),
         "mechanism": bug.mechanism,
         "effect": bug.effect,
         "repair": bug.repair,

@@ -7,8 +7,6 @@ import pytest
 
 from oracles import BINARY32, Conventions, formats
 from properties import reference
-from properties.bugs.positional import angles_at, rows, sinusoid
-from properties.bugs.turning import exponents, turned
 from properties.implementation import Implementation
 from properties.laws import LAWS, find, frequencies, halves, lanes, lookups, padding, positional, tables
 from properties.operations import OPERATIONS as ALL
@@ -30,8 +28,25 @@ from properties.reference import (
 from properties.verifier import check
 
 SINUSOID, ADD, LEARNED = "sinusoidal_positional_encoding", "add_positional_encoding", "learned_positional_encoding"
-encode = reference.sinusoidal_positional_encoding
+encode, rows, exponents = reference.sinusoidal_positional_encoding, reference.positions, reference.exponents
 lookup = reference.learned_positional_encoding
+
+
+def angles_at(positions, d):
+    return positions[..., None] * reference.inv_freq(d)
+
+
+def sinusoid(theta, d):
+    """The sines of the angles in the even columns, their cosines in the odd ones."""
+    theta = reference.channels(theta, d)
+    return np.where(np.arange(d) % 2, np.cos(theta), np.sin(theta))
+
+
+def turned(x, positions, powers=None):
+    """Each pair rotated by position · 10000^(−power)."""
+    powers = exponents(x.shape[-1]) if powers is None else powers
+    theta = reference.channels(positions[..., None] * 10000.0**-powers, x.shape[-1])
+    return apply_rotary(x, np.cos(theta), np.sin(theta))
 
 
 def clipped(n, d, start, most):
