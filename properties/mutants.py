@@ -3,8 +3,7 @@
 A law is put to a mutant on the 100 cases that the verifier draws with seed 0, and kills it where it is violated; the cases up to the first
 violation are counted. The other operations that a law needs are the reference's.
 
-A bug has a row for each operation in which it is: "bug" for the one where it was seen, "bug[operation]" for the others. The other operations
-are right there.
+A bug has a row for each operation in which it is: "bug" for the one where it was seen, "bug[operation]" for each of the others.
 
 Which laws kill which bugs is the same on every processor: a violation is by more than the rounding of the mutant's own values. After how
 many cases may differ by a few, where a mutant is wrong by little.
@@ -154,10 +153,11 @@ def _summary(found: Matrix, survivors: list[str]) -> list[str]:
     return [
         "# The kill matrix",
         "",
-        f"Written by `make mutants`: {len({law.name for law in LAWS})} laws ({len(LAWS)} with their operations) against {len(CATALOGUE)} known",
-        f"bugs in {len(found)} mutants, {EXAMPLES} examples each, seed {SEED}. {sum(map(bool, found.values()))} mutants are killed, {by_law} of",
-        "them by a law other than plain agreement with the oracle; the median is",
-        f"{statistics.median(first):g} examples to the first kill. The {len(TRAPS)} mutants that are equivalent to the reference pass every law. With each of the seeds {SEEDS[0]} to",
+        f"Written by `make mutants`: {len({law.name for law in LAWS})} laws ({len(LAWS)} with their operations) against",
+        f"{len(CATALOGUE)} known bugs in {len(found)} mutants, {EXAMPLES} examples each, seed {SEED}. {sum(map(bool, found.values()))} mutants",
+        f"are killed, {by_law} of them by a law other than plain agreement with the oracle; the median is",
+        f"{statistics.median(first):g} examples to the first kill. The {len(TRAPS)} mutants that are equivalent to the reference pass every",
+        f"law. With each of the seeds {SEEDS[0]} to",
         f"{SEEDS[-1]} every public bug is killed{', but ' + ', '.join(survivors) if survivors else ''}.",
         "",
         "Who kills whom is the same on every processor; after how many examples may differ by a few.",

@@ -83,7 +83,11 @@ def print_law(console: Console, laws: Sequence[Law]) -> None:
             if " ".join(paragraph.split()) != closeness:
                 console.print(Padding(Text(" ".join(paragraph.split())), (0, 0, 1, 2), expand=False))
         kind = "agreement with the oracle" if law.agreement else "a relation between results of the implementation itself"
-        caught = [bug.id for bug in CATALOGUE.values() if bug.law == law.name and not bug.mutants.keys().isdisjoint(law.operation for law in these)]
+        caught = [
+            bug.id
+            for bug in CATALOGUE.values()
+            if bug.law == law.name and not bug.mutants.keys().isdisjoint(law.operation for law in these)
+        ]
         _print_fields(
             console,
             {

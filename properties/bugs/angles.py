@@ -42,7 +42,7 @@ def inv_freq_counts_from_one(dim: int) -> Array:
 def rope_exponent_not_doubled(dim: int) -> Array:
     """The exponent of pair i is i/d.
     Effect: The slowest pair turns a hundred times faster than it should. Repair: Double the pair's index: arange(0, d, 2) / d. Seen:
-    rasbt/LLMs-from-scratch#410 (the change that is proposed there); rasbt/LLMs-from-scratch#410; huggingface/transformers#35233"""
+    rasbt/LLMs-from-scratch#410 (the change that is proposed there); huggingface/transformers#35233"""
     return right.exponents(dim) / 2
 
 

@@ -8,7 +8,7 @@ import numpy as np
 from oracles.ball import Array
 from properties import reference as right
 from properties.bugs.bug import SDPA, SDPA_VJP, SOFTMAX, Bug, Register
-from properties.bugs.kernels import online_attention
+from properties.bugs.kernels import gradients_of, online_attention
 from properties.bugs.rotary import rope_vjp_sin_after_rotate
 from properties.reference import Mask
 
@@ -19,8 +19,7 @@ bug = Register()
 
 @bug.slip("scores_of", seen=SDPA, law="none", public=True)
 def sdpa_mask_adds_one(q: Array, k: Array) -> Array:
-    """The mask adds 1 to every allowed score instead of 0: a softmax does not see what is added to all.
-    Seen: tinygrad/tinygrad#2425"""
+    """The mask adds 1 to every allowed score instead of 0: a softmax does not see what is added to all. Seen: tinygrad/tinygrad#2425"""
     return right.scores_of(q, k) + 1.0
 
 
@@ -33,12 +32,10 @@ def causal_as_complement_of_the_future(n_q: int, n_k: int | None = None) -> Any:
 
 @bug.slip(SDPA_VJP, law="none", public=True)
 def vjp_row_terms_from_outputs(q: Array, k: Array, v: Array, mask: Mask, grad_out: Array) -> tuple[Array, ...]:
-    """The term of each row is Σ o·g instead of Σ P·dP: for o = P v the two are equal.
-    Seen: huggingface/picotron#37"""
+    """The term of each row is Σ o·g instead of Σ P·dP: for o = P v the two are equal. Seen: huggingface/picotron#37"""
     p = right.attention_weights(q, k, mask)
     delta = ((p @ v) * grad_out).sum(-1, keepdims=True)
-    ds = right.scaled(p * (grad_out @ right.transposed(v) - delta), q.shape[-1])
-    return ds @ k, right.transposed(ds) @ q, right.transposed(p) @ grad_out
+    return gradients_of(q, k, v, grad_out, p, p * (grad_out @ right.transposed(v) - delta))
 
 
 @bug.slip("normalized", seen=SOFTMAX, law="none")

@@ -121,10 +121,7 @@ def mha_layout_guessed_from_the_shape() -> tuple[Callable[..., Array], ...]:
     def split(x: Array, num_heads: int) -> Array:
         return right.split_heads(x, num_heads).swapaxes(-2, -3) if x.shape[-2] == num_heads else right.split_heads(x, num_heads)
 
-    def merge(x: Array) -> Array:
-        return joined(x) if x.shape[-2] == x.shape[-3] else right.merge_heads(x)
-
-    return split, merge
+    return split, lambda x: joined(x) if x.shape[-2] == x.shape[-3] else right.merge_heads(x)
 
 
 @bug(MHA, law="blocked tokens do not matter", public=True)

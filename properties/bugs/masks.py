@@ -99,7 +99,7 @@ def vjp_fully_masked_nan(e: Array) -> Array:
 def sdpa_dead_rows_only_when_all_are(scores: Array, mask: Mask = None) -> Array:
     """Zeros are returned only when no query has an allowed key.
     Effect: A call in which all queries are dead is right, one dead query among others takes the mean of all values. Repair: Look for dead
-    rows one by one. Seen: none: a test on the whole mask is the cheapest guard, and passes the obvious test"""
+    rows one by one. Seen: NVIDIA/apex#1390 (all dead rows); pytorch/pytorch#131863 (likewise)"""
     dead = dead_rows(mask, scores.shape)
     return np.where(dead & ~dead.all(), 1 / max(scores.shape[-1], 1), right.hard_masked_softmax(scores, mask))
 

@@ -67,7 +67,7 @@ def rope_positions_bf16(start_pos: int, seq_len: int) -> Any:
 def rope_table_ends_at_4096(start_pos: int, seq_len: int) -> Any:
     """Positions beyond a table of 4096 rows read its last row.
     Effect: From position 4096 on all tokens have one position. Repair: Build the table for all positions that are admitted, and refuse the
-    others. Seen: pegainfer-project/pegainfer#220; pegainfer-project/pegainfer#253"""
+    others. Seen: pegainfer-project/pegainfer#220; pegainfer-project/pegainfer#253; apache/mxnet#8940 (lookups that clip)"""
     return np.minimum(right.positions(start_pos, seq_len), 4095)
 
 

@@ -98,9 +98,8 @@ def sdpa_last_tile_moved_back(q: Array, k: Array, v: Array, mask: Mask = None) -
     """The last tile of 16 begins so that it ends with the keys, and what it shares with the tile before counts twice.
     Effect: Some keys of the last two tiles weigh twice. Repair: Mask the overlap, or pad the keys. Seen: none: a slice that would pass the
     end is silently moved back, as JAX's dynamic_slice does"""
-    n = k.shape[-2]
-    starts = range(0, n, 16)
-    keys = np.concatenate([np.arange(min(j, n - 16), min(j, n - 16) + 16) for j in starts]) if n > 16 else np.arange(n)
+    n, first = k.shape[-2], max(k.shape[-2] - 16, 0)
+    keys = np.concatenate([np.arange(min(j, first), min(j, first) + min(n, 16)) for j in range(0, n, 16)])
     return right.scaled_dot_product_attention(q, k[..., keys, :], v[..., keys, :], right.allowed(mask, scores_shape(q, k))[..., keys])
 
 
@@ -109,10 +108,8 @@ def sdpa_split_keys_merged_without_maxima(q: Array, k: Array, v: Array, mask: Ma
     """From 64 keys on, two halves are merged by their sums, each relative to its own maximum.
     Effect: From 64 keys on, halves of the keys with different maxima are weighted wrongly. Repair: Multiply each half's sum by the
     exponential of its maximum less the common one. Seen: none: halves with equal maxima merge rightly, and random scores come close"""
-    if k.shape[-2] < 64:
-        return right.scaled_dot_product_attention(q, k, v, mask)
-    scores, total, out = masked(right.scores_of(q, k), mask), np.zeros(()), np.zeros(())
-    for s, values in zip(np.array_split(scores, 2, -1), np.array_split(v, 2, -2), strict=True):
+    scores, total, out, parts = masked(right.scores_of(q, k), mask), np.zeros(()), np.zeros(()), 1 + (k.shape[-2] >= 64)
+    for s, values in zip(np.array_split(scores, parts, -1), np.array_split(v, parts, -2), strict=True):
         largest = s.max(-1, keepdims=True)
         e = np.exp(s - np.where(np.isneginf(largest), 0.0, largest))
         total, out = total + e.sum(-1, keepdims=True), out + e @ values
