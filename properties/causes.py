@@ -85,8 +85,10 @@ def causes(
             break
         best = min(options, key=lambda e: (e.rank == _ARITHMETIC or e.diagnosis.explains < 1, -len(e.breaks & left), e.order))
         group = best.breaks & left
-        alike = sorted((e for e in options if e.breaks >= group), key=lambda e: e.order)
-        found.append((tuple(sorted(group)), tuple(e.diagnosis for e in alike[:_SHOWN])))
+        alike: dict[str, Diagnosis] = {}
+        for e in sorted((e for e in options if e.breaks >= group), key=lambda e: e.order):
+            alike.setdefault(e.diagnosis.id, e.diagnosis)
+        found.append((tuple(sorted(group)), tuple(alike.values())[:_SHOWN]))
         left -= group
     unknown: dict[tuple[str, str], list[int]] = {}
     for place in sorted(left):
@@ -205,7 +207,9 @@ class _Pool:
 
 
 def _candidates(called: list[Operation], implementation: Implementation) -> Iterator[_Candidate]:
-    """Every other value of every convention that matters to the operations called, and every known bug of one of them."""
+    """Every other value of every convention that matters to the operations called, and every known bug of one of them: in all of those
+    that have it, and in each alone, as where one was mended and the others were not.
+    """
     for field in fields(Conventions):
         concerned = [o for o in called if field.name in o.conventions]
         actual = getattr(implementation.reading, field.name)
@@ -217,15 +221,15 @@ def _candidates(called: list[Operation], implementation: Implementation) -> Iter
             meaning = f"a convention: {field.name} was taken to be {actual!r}"
             repair = f"Declare Conventions({field.name}={value!r}), if that is what is meant."
             yield _Candidate(name, meaning, repair, 1, frozenset(answers), answers.copy)
-    names = [o.name for o in called]
     for bug in CATALOGUE.values():
-        if bug.operation in names:
-            rank, remembers = 0 if bug.public else 2, "two calls in a row" in bug.requires
-            yield _Candidate(bug.id, bug.citation, bug.repair, rank, frozenset((bug.operation,)), partial(_instance, bug), remembers)
+        wrong = tuple(o.name for o in called if o.name in bug.mutants)
+        rank, remembers = 0 if bug.public else 2, "two calls in a row" in bug.requires
+        for names in dict.fromkeys((wrong, *((name,) for name in wrong))) if wrong else ():
+            yield _Candidate(bug.id, bug.citation, bug.repair, rank, frozenset(names), partial(_instances, bug, names), remembers)
 
 
-def _instance(bug: Bug) -> dict[str, Callable[..., Any]]:
-    return {bug.operation: bug.fresh()}
+def _instances(bug: Bug, names: tuple[str, ...]) -> dict[str, Callable[..., Any]]:
+    return {name: bug.mutants[name]() for name in names}
 
 
 def _answer(operation: Operation, implementation: Implementation, field: str, value: Any, *arguments: Any) -> Any:

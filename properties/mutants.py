@@ -3,6 +3,8 @@
 A law is put to a mutant on the 100 cases that the verifier draws with seed 0, and kills it where it is violated; the cases up to the first
 violation are counted. The other operations that a law needs are the reference's.
 
+A bug has a row for each operation in which it is: "bug" for the one where it was seen, "bug[operation]" for each of the others.
+
 Which laws kill which bugs is the same on every processor: a violation is by more than the rounding of the mutant's own values. After how
 many cases may differ by a few, where a mutant is wrong by little.
 """
@@ -10,9 +12,9 @@ many cases may differ by a few, where a mutant is wrong by little.
 import argparse
 import json
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -29,11 +31,11 @@ from properties.reference import OPERATIONS
 from properties.subject import BrokenError, Subject
 from properties.verifier import check
 
-__all__ = ["EXAMPLES", "Matrix", "as_json", "is_about", "kills_of", "main", "markdown", "sole_victims"]
+__all__ = ["EXAMPLES", "MUTANTS", "TRAPS", "Matrix", "as_json", "kills_of", "main", "markdown", "sole_victims"]
 
 EXAMPLES, SEED, SEEDS = 100, 0, range(10)
 Matrix = dict[str, dict[str, int]]
-"""{bug: {law: examples}}, for the laws that kill it."""
+"""{mutant: {law: examples}}, for the laws that kill it."""
 
 
 class _Remembering(Subject):
@@ -51,15 +53,33 @@ class _Remembering(Subject):
         return self.answers[key]
 
 
-def is_about(law: Law, bug: Bug) -> bool:
-    """Whether a law calls the operation in which the bug is."""
-    return bug.operation in (law.operation, *law.needs)
+@dataclass(frozen=True)
+class Mutant:
+    """A bug in one of its operations: a row of the matrix."""
+
+    bug: Bug
+    operation: str
+
+    @property
+    def id(self) -> str:
+        """The bug's, with the operation where that is not the one in which the bug was seen."""
+        return self.bug.id if self.operation == self.bug.operation else f"{self.bug.id}[{self.operation}]"
+
+    def is_about(self, law: Law) -> bool:
+        """Whether a law calls the operation."""
+        return self.operation in (law.operation, *law.needs)
+
+    def implementation(self) -> Implementation:
+        """One with the bug; where it has promises of its own, it offers nothing else."""
+        others = {} if self.bug.promises else OPERATIONS
+        return Implementation(self.id, {**others, self.operation: self.bug.mutants[self.operation]()}, **self.bug.promises)
 
 
-def mutant_of(bug: Bug) -> Implementation:
-    """An implementation with the bug; where it has promises of its own, it offers nothing else."""
-    others = {} if bug.promises else OPERATIONS
-    return Implementation(bug.id, {**others, bug.operation: bug.fresh()}, **bug.promises)
+def _mutants(bugs: Iterable[Bug]) -> dict[str, Mutant]:
+    return {mutant.id: mutant for bug in bugs for mutant in (Mutant(bug, operation) for operation in bug.mutants)}
+
+
+MUTANTS, TRAPS = _mutants(CATALOGUE.values()), _mutants(EQUIVALENT.values())
 
 
 def cases_of(law: Law, implementation: Implementation, seed: int = SEED) -> list[tuple[Any, ...]]:
@@ -69,9 +89,9 @@ def cases_of(law: Law, implementation: Implementation, seed: int = SEED) -> list
     return cases
 
 
-def examples_to_kill(bug: Bug, law: Law, cases: list[tuple[Any, ...]], answers: dict[Any, tuple[Any, ...]]) -> int:
+def examples_to_kill(mutant: Mutant, law: Law, cases: list[tuple[Any, ...]], answers: dict[Any, tuple[Any, ...]]) -> int:
     """After how many cases the law is violated; 0 if it is on none. `answers` remembers the oracle's."""
-    subject = _Remembering(mutant_of(bug), law.operation, answers)
+    subject = _Remembering(mutant.implementation(), law.operation, answers)
     for number, case in enumerate(cases, 1):
         subject.begin()
         try:
@@ -81,37 +101,37 @@ def examples_to_kill(bug: Bug, law: Law, cases: list[tuple[Any, ...]], answers: 
     return 0
 
 
-def kills_of(law_id: str, bugs: Sequence[str] | None = None, seed: int = SEED) -> dict[str, int]:
-    """The bugs, among some or all, that a law kills, and after how many examples."""
+def kills_of(law_id: str, mutants: Sequence[str] | None = None, seed: int = SEED) -> dict[str, int]:
+    """The mutants, among some or all, that a law kills, and after how many examples."""
     (law,) = find(law_id)
-    entries = [bug for bug in (*CATALOGUE.values(), *EQUIVALENT.values()) if is_about(law, bug) and (bugs is None or bug.id in bugs)]
+    entries = [m for m in (MUTANTS | TRAPS).values() if m.is_about(law) and (mutants is None or m.id in mutants)]
     usual, answers, found = cases_of(law, Implementation("NumPy", OPERATIONS), seed), dict[Any, tuple[Any, ...]](), {}
-    for bug in entries:
-        own = (cases_of(law, mutant_of(bug), seed), dict[Any, tuple[Any, ...]]()) if bug.promises else (usual, answers)
-        found[bug.id] = examples_to_kill(bug, law, *own)
-    return {bug: examples for bug, examples in found.items() if examples}
+    for mutant in entries:
+        own = (cases_of(law, mutant.implementation(), seed), dict[Any, tuple[Any, ...]]()) if mutant.bug.promises else (usual, answers)
+        found[mutant.id] = examples_to_kill(mutant, law, *own)
+    return {mutant: examples for mutant, examples in found.items() if examples}
 
 
 def matrix(jobs: int) -> Matrix:
-    """Every law against every bug, the equivalent mutants included."""
-    found: Matrix = {bug: {} for bug in (*CATALOGUE, *EQUIVALENT)}
+    """Every law against every mutant, the equivalent ones included."""
+    found: Matrix = {mutant: {} for mutant in (*MUTANTS, *TRAPS)}
     laws = [law.id for law in LAWS]
     with ProcessPoolExecutor(jobs, get_context("spawn")) as pool:
         for place, (law, kills) in enumerate(zip(laws, pool.map(kills_of, laws), strict=True), 1):
-            for bug, examples in kills.items():
-                found[bug][law] = examples
+            for mutant, examples in kills.items():
+                found[mutant][law] = examples
             print(f"[{place}/{len(laws)}] {law}: kills {len(kills)}", flush=True)
     return found
 
 
-def survives(bug: str, seed: int, kills: dict[str, int]) -> bool:
-    """Whether a bug survives every law with another seed; the laws that killed it before are tried first."""
-    laws = sorted((law for law in LAWS if is_about(law, CATALOGUE[bug])), key=lambda law: kills.get(law.id, EXAMPLES + 1))
-    return not any(kills_of(law.id, [bug], seed) for law in laws)
+def survives(mutant: str, seed: int, kills: dict[str, int]) -> bool:
+    """Whether a mutant survives every law with another seed; the laws that killed it before are tried first."""
+    laws = sorted((law for law in LAWS if MUTANTS[mutant].is_about(law)), key=lambda law: kills.get(law.id, EXAMPLES + 1))
+    return not any(kills_of(law.id, [mutant], seed) for law in laws)
 
 
 def sole_victims(found: Matrix) -> dict[str, list[str]]:
-    """{law: the bugs that no other law but plain agreement kills}."""
+    """{law: the mutants that no other law but plain agreement kills}."""
     laws = {law.id: law for law in LAWS}
     alone: dict[str, list[str]] = {}
     for bug, kills in found.items():
@@ -133,10 +153,10 @@ def _summary(found: Matrix, survivors: list[str]) -> list[str]:
     return [
         "# The kill matrix",
         "",
-        f"Written by `make mutants`: {len({law.name for law in LAWS})} laws ({len(LAWS)} with their operations) against {len(found)} known",
-        f"bugs, {EXAMPLES} examples each, seed {SEED}. {sum(map(bool, found.values()))} bugs are killed, {by_law} of them by a law other",
-        f"than plain agreement with the oracle; the median is {statistics.median(first):g} examples to the first kill. The",
-        f"{len(EQUIVALENT)} mutants that are equivalent to the reference pass every law. With each of the seeds {SEEDS[0]} to",
+        f"Written by `make mutants`: {len({law.name for law in LAWS})} laws ({len(LAWS)} with their operations) against",
+        f"{len(CATALOGUE)} known bugs in {len(found)} mutants, {EXAMPLES} examples each, seed {SEED}. {len(first)} mutants are killed,",
+        f"{by_law} of them by a law other than plain agreement with the oracle; the median is {statistics.median(first):g} examples to the",
+        f"first kill. The {len(TRAPS)} mutants that are equivalent to the reference pass every law. With each of the seeds {SEEDS[0]} to",
         f"{SEEDS[-1]} every public bug is killed{', but ' + ', '.join(survivors) if survivors else ''}.",
         "",
         "Who kills whom is the same on every processor; after how many examples may differ by a few.",
@@ -148,13 +168,13 @@ def _bugs(found: Matrix) -> Iterator[str]:
     yield "## Who kills whom"
     yield "\nAfter each law the examples up to the first violation; plain agreement with the oracle is in italics.\n"
     yield "| bug | seen in | killed by |\n|---|---|---|"
-    for bug in sorted(found, key=lambda bug: (CATALOGUE[bug].operation, bug)):
+    for mutant in sorted(found, key=lambda mutant: (MUTANTS[mutant].operation, mutant)):
         told = []
-        for law, examples in sorted(found[bug].items(), key=lambda kill: kill[1]):
+        for law, examples in sorted(found[mutant].items(), key=lambda kill: kill[1]):
             mark = "*" if laws[law].agreement else ""
             told.append(f"{mark}{laws[law].name}{mark} {examples}")
-        entry = CATALOGUE[bug]
-        yield f"| **{bug}** ({entry.operation}) | {entry.citation} | {' · '.join(told) or 'nobody'} |"
+        bug, operation = MUTANTS[mutant].bug, MUTANTS[mutant].operation
+        yield f"| **{bug.id}** ({operation}) | {bug.citation} | {' · '.join(told) or 'nobody'} |"
 
 
 def _laws(found: Matrix) -> Iterator[str]:
@@ -176,21 +196,21 @@ def as_json(found: Matrix, survivors: list[str]) -> str:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Make the matrix; returns 1 if a bug survives every law, or an equivalent mutant does not."""
+    """Make the matrix; returns 1 if a mutant survives every law, or an equivalent mutant does not."""
     parser = argparse.ArgumentParser(prog="python -m properties.mutants", description=__doc__)
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--output", type=Path, default=Path("docs"), help="the folder to write to (docs)")
     options = parser.parse_args(arguments)
     found = matrix(options.jobs)
-    wrongly = {bug: kills for bug in EQUIVALENT if (kills := found.pop(bug))}
+    wrongly = {trap: kills for trap in TRAPS if (kills := found.pop(trap))}
     public = [(bug.id, seed, found[bug.id]) for bug in CATALOGUE.values() if bug.public for seed in SEEDS]
     with ProcessPoolExecutor(options.jobs, get_context("spawn")) as pool:
         lives = pool.map(survives, *zip(*public, strict=True))
         survivors = [f"{bug}@{seed}" for (bug, seed, _), alive in zip(public, lives, strict=True) if alive]
     (options.output / "kill-matrix.json").write_text(as_json(found, survivors))
     (options.output / "kill-matrix.md").write_text(markdown(found, survivors))
-    alive = [bug for bug, kills in found.items() if not kills]
-    print(f"{len(alive)} bugs survive: {', '.join(alive) or 'none'}. Equivalent mutants reported: {wrongly or 'none'}.")
+    alive = [mutant for mutant, kills in found.items() if not kills]
+    print(f"{len(alive)} mutants survive: {', '.join(alive) or 'none'}. Equivalent mutants reported: {wrongly or 'none'}.")
     print(f"Public bugs that survive with some seed: {', '.join(survivors) or 'none'}.")
     return 1 if alive or wrongly or survivors else 0
 

@@ -88,7 +88,8 @@ def print_law(console: Console, laws: Sequence[Law]) -> None:
             else "a symmetry, f(x) = Σ R f(T x), and its derivatives" if isinstance(law.body, Square)
             else "a relation between results of the implementation itself"
         )  # fmt: skip
-        caught = [bug.id for bug in CATALOGUE.values() if bug.law == law.name]
+        about = {law.operation for law in these}
+        caught = [bug.id for bug in CATALOGUE.values() if bug.law == law.name and not about.isdisjoint(bug.mutants)]
         _print_fields(
             console,
             {
@@ -124,6 +125,7 @@ def print_bug(console: Console, bug: Bug) -> None:
     console.print()
     fields = {
         "operation": bug.operation,
+        "also in": ", ".join(name for name in bug.mutants if name != bug.operation),
         "mechanism": bug.mechanism,
         "effect": bug.effect,
         "repair": bug.repair,

@@ -269,7 +269,11 @@ class Site:
 
     def _law(self, named: Named) -> str:
         ids = {law.id for law in named.laws}
-        killed = {bug: min(n for law, n in by.items() if law in ids) for bug, by in self.kills.items() if ids & set(by)}
+        killed: dict[str, int] = {}
+        for mutant, by in self.kills.items():
+            bug, first = mutant.partition("[")[0], min((n for law, n in by.items() if law in ids), default=0)
+            if first:
+                killed[bug] = min(first, killed.get(bug, first))
         definitions = [d for d in self.definitions.values() if any(law.operation in d.equation.operations for law in named.laws)]
         statements = [
             {

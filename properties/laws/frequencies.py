@@ -7,7 +7,7 @@ import numpy as np
 from oracles.ball import Ball, cos, exact, sin
 from properties.implementation import Implementation
 from properties.law import Laws
-from properties.laws.pairs import channels, close, joined, of, position, times
+from properties.laws.pairs import lanes, close, joined, of, position, times
 from properties.operations import OPERATIONS
 from properties.strategies.choices import Choices
 from properties.subject import Subject
@@ -41,7 +41,7 @@ def _angles(subject: Subject, n: int, d: int, start_pos: int, operation: str = "
         pairs = d // 2 if i.reading.odd_lane == "passthrough" else (d + 1) // 2
         lead = slice(0, d // 2) if i.reading.rope_pairing == "half" else slice(0, 2 * pairs, 2)
         return tuple(table.ball[:, lead] for table in call(n, d, start_pos))
-    where, rank = channels(i, d), min(i.batch_ranks)
+    where, rank = lanes(i, d), min(i.batch_ranks)
     ones = np.tile(joined(np.ones(d // 2), np.zeros(d // 2), where), (*(1,) * rank, n, 1))
     first, second = (x[(0,) * rank] for x in of(call(*(ones,) * (1 + o.endswith("_vjp")), start_pos), where))
     return first, -second if o.endswith("_vjp") else second
@@ -67,7 +67,7 @@ def position_zero_is_the_identity(subject: Subject, *arguments: Any) -> None:
 
 @law(SINUSOID, *_ROPE, ANGLES, TABLES)
 def the_first_pair_rotates_by_its_position(subject: Subject, *arguments: Any) -> None:
-    """For every width and position p to 2²⁰: the angle of the first pair is p, in radians, from the first channel towards the second.
+    """For every width and position p to 2²⁰: the angle of the first pair is p, in radians, from the first lane towards the second.
 
     For the base's power 0 is 1. Positions of rotary embeddings are multiplied by the scale of the conventions. Within budget.
     """
@@ -89,7 +89,7 @@ def _other_exponents(i: Implementation) -> str:
 def every_second_pair_of_twice_the_width_is_alike(subject: Subject, *arguments: Any) -> bool:
     """For every width d and position: the pairs 0, 2, 4, … of width 2·d have the angles of the pairs 0, 1, 2, … of width d.
 
-    For 2·2i/2d is 2i/d. The last channel of an odd width begins a pair, unless it passes through. Within budget. The exponents of
+    For 2·2i/2d is 2i/d. The last lane of an odd width begins a pair, unless it passes through. Within budget. The exponents of
     tensor2tensor are exempt, and odd widths where they are refused.
     """
     n, d, start_pos = _size(subject, arguments)
@@ -182,12 +182,12 @@ def half_of_the_pairs_divide_by_the_root_of_the_base(subject: Subject, head_dim:
 
 
 @law(TABLES)
-def both_channels_of_a_pair_share_their_angle(subject: Subject, seq_len: int, head_dim: int, start_pos: int) -> None:
-    """For every width and position: the two channels of a pair, by the convention `rope_pairing`, have one cosine and one sine.
+def both_lanes_of_a_pair_share_their_angle(subject: Subject, seq_len: int, head_dim: int, start_pos: int) -> None:
+    """For every width and position: the two lanes of a pair, by the convention `rope_pairing`, have one cosine and one sine.
 
     Within budget.
     """
-    where = channels(subject.implementation, head_dim)
+    where = lanes(subject.implementation, head_dim)
     for name, table in zip(("cosines", "sines"), subject(seq_len, head_dim, start_pos), strict=True):
         subject.close(*of(table, where), name)
 
@@ -229,7 +229,7 @@ def _other_angles(i: Implementation) -> str:
 
 @law("rope", needs=(SINUSOID,), exempts=_other_angles)
 def rope_rotates_by_the_angles_of_the_sinusoidal_encoding(subject: Subject, x: Any, start_pos: int) -> bool:
-    """For every width and position: ones in the first channels become the cosines and the sines of the encoding.
+    """For every width and position: ones in the first lanes become the cosines and the sines of the encoding.
 
     Within budget. Other bases, scaled positions, and the exponents of tensor2tensor, are exempt.
     """

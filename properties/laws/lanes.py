@@ -1,4 +1,4 @@
-"""Laws of the conventions about channels: the one that is left over in an odd width, and which two are a pair."""
+"""Laws of the conventions about lanes: the one that is left over in an odd width, and which two are a pair."""
 
 from dataclasses import replace
 from typing import Any
@@ -46,11 +46,11 @@ def refused(subject: Subject, arguments: tuple[Any, ...], what: str) -> None:
 
 
 @law(*ROTARY, domains=("odd widths",))
-def the_odd_channel_follows_its_convention(subject: Subject, *arguments: Any) -> None:
-    """For every odd width: whole pairs are rotated as in an even width that has these pairs, and the channel that is left over becomes
+def the_odd_lane_follows_its_convention(subject: Subject, *arguments: Any) -> None:
+    """For every odd width: whole pairs are rotated as in an even width that has these pairs, and the lane that is left over becomes
     x·(cos + sin) (`literal`) or stays x (`passthrough`); with `reject`, and where pairs are halves, an odd width is refused.
 
-    Of twice the width, every second pair has these angles; tables are lengthened. A channel x·(cos + sin) is one of the pair (x, x).
+    Of twice the width, every second pair has these angles; tables are lengthened. A lane x·(cos + sin) is one of the pair (x, x).
     Within budget.
     """
     i, x = subject.implementation, what_rotates(subject, arguments)
@@ -58,11 +58,11 @@ def the_odd_channel_follows_its_convention(subject: Subject, *arguments: Any) ->
     if i.reading.odd_lane == "reject" or i.reading.rope_pairing == "half":
         refused(subject, arguments, f"a head_dim of {dim}")
         return
-    wide, out, channel = dim + 1 if tables else 2 * dim, subject(*arguments), np.arange(dim)
+    wide, out, lane = dim + 1 if tables else 2 * dim, subject(*arguments), np.arange(dim)
     if not i.allows(head_dim=wide):
         subject.within(out)
         return
-    place = channel if tables else 2 * (channel - channel % 2) + channel % 2  # pair i is pair 2i of twice the width
+    place = lane if tables else 2 * (lane - lane % 2) + lane % 2  # pair i is pair 2i of twice the width
 
     def widened(part: Any) -> Any:
         if not isinstance(part, np.ndarray):
@@ -75,16 +75,16 @@ def the_odd_channel_follows_its_convention(subject: Subject, *arguments: Any) ->
     found = subject(*map(widened, arguments)).ball
     subject.close(out.ball[..., :-1], found[..., place[:-1]])
     last = x[..., -1] if i.reading.odd_lane == "passthrough" else found[..., place[-1] + (0 if back else 1)]
-    subject.close(out.ball[..., -1], last, "the last channel")
+    subject.close(out.ball[..., -1], last, "the last lane")
 
 
 def _rotates(i: Implementation) -> str:
-    return "" if i.reading.odd_lane == "passthrough" and i.reading.rope_pairing == "adjacent" else "Its last channel does not pass through."
+    return "" if i.reading.odd_lane == "passthrough" and i.reading.rope_pairing == "adjacent" else "Its last lane does not pass through."
 
 
 @law("rope_tables", domains=("odd widths",), exempts=_rotates)
-def the_odd_channel_passes_through(subject: Subject, *arguments: Any) -> None:
-    """For every odd width: the last channel has cosine 1 and sine 0.
+def the_odd_lane_passes_through(subject: Subject, *arguments: Any) -> None:
+    """For every odd width: the last lane has cosine 1 and sine 0.
 
     Within budget. Where it does not pass through, other laws say what it is.
     """
@@ -93,12 +93,12 @@ def the_odd_channel_passes_through(subject: Subject, *arguments: Any) -> None:
 
 
 def _adjacent(i: Implementation) -> str:
-    return "" if i.reading.rope_pairing == "half" else "Its pairs are adjacent channels."
+    return "" if i.reading.rope_pairing == "half" else "Its pairs are adjacent lanes."
 
 
 @law(*ROTARY, exempts=_adjacent)
-def half_pairing_is_adjacent_pairing_of_shuffled_channels(subject: Subject, *arguments: Any) -> None:
-    """For every x, where pairs are channels (i, i + d/2): in the order 0, d/2, 1, d/2 + 1, … they are rotated as by adjacent pairs.
+def half_pairing_is_adjacent_pairing_of_shuffled_lanes(subject: Subject, *arguments: Any) -> None:
+    """For every x, where pairs are lanes (i, i + d/2): in the order 0, d/2, 1, d/2 + 1, … they are rotated as by adjacent pairs.
 
     The adjacent pairs are rotated by the oracle. Within budget; adjacent pairing is exempt.
     """

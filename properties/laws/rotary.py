@@ -1,4 +1,4 @@
-"""Laws of rotations of pairs of channels: by a position, by tables, by a quarter turn, and back."""
+"""Laws of rotations of pairs of lanes: by a position, by tables, by a quarter turn, and back."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ import numpy as np
 
 from oracles.ball import Ball, exact
 from properties.law import Laws
-from properties.laws.pairs import Places, channels, close, distance, joined, moved, of, position, rotated, what_rotates
+from properties.laws.pairs import Places, lanes, close, distance, joined, moved, of, position, rotated, what_rotates
 from properties.operations import OPERATIONS
 from properties.strategies.choices import Choices, rounded
 from properties.subject import Subject
@@ -17,7 +17,7 @@ _ROPE, _TABLES, _HALF = ("rope", "rope_vjp"), ("apply_rotary", "apply_rotary_vjp
 
 def _places(subject: Subject, dim: int) -> Places:
     """The pairs: those of the convention; of a quarter turn the halves."""
-    return (slice(0, dim // 2), slice(dim // 2, None)) if subject.operation == _HALF else channels(subject.implementation, dim)
+    return (slice(0, dim // 2), slice(dim // 2, None)) if subject.operation == _HALF else lanes(subject.implementation, dim)
 
 
 @law(*_ROPE)
@@ -43,7 +43,7 @@ def pairs_keep_their_norm(subject: Subject, *arguments: Any) -> None:
 
 @law(*_ROPE)
 def scores_depend_on_relative_positions_only(subject: Subject, *arguments: Any, choose: Choices) -> bool:
-    """For every query and key, the same in every row, and every distance between two positions: what a pair of channels adds to the score
+    """For every query and key, the same in every row, and every distance between two positions: what a pair of lanes adds to the score
     is the same at all positions, as at the first ones.
 
     Within budget.
@@ -52,7 +52,7 @@ def scores_depend_on_relative_positions_only(subject: Subject, *arguments: Any, 
     n = x.shape[-2]
     if n < 2:
         return False
-    apart, where = choose.among([1, n - 1, choose.integer(1, n - 1)]), channels(subject.implementation, x.shape[-1])
+    apart, where = choose.among([1, n - 1, choose.integer(1, n - 1)]), lanes(subject.implementation, x.shape[-1])
 
     def scores(start: int) -> Ball:
         (a, b), (c, d) = (of(rotated(subject, np.repeat(x[..., [row], :], n, axis=-2), start), where) for row in (0, -1))
@@ -69,7 +69,7 @@ def rotations_compose(subject: Subject, *arguments: Any, choose: Choices) -> Non
     Within budget; the error of what is rotated a second time is rotated with it.
     """
     x, start_pos, i = what_rotates(subject, arguments), arguments[-1], subject.implementation
-    further, where = position(i, choose, start_pos), channels(i, x.shape[-1])
+    further, where = position(i, choose, start_pos), lanes(i, x.shape[-1])
     once = rotated(subject, x, start_pos)
     between = rounded(once.value, i.rounding.inputs)
     first, second = of(distance(between, once.ball), where)
@@ -87,13 +87,13 @@ def it_is_the_adjoint_of_its_forward(subject: Subject, *arguments: Any) -> None:
     given, forward = dict(zip(OPERATIONS[subject.operation].parameters, arguments, strict=True)), OPERATIONS[subject.operation].forward
     out = subject.call(forward, tuple(given[p] for p in OPERATIONS[forward].parameters))
     x, g = given["x"], given["grad_out"]
-    (a, b), (c, d), (p, q), (r, s) = (of(part, channels(subject.implementation, x.shape[-1])) for part in (g, out, subject(*arguments), x))
+    (a, b), (c, d), (p, q), (r, s) = (of(part, lanes(subject.implementation, x.shape[-1])) for part in (g, out, subject(*arguments), x))
     subject.close(a * c + b * d, p * r + q * s, "⟨g, out⟩")
 
 
 @law(*_TABLES)
-def without_sines_channels_are_multiplied_by_cosines(subject: Subject, *arguments: Any) -> None:
-    """For every x and cosines: with sines of 0 each channel is multiplied by its own cosine.
+def without_sines_lanes_are_multiplied_by_cosines(subject: Subject, *arguments: Any) -> None:
+    """For every x and cosines: with sines of 0 each lane is multiplied by its own cosine.
 
     Within budget.
     """
@@ -102,14 +102,14 @@ def without_sines_channels_are_multiplied_by_cosines(subject: Subject, *argument
 
 
 @law(*_TABLES)
-def without_cosines_channels_are_exchanged(subject: Subject, *arguments: Any) -> None:
+def without_cosines_lanes_are_exchanged(subject: Subject, *arguments: Any) -> None:
     """For every x and sines: with cosines of 0 a pair (a, b) becomes (−b·sin₁, a·sin₂), and its gradient (b·sin₂, −a·sin₁).
 
     Within budget.
     """
     x, s = what_rotates(subject, arguments), arguments[2]
-    (a, b), (sin_a, sin_b) = (of(part, channels(subject.implementation, x.shape[-1])) for part in (x, s))
-    out = of(rotated(subject, x, np.zeros(s.shape), s), channels(subject.implementation, x.shape[-1]))
+    (a, b), (sin_a, sin_b) = (of(part, lanes(subject.implementation, x.shape[-1])) for part in (x, s))
+    out = of(rotated(subject, x, np.zeros(s.shape), s), lanes(subject.implementation, x.shape[-1]))
     close(subject, out, (-(b * sin_a), a * sin_b) if subject.operation == "apply_rotary" else (b * sin_b, -(a * sin_a)))
 
 
@@ -117,10 +117,10 @@ def without_cosines_channels_are_exchanged(subject: Subject, *arguments: Any) ->
 def rope_is_rotating_by_its_own_tables(subject: Subject, x: Any, cos: Any, sin: Any, choose: Choices) -> None:
     """For every x and position: by tables of the cosines and sines to which rope rotates ones, x is rotated as by rope.
 
-    Within budget; the errors of the tables' entries are multiplied by the channels that they meet.
+    Within budget; the errors of the tables' entries are multiplied by the lanes that they meet.
     """
     i, start_pos = subject.implementation, position(subject.implementation, choose)
-    where, half = channels(i, x.shape[-1]), np.ones(x.shape[-1] // 2)
+    where, half = lanes(i, x.shape[-1]), np.ones(x.shape[-1] // 2)
     ones = np.broadcast_to(joined(half, 0 * half, where), x.shape)
     found = [part[(0,) * (x.ndim - 2)] for part in of(subject.rope(ones, start_pos), where)]
     tables = [rounded(part.mid, i.rounding.angle.table) for part in found]
@@ -142,7 +142,7 @@ def two_quarter_turns_negate(subject: Subject, x: Any) -> None:
 
 @law(_HALF)
 def one_hot_rows_read_out_the_quarter_turn(subject: Subject, x: Any, choose: Choices) -> None:
-    """For every even width d and row that is 1 in one channel: 1 in channel i becomes 1 in channel i + d/2, and from there −1 in channel i.
+    """For every even width d and row that is 1 in one lane: 1 in lane i becomes 1 in lane i + d/2, and from there −1 in lane i.
 
     Exact: 0, 1 and −1 are numbers of every format.
     """
@@ -156,12 +156,12 @@ def one_hot_rows_read_out_the_quarter_turn(subject: Subject, x: Any, choose: Cho
 @law(_HALF, needs=("apply_rotary",))
 def apply_rotary_is_written_with_rotate_half(subject: Subject, x: Any, choose: Choices) -> None:
     """For every x and tables, of rotations or not: x ⊙ cos + rotate_half(x) ⊙ sin is `apply_rotary`, where its pairs are the halves'
-    channels; adjacent pairs are brought to the halves, and back.
+    lanes; adjacent pairs are brought to the halves, and back.
 
     Within budget.
     """
     target = subject.implementation.rounding.angle.table
     cos, sin = (choose.numbers(x.shape[-2:], target, choose.among(["grid", "normal"])) for _ in range(2))
-    order = np.concatenate([np.arange(x.shape[-1])[part] for part in channels(subject.implementation, x.shape[-1])])
+    order = np.concatenate([np.arange(x.shape[-1])[part] for part in lanes(subject.implementation, x.shape[-1])])
     found = exact(x[..., order]) * exact(cos[:, order]) + subject(x[..., order]).ball * exact(sin[:, order])
     subject.close(subject.apply_rotary(x, cos, sin).ball[..., order], found)

@@ -24,7 +24,6 @@ SYNONYMS = {
     "kv_heads=tile": "gqa-tile-vs-repeat-interleave",
     "causal=bottom_right": "causal-top-left-vs-bottom-right",
     "dead_rows=nan": "sdpa-fully-masked-nan",
-    "dead_rows=uniform": "sdpa-dead-rows-uniform",
 }
 
 
@@ -116,10 +115,10 @@ def test_an_exception_is_diagnosed_by_the_bug_that_raises_it_too():
     found = violation_of(
         "an encoding without rows or columns is empty[sinusoidal_positional_encoding]",
         "sinusoidal_positional_encoding",
-        CATALOGUE["sin-no-columns-raises"].fresh(),
+        CATALOGUE["inv-freq-no-lanes-raises"].mutants["sinusoidal_positional_encoding"](),
         "float64",
     )
-    assert found.diagnosis[0].id == "sin-no-columns-raises"
+    assert found.diagnosis[0].id == "inv-freq-no-lanes-raises"
 
 
 def test_a_correct_implementation_has_nothing_to_diagnose():

@@ -105,7 +105,7 @@ def test_a_law_fails_on_some_simple_mistake(law):
 
 
 def test_the_reference_keeps_all_laws():
-    allowed = {"Its pairs are adjacent channels.", "Its last channel does not pass through."}
+    allowed = {"Its pairs are adjacent lanes.", "Its last lane does not pass through."}
     assert {(found.status, found.reason) for found in outcomes(NUMPY, 8)} == {("held", ""), *(("not applicable", why) for why in allowed)}
 
 
@@ -192,7 +192,7 @@ def refusing(x, start_pos=0):
     ],
 )
 def test_an_odd_width_is_rotated_or_refused_as_declared(rotate, conventions, summary):
-    (law,) = find("the odd channel follows its convention[rope]")
+    (law,) = find("the odd lane follows its convention[rope]")
     outcome = check(law, Implementation("i", {"rope": rotate}, conventions=conventions), 30, shrink=False)
     assert outcome.status == ("violated" if summary else "held")
     assert not summary or summary in outcome.violation.summary
