@@ -12,20 +12,16 @@ from properties.bugs.bug import Register
 bug = Register()
 
 
-@bug.slip("channels", "rotated", seen="rope", without=("rope_tables",), law="rope turns each pair by itself", making=True, public=True)
-def rope_half_split_pairs() -> tuple[Callable[..., Array], ...]:
+@bug("rope", law="rope turns each pair by itself", public=True)
+def rope_half_split_pairs(x: Array, start_pos: int = 0) -> Array:
     """The lanes (j, j + d/2) are turned instead of (2i, 2i + 1); an odd width, which has no halves, is turned as it should be.
     Effect: Lanes that belong to one pair are turned with lanes of other pairs: weights trained with adjacent pairs give other scores.
     Repair: Turn the lanes (2i, 2i + 1) by the angle of pair i. Seen: EleutherAI/gpt-neox#834; vllm-project/vllm-ascend#12820;
     jzhang38/TinyLlama#24"""
-
-    def tiled(theta: Array, dim: int) -> Array:
-        return right.channels(theta, dim) if dim % 2 else np.tile(theta, 2)
-
-    def halves(x: Array) -> Array:
-        return right.rotated(x) if x.shape[-1] % 2 else right.rotate_half(x)
-
-    return tiled, halves
+    if x.shape[-1] % 2:
+        return right.rope(x, start_pos)
+    theta = np.tile(right.angles(start_pos, *x.shape[-2:]), 2)
+    return np.asarray(x * np.cos(theta) + right.rotate_half(x) * np.sin(theta))
 
 
 @bug.slip("channels", seen="rope", law="pairs keep their norm")
