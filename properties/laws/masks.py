@@ -116,7 +116,7 @@ def a_mask_combined_with_itself_is_itself(subject: Subject, first: Any, second: 
     subject.same(subject(both, second), both, "mask")
 
 
-@law(COMBINED)
+@law(COMBINED, domains=("everyday", "square batches"))
 def a_mask_can_be_written_out(subject: Subject, first: Any, second: Any) -> bool:
     """For all masks that broadcast: combined as they are, they are as when each is written out in the common shape. Exact."""
     full = (np.broadcast_to(mask, np.broadcast_shapes(first.shape, second.shape)).copy() for mask in (first, second))

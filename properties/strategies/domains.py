@@ -328,8 +328,9 @@ def _rotations(o: Operation, i: Implementation, x: dict[str, Any], choose: Choic
 
 
 _domain("everyday", "Sizes, masks and numbers of every kind.", *OPERATIONS)
-_domain("everyday", "Masks that broadcast to one shape, of as many problems as queries at times.", "combine_masks",
-    sizes={"n_q": SHORT, "n_k": SHORT}, mask=masks.loose)  # fmt: skip
+_domain("everyday", "Masks that broadcast to one shape.", "combine_masks", sizes={"n_q": SHORT, "n_k": SHORT}, mask=masks.loose)
+_domain("square batches", "Masks of as many problems as queries, often.", "combine_masks",
+    sizes={"n_q": (2, 3), "n_k": (2, 3, 5), "batch": (2, 3)}, mask=masks.loose, rank=1, share=0.3)  # fmt: skip
 _domain("everyday", "Numbers of queries and of keys; as many keys as queries need not be told.", "causal_mask", finish=_untold)
 _domain("everyday", "Sizes and numbers of every kind.", "causal_attention", finish=_alive)
 _domain("everyday", "Sizes and numbers of every kind.", "add_positional_encoding", finish=_shared)
