@@ -14,14 +14,14 @@ import pytest
 from oracles import Conventions
 from properties import interpreter, reference
 from properties.implementation import Implementation
-from properties.laws import batches, conduct, find
+from properties.laws import conduct, find
 from properties.reference import OPERATIONS
 from properties.verifier import check
 
 ROOT = Path(__file__).parents[2]
 SDPA, VJP, MHA = "scaled_dot_product_attention", "scaled_dot_product_attention_vjp", "multi_head_attention"
 SOFTMAX, SINUSOID = "hard_masked_softmax", "sinusoidal_positional_encoding"
-LAWS = [law for module in (conduct, batches) for law in module.law.laws]
+LAWS = conduct.law.laws
 
 
 def after(operation, effect):

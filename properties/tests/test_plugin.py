@@ -64,9 +64,9 @@ def test_items_pass_fail_and_are_expected_to_fail_as_the_laws_say(run):
     assert "verifier.py" not in printed
     assert "BrokenError" not in printed
     summary = printed.split("= attnspec =")[1]
-    assert "implementation: 0 held, 1 violated, on 1 example" in summary
-    assert "known: 0 held, 1 declared, on 1 example" in summary
-    assert "right one: 1 held, on 1 example" in summary
+    assert "implementation: 0 held, 1 violated, on " in summary
+    assert "known: 0 held, 1 declared, on " in summary
+    assert "right one: 1 held, on " in summary
 
 
 def test_the_decorator_works_without_the_plugin(run):
@@ -78,7 +78,7 @@ def test_the_decorator_works_without_the_plugin(run):
 def test_items_are_the_same_in_every_process_of_xdist_and_their_outcomes_are_summed_up(run):
     printed = run("-n", "2")
     assert "2 failed, 1 passed, 1 xfailed" in printed
-    assert "right one: 1 held, on 1 example" in printed
+    assert "right one: 1 held, on " in printed
 
 
 def test_the_option_needs_no_test_file(run):
