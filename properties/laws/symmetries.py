@@ -345,8 +345,8 @@ def _(c: Case) -> Sequence[Term] | None:
         return None
     index = np.flatnonzero(needed)
     short = c.along("seq_len", index, mask=(c.mask | ~some[:, None])[..., index, :][..., index])
-    kept, others = (Times(_shaped(np.where(part, 1.0, 0.0), -2)) for part in (some[index], ~some))
-    return [Term(short.inputs, [kept, *short.output], short.instead), Term({}, [others])]
+    kept, others = (c.scaled("", "seq_len", np.where(part, 1.0, 0.0)) for part in (some[index], ~some))
+    return [Term(short.inputs, [*kept, *short.output], short.instead), Term({}, others)]
 
 
 def _own(c: Case) -> Any:

@@ -14,7 +14,7 @@ from properties.laws import find
 from properties.verifier import check
 
 SDPA, HEADS = "scaled_dot_product_attention", "multi_head_attention"
-DEAD = "a token with nothing to attend to follows its convention"
+DEAD = "a query with no allowed key follows its convention[multi_head_attention]"
 X = torch.arange(24.0).reshape(1, 2, 3, 4) / 8
 NAMED = {
     i.name: i

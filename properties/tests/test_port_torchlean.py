@@ -92,9 +92,9 @@ def test_what_would_take_too_long_is_refused(name, of, arguments, sentence):
         ("encodings", "the sinusoidal encoding is within its budget"),
         ("rotary, seed", "the odd lane follows its convention[rope]"),
         ("rotary, revised", "the odd lane follows its convention[rope]"),
-        ("attention, seed, ℝ", "attention is within its budget at extreme logits"),
-        ("attention, revised", "attention is within its budget at extreme logits"),
-        ("multi-head attention, revised", "the past does not depend on the future[multi_head_attention]"),
+        ("attention, seed, ℝ", "attention is within its budget[scaled_dot_product_attention]"),
+        ("attention, revised", "attention is within its budget[scaled_dot_product_attention]"),
+        ("multi-head attention, revised", "tokens need only those that they may read[multi_head_attention]"),
         ("multi-head attention, seed, ℝ, one head", "multi head attention is within its budget"),
     ],
 )
@@ -137,7 +137,7 @@ def test_the_seeds_split_in_the_revised_text_is_caught(monkeypatch):
 def test_a_dead_row_that_takes_the_mean_is_caught(monkeypatch):
     plain = torchlean.corrected.hard_masked_softmax
     monkeypatch.setattr(torchlean.corrected, "hard_masked_softmax", lambda s, mask, *rest: plain(s, mask | ~mask.any(-1)[:, None], *rest))
-    assert broken("attention, revised", f"a dead query has gradients by convention[{SDPA}_vjp]")
+    assert broken("attention, revised", f"a query with no allowed key follows its convention[{SDPA}_vjp]")
 
 
 def test_another_base_is_caught(monkeypatch):
