@@ -316,6 +316,13 @@ def _untold(o: Operation, i: Implementation, x: dict[str, Any], choose: Choices)
         x["n_k"] = None
 
 
+def _decoders(o: Operation, i: Implementation, x: dict[str, Any], choose: Choices) -> None:
+    """One mask for all problems, and a row for all queries of each, half blocked, where there are as many problems as queries."""
+    shape = np.broadcast_shapes(x["first"].shape, x["second"].shape)
+    if len(shape) == 3 and shape[0] == shape[1]:
+        x["first"], x["second"] = choose.bits(shape[1:], 0.5), choose.bits((shape[0], 1, shape[2]), 0.5)
+
+
 def _rotations(o: Operation, i: Implementation, x: dict[str, Any], choose: Choices) -> None:
     """A third of the tables are rotations, rounded to their format."""
     if choose.integer(0, 2) < 2:
@@ -329,8 +336,8 @@ def _rotations(o: Operation, i: Implementation, x: dict[str, Any], choose: Choic
 
 _domain("everyday", "Sizes, masks and numbers of every kind.", *OPERATIONS)
 _domain("everyday", "Masks that broadcast to one shape.", "combine_masks", sizes={"n_q": SHORT, "n_k": SHORT}, mask=masks.loose)
-_domain("square batches", "Masks of as many problems as queries, often.", "combine_masks",
-    sizes={"n_q": (2, 3), "n_k": (2, 3, 5), "batch": (2, 3)}, mask=masks.loose, rank=1, share=0.3)  # fmt: skip
+_domain("square batches", "Masks of queries and of padding, often of as many problems as queries.", "combine_masks",
+    sizes={"n_q": (3, 2), "n_k": (3, 5), "batch": (3, 3, 2)}, mask=masks.loose, rank=1, share=0.3, finish=_decoders)  # fmt: skip
 _domain("everyday", "Numbers of queries and of keys; as many keys as queries need not be told.", "causal_mask", finish=_untold)
 _domain("everyday", "Sizes and numbers of every kind.", "causal_attention", finish=_alive)
 _domain("everyday", "Sizes and numbers of every kind.", "add_positional_encoding", finish=_shared)

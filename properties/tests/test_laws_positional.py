@@ -86,7 +86,9 @@ MISTAKES = {
     "an empty result has an entry": of_results(lambda x: x if x.size else np.zeros(1)),
     "the first argument is reversed": of_arguments(np.ndarray, lambda x: x[::-1].copy()),
     "the first argument is clipped": of_arguments(np.ndarray, lambda x: np.clip(x, -1, 1) if x.dtype != bool else ~x),
-    "an axis of size 1 is lost": of_arguments(np.ndarray, lambda x: x[:, 0] if x.ndim == 3 and x.shape[1] == 1 else x),
+    "rows for all queries are read as one for each": lambda function: (
+        lambda *a: function(*(x[:, 0] if isinstance(x, np.ndarray) and x.ndim == 3 and x.shape[1] == 1 else x for x in a))
+    ),
     "the cotangent is reversed": lambda function: lambda *a: function(*(x if k != 1 else x[..., ::-1] for k, x in enumerate(a))),
     "a size or position is one more": lambda function: lambda *a: function(*a[:-1], a[-1] + 1) if isinstance(a[-1], int) else function(*a),
 }
