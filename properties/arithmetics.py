@@ -13,7 +13,7 @@ a convention, that gives what the implementation gave on every call that is know
 that does so on some of the calls only is named after an arithmetic, which must explain all of them.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -26,7 +26,7 @@ from properties.implementation import Implementation
 from properties.law import Law
 from properties.operations import OPERATIONS
 from properties.report import Violation
-from properties.strategies.arrays import rounded
+from properties.strategies.choices import rounded
 from properties.subject import BrokenError, Call, Subject
 
 __all__ = ["Candidate", "candidates", "explained"]
@@ -164,7 +164,7 @@ def explained(
     for c in candidates(implementation.rounding):
         if not all(c.accepts(call, implementation) for call in known):
             continue
-        if not all(_holds(c, law, implementation, v.calls, v.counterexample.values()) for law, v in broken):
+        if not all(_holds(c, law, implementation, v.calls, v.counterexample) for law, v in broken):
             continue
         budgets = [(c.expected(call, implementation), call, w) for call, w in wrong]
         testify = sum(any(_tells(e, w) for e, w in zip(several, ws, strict=True)) for several, _, ws in budgets)
@@ -219,10 +219,10 @@ def _same(a: tuple[Any, ...], b: tuple[Any, ...]) -> bool:
     return len(a) == len(b) and all(np.array_equal(x, y) for x, y in zip(a, b, strict=True))
 
 
-def _holds(c: Candidate, law: Law, implementation: Implementation, calls: tuple[Call, ...], case: Any) -> bool:
+def _holds(c: Candidate, law: Law, implementation: Implementation, calls: tuple[Call, ...], case: Mapping[str, Any]) -> bool:
     """Whether a law holds on what was returned, judged by another arithmetic."""
     try:
-        law.body(_Replayed(c, law, implementation, calls), *case)
+        law.hold(_Replayed(c, law, implementation, calls), case)
     except (BrokenError, _AstrayError):
         return False
     return True

@@ -26,7 +26,7 @@ from properties.law import Law
 from properties.operations import OPERATIONS, Operation
 from properties.reference import OPERATIONS as REFERENCE
 from properties.report import Diagnosis, Violation
-from properties.strategies.arrays import rounded
+from properties.strategies.choices import rounded
 from properties.subject import BrokenError, Call, Subject
 
 __all__ = ["causes"]

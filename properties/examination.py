@@ -22,8 +22,7 @@ from properties.narrowest import Narrowest
 from properties.operations import OPERATIONS
 from properties.remarks import Seen, notes
 from properties.report import Outcome, Violation, counted
-from properties.strategies.arrays import UnsupportedError
-from properties.strategies.domains import DOMAINS, QUIRKS, Cases
+from properties.strategies.domains import DOMAINS, QUIRKS, Cases, UnsupportedError
 from properties.subject import BrokenError, Call, Subject
 
 __all__ = ["Examination", "Observer"]

@@ -64,7 +64,7 @@ class Law:
         return dict(zip(self.parameters, (*arguments, seed), strict=False))
 
     def hold(self, subject: Subject, case: Mapping[str, Any]) -> bool:
-        """Assert it on a case, by the names of its entries; False where it says nothing of it. Raises BrokenError where it does not hold."""
+        """Assert it on a case, by the names of its entries; False where it says nothing of it. Raises BrokenError where it is broken."""
         arguments = [case[p] for p in OPERATIONS[self.operation].parameters]
         choices = {"choose": Choices(crc32(self.name.encode()) ^ int(case["seed"]))} if self.chooses else {}
         return self.body(subject, *arguments, **choices) is not False

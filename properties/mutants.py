@@ -33,8 +33,7 @@ from properties.laws import LAWS, find
 from properties.operations import OPERATIONS as OPERATIONS_
 from properties.operations import Operation
 from properties.reference import OPERATIONS
-from properties.strategies.arrays import UnsupportedError
-from properties.strategies.domains import DOMAINS, Cases
+from properties.strategies.domains import DOMAINS, Cases, UnsupportedError
 from properties.subject import BrokenError, Subject
 
 __all__ = ["EXAMPLES", "MUTANTS", "TRAPS", "Matrix", "as_json", "kills_of", "main", "markdown", "sole_victims"]

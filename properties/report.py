@@ -118,7 +118,8 @@ class Cause:
 class Outcome:
     """What became of a law on an implementation.
 
-    Of `examples` cases, `informative` ones could have shown a mistake, and `vacuous` ones had a budget that accepts anything. The largest error was `worst_excess` times its budget; where sums were long enough for a statistical line it was
+    Of `examples` cases, `informative` ones could have shown a mistake, and `vacuous` ones had a budget that accepts anything.
+    The largest error was `worst_excess` times its budget; where sums were long enough for a statistical line it was
     `worst_line` times that, and `suspicious` cases had errors beyond it. `reason` says why the status is what it is, where it is not simply
     held or violated. `unavailable` says that it was not run because the implementation declares that it cannot be run here.
     `within` names the presets within whose budgets are the `looked_at` calls that were put to them, finest first, the declared one last.

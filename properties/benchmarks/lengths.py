@@ -11,7 +11,7 @@ import oracles
 from properties.benchmarks.faults import FAULTS, Fault
 from properties.benchmarks.kernels import ARITHMETIC, RESULTS, Array, Problem, draw, kernel
 from properties.benchmarks.sharpness import budgets
-from properties.strategies.arrays import rounded
+from properties.strategies.choices import rounded
 from properties.strategies.dominating import dominating, scores_of
 from properties.subject import LIKELY
 

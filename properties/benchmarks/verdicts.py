@@ -56,7 +56,11 @@ def _python(body: str) -> str:
 
 _ALL = "import properties.__main__"
 ROWS = (
-    Row("correct SDPA, 100 examples", _python(_ONE.format(function="reference.scaled_dot_product_attention", examples=100, options="")), "1/8"),
+    Row(
+        "correct SDPA, 100 examples",
+        _python(_ONE.format(function="reference.scaled_dot_product_attention", examples=100, options="")),
+        "1/8",
+    ),
     Row("SDPA with a mask that leaks", _python(_ONE.format(function="leaks", examples=100, options="")), "1/10"),
     Row("all operations of NumPy, two processes", "", "1/6"),
     Row("certificate at (16, 16, 16), ms", _python(_CALLS.format(arithmetic="") + "once()"), "≤ .2 ms", 1e3 / 300),
@@ -93,13 +97,16 @@ def main(arguments: list[str] | None = None) -> int:
         subprocess.run(["git", "worktree", "add", "--quiet", "--detach", before, BEFORE], cwd=ROOT, check=True)
         try:
             for row in ROWS:
-                pairs = [(seconds(row, before, "properties.reference"), seconds(row, ROOT, "properties.reference")) for _ in range(options.repeats)]
+                pairs = [
+                    (seconds(row, before, "properties.reference"), seconds(row, ROOT, "properties.reference"))
+                    for _ in range(options.repeats)
+                ]
                 old, new = (median(column) for column in zip(*pairs, strict=True))
                 ratio = median(n / o for o, n in pairs)
                 table.add_row(row.name, f"{old:.3g}", f"{new:.3g}", f"{ratio:.3g}", row.goal)
         finally:
             subprocess.run(["git", "worktree", "remove", "--force", before], cwd=ROOT, check=True)
-    with (options.output.open("w") if options.output else sys.stdout) as file:
+    with options.output.open("w") if options.output else sys.stdout as file:
         Console(file=file, width=120).print(table)
     return 0
 

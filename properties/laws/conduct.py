@@ -12,9 +12,8 @@ from properties.implementation import EVERY_SIZE, Implementation
 from properties.law import Laws
 from properties.laws.lanes import refused
 from properties.operations import BATCH, OPERATIONS, Operation
-from properties.strategies.arrays import UnsupportedError
 from properties.strategies.choices import Choices
-from properties.strategies.domains import ODDITIES, Cases
+from properties.strategies.domains import ODDITIES, Cases, UnsupportedError
 from properties.subject import RaisedError, Subject
 
 law = Laws()
@@ -147,7 +146,7 @@ def _no_layouts(i: Implementation) -> str:
 
 @law(*_OF_ROWS, exempts=_no_layouts, effort=0.4)
 def a_view_equals_its_copy(subject: Subject, *arguments: Any, choose: Choices) -> bool:
-    """For every case, each layout in memory and an array: with its last two axes exchanged in memory, with gaps between its rows, late in its
+    """For every case, each layout in memory and an array: with its last two axes exchanged in memory, with gaps between rows, late in its
     buffer, with its rows in reverse order, or read-only, it gives what its contiguous copy gives.
 
     Within budget. An implementation that declares no layouts may raise instead; one that declares some is given no others.

@@ -7,7 +7,7 @@ import numpy as np
 from oracles.ball import Ball, cos, exact, sin
 from properties.implementation import Implementation
 from properties.law import Laws
-from properties.laws.pairs import lanes, close, joined, of, position, times
+from properties.laws.pairs import close, joined, lanes, of, position, times
 from properties.operations import OPERATIONS
 from properties.strategies.choices import Choices
 from properties.subject import Subject

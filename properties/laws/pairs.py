@@ -10,7 +10,7 @@ from properties.operations import OPERATIONS
 from properties.strategies.choices import Choices
 from properties.subject import Result, Subject
 
-__all__ = ["Pair", "Places", "lanes", "close", "distance", "joined", "moved", "of", "position", "rotated", "times", "what_rotates"]
+__all__ = ["Pair", "Places", "close", "distance", "joined", "lanes", "moved", "of", "position", "rotated", "times", "what_rotates"]
 
 Pair = tuple[Ball, Ball]
 Places = tuple[slice, slice]

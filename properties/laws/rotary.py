@@ -6,7 +6,7 @@ import numpy as np
 
 from oracles.ball import Ball, exact
 from properties.law import Laws
-from properties.laws.pairs import Places, lanes, close, distance, joined, moved, of, position, rotated, what_rotates
+from properties.laws.pairs import Places, close, distance, joined, lanes, moved, of, position, rotated, what_rotates
 from properties.operations import OPERATIONS
 from properties.strategies.choices import Choices, rounded
 from properties.subject import Subject

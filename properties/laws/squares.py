@@ -118,7 +118,7 @@ class Square:
         self.__name__, self.__doc__ = symmetry.name, f"{symmetry.statement}\n\nWithin budget.{_FOLLOWS.get(operation.name[-4:], '')}"
 
     def __call__(self, subject: Subject, *arguments: Any, choose: Choices) -> bool:
-        """Hold the base call against the sum of the others; False where the symmetry says nothing of the case, or its calls are not legal."""
+        """Hold the base call against the sum of the others; False where it says nothing of the case, or its calls are not legal."""
         case = Case(subject, self.operation, arguments, choose)
         terms = self.symmetry.terms(case)
         calls = None if terms is None else [self._arguments(case, term) for term in terms]

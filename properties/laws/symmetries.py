@@ -272,7 +272,7 @@ def _(c: Case) -> Sequence[Term]:
 
 @_row(
     "a mask can be written out",
-    "For every mask with fewer axes, or axes of size 1, and for none: the mask repeated along them, or one that allows all, gives the same.",
+    "For every mask with fewer axes, or axes of size 1, and for none: repeated along them, or allowing all, it gives the same.",
     *_MASKED,
     _SOFTMAX,
     domains=("everyday", "broadcast masks"),

@@ -14,12 +14,16 @@ from oracles.ball import Array
 from properties.implementation import Implementation
 from properties.operations import BATCH, OPERATIONS, Operation
 from properties.strategies import masks
-from properties.strategies.arrays import UnsupportedError
 from properties.strategies.choices import Choices, rounded
 from properties.strategies.dominating import LONG as FARTHEST
 from properties.strategies.dominating import MANY, dominating, scores_of
 
-__all__ = ["DOMAINS", "ODDITIES", "QUIRKS", "Cases", "Domain"]
+__all__ = ["DOMAINS", "ODDITIES", "QUIRKS", "Cases", "Domain", "UnsupportedError"]
+
+
+class UnsupportedError(ValueError):
+    """An implementation supports no case of the kind that is to be drawn; the message says why in a sentence."""
+
 
 SHORT = (1, 2, 3, 4, 5, 6, 8, 9, 16, 17, 33)
 TILES = (7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64, 65, 96, 100, 127, 128, 129, 130, 191, 192, 193, 255, 256, 257, 300)
@@ -170,7 +174,7 @@ class Cases:
         if name == "rows":  # of a table, as many as are read, or more
             least = max(1, found.get("start_pos", 0) + found.get("seq_len", 0))
             options = [least + n for n in (0, 1, 3, 16, 100)] if "seq_len" in found else (*SHORT, 100, 127, 128, 129, 257, 300)
-        if name in ("seq_len",) and (width := found.get("head_dim", found.get("embed_dim"))):
+        if name == "seq_len" and (width := found.get("head_dim", found.get("embed_dim"))):
             options = [n for n in options if n * width <= _MOST] or options[:1]
         if beside is not None and choose.happens(0.25):  # squares are cases of their own
             options = (beside[1],) if self._is_supported(name, beside[1], beside) else options

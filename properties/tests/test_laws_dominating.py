@@ -9,7 +9,7 @@ from oracles import preset
 from oracles.formats import BINARY16, BRAIN16, PRESETS
 from properties.implementation import Implementation
 from properties.laws import LAWS, LONG, find
-from properties.strategies.arrays import rounded
+from properties.strategies.choices import rounded
 from properties.strategies.dominating import LONG as LONGEST
 from properties.strategies.dominating import dominated, dominated_jvp, dominated_vjp, dominating, scores_of
 from properties.verifier import check, plan
