@@ -144,7 +144,7 @@ class Implementation:
         }
         sizes.pop("batch", None)
         rank = len(lead) + ("num_heads" in operation.axes.get("q", ()))
-        ranked = rank in self.batch_ranks or not any(BATCH in axes for axes in operation.axes.values())
+        ranked = rank in self.batch_ranks or not any(BATCH in operation.axes[p] for p in operation.arrays)
         return ranked and self.allows(**sizes) and all(self.allows(batch=n) for n in lead)
 
     def _allows(self, name: str, size: int) -> bool:

@@ -147,16 +147,19 @@ def verify(
     if isinstance(seed, bool) or not isinstance(seed, int):
         raise TypeError(f"seed has type {type(seed).__name__}, but should be an int.")
     implementation = implementation_of(target, arithmetic, conventions, known_deviations)
-    chosen = plan(implementation, laws, long)
+    groups = grouped(plan(implementation, laws, long))
+    chosen = [law for group in groups for law in group]
     require_planned(laws, chosen)
     outcomes: list[Outcome] = []
     found: tuple[Cause, ...] = ()
     interrupted = False
     try:
-        for group in grouped(chosen):
-            outcomes += examine(group, implementation, max_examples, seed)
-            for outcome in outcomes[-len(group) :] if progress is not None else ():
-                progress(outcome)
+        for group in groups:
+            known = examine(group, implementation, max_examples, seed)
+            outcomes += known
+            if progress is not None:
+                for outcome in known:
+                    progress(outcome)
             if fail_fast and any(outcome.status == "violated" for outcome in outcomes):
                 why = "After the first violation no law is begun (fail_fast)."
                 left = chosen[len(outcomes) :]

@@ -121,12 +121,12 @@ class Square:
         """Hold the base call against the sum of the others; False where it says nothing of the case, or its calls are not legal."""
         case = Case(subject, self.operation, arguments, choose)
         terms = self.symmetry.terms(case)
-        calls = None if terms is None else [self._arguments(case, term) for term in terms]
-        if not calls or any(x is None for x in calls):
+        calls = [call for term in terms or () if (call := self._arguments(case, term)) is not None]
+        if terms is None or not calls or len(calls) < len(terms):
             return False
         base = _tuple(subject(*arguments))
         sums: list[Ball | None] = [None] * len(base)
-        for term, call in zip(terms or (), calls, strict=True):
+        for term, call in zip(terms, calls, strict=True):
             found = _tuple(subject(*call))
             for place, (name, result) in enumerate(zip(self.operation.outputs, found, strict=True)):
                 back, before = self._back(name, result, term), sums[place]

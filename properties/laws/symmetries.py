@@ -229,7 +229,8 @@ def _(c: Case) -> Sequence[Term] | None:
 def _(c: Case) -> Sequence[Term] | None:
     if c.mask is None:
         return None
-    unread: Any = ~np.broadcast_to(c.mask, (*c.q.shape[:-1], c.k.shape[-2])).any(-2)[..., None]
+    read: Any = np.broadcast_to(c.mask, (*c.q.shape[:-1], c.k.shape[-2])).any(-2)
+    unread = ~read[..., None]
     if c.q.shape[:-2] != c.k.shape[:-2]:  # heads that share keys
         unread = unread.all(-3, keepdims=True)
     size = c.choose.among([1.0, -1.0]) * c.largest

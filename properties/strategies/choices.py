@@ -59,7 +59,8 @@ class Choices:
     def cut(self, n: int, supported: Callable[[int], bool] = lambda _: True) -> int:
         """A length below n at which an axis of length n can be cut, by preference next to a tile; n itself where none is supported."""
         tiles = (m for power in range(10) for m in (2**power - 1, 2**power, 2**power + 1))
-        return self.among([m for m in sorted({n // 2, n - 1, *tiles} - {0}) if m < n and supported(m)] or [n])
+        found: list[int] = [m for m in sorted({n // 2, n - 1, *tiles} - {0}) if m < n and supported(m)]
+        return self.among(found or [n])
 
     def signs(self, n: int) -> Array:
         """n times 1 or −1."""

@@ -434,4 +434,4 @@ ODDITIES = Domain(
         "start_pos": (0, 1, 5, 128, 1000, 4096, 2**16 + 1, 2**20),
     },
 )
-"""Not drawn from: `what is not supported is refused` chooses one size among those that are refused, and the others among those that are not."""
+"""Not drawn from by itself: of one size those that are refused are taken, of all others those that are not."""
