@@ -93,7 +93,8 @@ for _axis, _what, _forwards in (
 
 for _axis, _what, _forwards in (
     ("n_q", "queries", _MASKED), ("value_dim", "columns of values", _QKV), ("n_q", "rows", (_SOFTMAX,)), ("batch 0", "problems", _BATCHED),
-    ("seq_len", "rows", (_TABLES, _HALF, _ADDED)), ("embed_dim", "columns", (_LOOKUP, _LEARNED, _ADDED)), ("batch 0", "indices", (_LOOKUP,)),
+    ("seq_len", "rows", (_TABLES, _HALF, _ADDED)), ("embed_dim", "columns", (_LOOKUP, _LEARNED, _ADDED)),
+    ("batch 0", "indices", (_LOOKUP,)),
 ):  # fmt: skip
     _row(
         f"{_what} are computed apart",

@@ -346,12 +346,9 @@ _domain("everyday", "Numbers of queries and of keys; as many keys as queries nee
 _domain("everyday", "Sizes and numbers of every kind.", "causal_attention", finish=_alive)
 _domain("everyday", "Sizes and numbers of every kind.", "add_positional_encoding", finish=_shared)
 _domain("everyday", "Sizes and numbers of every kind; some tables are rotations.", "apply_rotary", "apply_rotary_vjp", finish=_rotations)
-_domain("tiles", "Lengths around the tiles of kernels, to 300.", *_CAUSAL,
-    sizes={"n_q": TILES, "n_k": TILES, "head_dim": (1, 2, 8, 16, 64), "value_dim": (1, 2, 8, 16, 64)}, share=0.2, finish=_alive)  # fmt: skip
-_domain(
-    "tiles", "Lengths around the tiles of kernels, to 300.", *_ATTENTION, *_SOFTMAX, *_GROUPED,
-    sizes={"n_q": TILES, "n_k": TILES, "head_dim": (1, 2, 8, 16, 64), "value_dim": (1, 2, 8, 16, 64)}, share=0.2,
-)  # fmt: skip
+_TILED = {"n_q": TILES, "n_k": TILES, "head_dim": (1, 2, 8, 16, 64), "value_dim": (1, 2, 8, 16, 64)}
+_domain("tiles", "Lengths around the tiles of kernels, to 300.", *_CAUSAL, sizes=_TILED, share=0.2, finish=_alive)
+_domain("tiles", "Lengths around the tiles of kernels, to 300.", *_ATTENTION, *_SOFTMAX, *_GROUPED, sizes=_TILED, share=0.2)
 _domain(
     "long rows", "Rows of lengths to 1100.", *_SOFTMAX,
     sizes={"n_q": (1, 2, 3, 16), "n_k": (*TILES, *LONG)}, share=0.2,
@@ -376,15 +373,17 @@ _domain(
 )  # fmt: skip
 _domain(
     "widths of models", "Widths that models have, their neighbours, and multiples of 8, to 256.", *_ATTENTION,
-    sizes={"n_q": (1, 2, 3, 5, 16, 17, 64, 65), "n_k": (1, 2, 3, 5, 16, 17, 64, 65, 130), "head_dim": _PARTICULAR, "value_dim": _PARTICULAR},
+    sizes={**dict.fromkeys(("n_q", "n_k"), (1, 2, 3, 5, 16, 17, 64, 65, 130)), **dict.fromkeys(("head_dim", "value_dim"), _PARTICULAR)},
     share=0.2,
 )  # fmt: skip
 _domain("broadcast masks", "Masks with axes of size 1, or with fewer axes.", *_ATTENTION, *_SOFTMAX, mask=masks.narrow, share=0.2, rank=0)
 _domain("padded masks", "Keys that no query may read.", *_ATTENTION, *_SOFTMAX, *_GROUPED, *_HEADS, mask=masks.padded, share=0.3)
 _domain("dead rows", "Masks that leave some query no key.", *_ATTENTION, *_SOFTMAX, *_HEADS, mask=masks.dead, share=0.2)
-_domain("small", "Sizes of 1 to 3.", *_ATTENTION, *_SOFTMAX, *_HEADS, sizes={
-    "n_q": (2, 1, 3), "n_k": (2, 1, 3), "head_dim": (1, 2, 3), "value_dim": (1, 2, 3), "seq_len": (2, 1, 3), "num_heads": (1, 2), "batch": (1,)
-}, share=0.1)  # fmt: skip
+_domain(
+    "small", "Sizes of 1 to 3.", *_ATTENTION, *_SOFTMAX, *_HEADS,
+    sizes={**dict.fromkeys(("n_q", "n_k", "seq_len"), (2, 1, 3)), "head_dim": (1, 2, 3), "value_dim": (1, 2, 3), "num_heads": (1, 2), "batch": (1,)},
+    share=0.1,
+)  # fmt: skip
 _domain(
     "dominating keys", "A few keys share all the weight, among up to 8192.", *_ATTENTION,
     sizes={"n_q": (1, 2, 3, 4, 8), "n_k": MANY, "head_dim": (8, 4, 1, 2, 16, 64), "value_dim": (8, 1, 4, 64), "batch": (1,)},
