@@ -82,6 +82,10 @@ findings: $(READY) ## write down what was found about the systems under test; wr
 bench: $(READY) ## time the oracles against naive NumPy, torch and mpmath; writes docs/bench.txt and docs/bench.json
 	$(BIN)/python -m properties.benchmarks.timing --output docs/bench.txt --json docs/bench.json
 
+.PHONY: bench-verify
+bench-verify: $(READY) ## time verdicts against the revision before, by turns; writes docs/bench-verify.txt
+	$(BIN)/python -m properties.benchmarks.verdicts --output docs/bench-verify.txt
+
 .PHONY: soundness
 soundness: $(READY) ## put the exact value into every enclosure, on 10,000 cases for each operation; writes docs/soundness.txt [JOBS=2]
 	$(BIN)/python -m properties.benchmarks.soundness --jobs $(JOBS) --output docs/soundness.txt

@@ -64,9 +64,10 @@ def _parser() -> argparse.ArgumentParser:
         "a list of them, or a mapping from groups to lists",
     )
     verify.add_argument("--arithmetic", metavar="NAME", help="what is rounded, as float32 or bfloat16, instead of what is declared")
-    verify.add_argument("--max-examples", type=_natural, default=100, metavar="N", help="cases for each law (100)")
+    verify.add_argument("--max-examples", type=_natural, default=100, metavar="N", help="everyday cases of each operation (100)")
     verify.add_argument("--seed", type=int, default=0, metavar="N", help="what the cases are drawn from (0): the same seed, the same cases")
     verify.add_argument("--laws", nargs="+", action="extend", metavar="LAW", help="some laws only, by name or name[operation]")
+    verify.add_argument("--quick", action="store_true", help="few laws on few cases, which see nearly all known bugs within seconds")
     verify.add_argument("--long", action="store_true", help="the long plan too: laws with 131072 keys, which take minutes")
     verify.add_argument(
         "--only", nargs="+", action="extend", default=[], metavar="TEXT", help="some implementations only, or groups of them"
@@ -179,6 +180,7 @@ def _verify(options: argparse.Namespace) -> int:
     from properties.pages import laws_of
     from properties.report import Report, with_causes
     from properties.terminal import print_report
+    from properties.verifier import QUICKLY
     from properties.worker import Order
 
     resolve(options.arithmetic)
@@ -186,14 +188,15 @@ def _verify(options: argparse.Namespace) -> int:
     file = _writable(options.json)
     folder = _page_folder(options.html) if options.html else None
     chosen = tuple(options.targets), options.arithmetic, laws
-    order = Order(*chosen, options.max_examples, options.seed, options.timeout, tuple(options.only), options.long)
+    examples = min(options.max_examples, QUICKLY) if options.quick else options.max_examples
+    order = Order(*chosen, examples, options.seed, options.timeout, tuple(options.only), options.long, options.quick)
     entries, found, causes, stopped = _run(order, options.jobs, options.timeout, options.fail_fast)
     planned = {law for entry in entries for law in entry.laws}
     for text in options.laws or () if entries else ():
         if planned.isdisjoint(law.id for law in laws_of(text)):
             raise ValueError(f"{text!r} is not about what {' and '.join(options.targets)} offers.")
     settings = {
-        "max_examples": options.max_examples,
+        "max_examples": examples,
         "seed": options.seed,
         "timeout": options.timeout,
         "targets": options.targets,
@@ -201,6 +204,7 @@ def _verify(options: argparse.Namespace) -> int:
         "laws": options.laws,
         "only": options.only,
         "long": options.long,
+        "quick": options.quick,
         "environment": environment(),
         "implementations": [{key: getattr(entry, key) for key in ("name", "group", "target", "arithmetic")} for entry in entries],
     }

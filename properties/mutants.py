@@ -29,14 +29,14 @@ from properties.bugs import CATALOGUE, Bug
 from properties.bugs.equivalent import EQUIVALENT
 from properties.implementation import Implementation
 from properties.law import Law
-from properties.laws import LAWS, find
+from properties.laws import LAWS, find, quick
 from properties.operations import OPERATIONS as OPERATIONS_
 from properties.operations import Operation
 from properties.reference import OPERATIONS
 from properties.strategies.domains import DOMAINS, Cases, UnsupportedError
 from properties.subject import BrokenError, Subject
 
-__all__ = ["EXAMPLES", "MUTANTS", "TRAPS", "Matrix", "as_json", "kills_of", "main", "markdown", "sole_victims"]
+__all__ = ["EXAMPLES", "MUTANTS", "TRAPS", "Matrix", "as_json", "kills_of", "main", "markdown", "quick_module", "sole_victims"]
 
 EXAMPLES, LEAST, SEED, SEEDS = 40, 6, 0, range(10)
 Matrix = dict[str, dict[str, int]]
@@ -153,6 +153,25 @@ def sole_victims(found: Matrix) -> dict[str, list[str]]:
     return alone
 
 
+def quick_plan(found: Matrix) -> list[str]:
+    """The laws of the quick plan: agreement, what looks at the case's own call alone, and of the others those that kill most of what is
+    left, until nothing is left that some law kills."""
+    plan = [law.id for law in LAWS if law.agreement or law.watches]
+    left = {mutant: set(kills) for mutant, kills in found.items() if kills and set(plan).isdisjoint(kills)}
+    while left:
+        best = max((law.id for law in LAWS), key=lambda law: sum(law in kills for kills in left.values()))
+        plan.append(best)
+        left = {mutant: kills for mutant, kills in left.items() if best not in kills}
+    return [law.id for law in LAWS if law.id in plan]
+
+
+def quick_module(found: Matrix) -> str:
+    """The text of `properties.laws.quick`."""
+    laws = "".join(f'    "{law}",\n' for law in quick_plan(found))
+    title = "The quick plan, written by `make mutants`: few laws that kill all known bugs between them, on few cases."
+    return f'"""{title}"""\n\nQUICK = (\n{laws})\n'
+
+
 def markdown(found: Matrix, survivors: list[str]) -> str:
     """The page."""
     return "\n".join([*_summary(found, survivors), "", *_bugs(found), "", *_laws(found), ""])
@@ -220,6 +239,7 @@ def main(arguments: list[str] | None = None) -> int:
         survivors = [f"{bug}@{seed}" for (bug, seed, _), alive in zip(public, lives, strict=True) if alive]
     (options.output / "kill-matrix.json").write_text(as_json(found, survivors))
     (options.output / "kill-matrix.md").write_text(markdown(found, survivors))
+    Path(quick.__file__).write_text(quick_module(found))
     alive = [mutant for mutant, kills in found.items() if not kills]
     print(f"{len(alive)} mutants survive: {', '.join(alive) or 'none'}. Equivalent mutants reported: {wrongly or 'none'}.")
     print(f"Public bugs that survive with some seed: {', '.join(survivors) or 'none'}.")

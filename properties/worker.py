@@ -47,6 +47,7 @@ class Order:
     timeout: float = 60.0
     only: tuple[str, ...] = ()
     long: bool = False
+    quick: bool = False
 
 
 @dataclass(frozen=True)
@@ -95,7 +96,7 @@ def main() -> None:
 
     try:
         found = load(order.targets, order.arithmetic, order.only)
-        plans = [plan(one.implementation, order.laws, order.long) for one in found]
+        plans = [plan(one.implementation, order.laws, order.long, order.quick) for one in found]
     except (TargetError, ValueError) as error:
         answer(str(error))
         return
