@@ -120,7 +120,7 @@ def plan(implementation: Implementation, laws: Iterable[str] | None = None, long
         raise ValueError(f"{implementation.name} declares to deviate from {unmatched}, but no such law applies to it.")
     declared = implementation.known_deviations.keys()
     if quick:
-        chosen = [law for law in chosen if law.id in QUICK or not declared.isdisjoint((law.name, law.id))]
+        chosen = [law for law in chosen if law.agreement or law.watches or law.id in QUICK or not declared.isdisjoint((law.name, law.id))]
     return [law for law in chosen if law.operation in implementation.operations]
 
 
@@ -142,11 +142,11 @@ def verify(
     """Check every law that applies to an implementation, and find the causes of what fails.
 
     `target` is a mapping, module or object with functions of the operations' names, or an `Implementation`, whose arithmetic (float64
-    otherwise), conventions and deviations the arguments replace. `laws` names some laws, "law" or "law[operation]"; `long` adds those of
-    the long plan, with 131072 keys, and `quick` takes few laws and at most 10 cases. `max_examples` everyday cases of each operation are drawn,
-    fewer of other domains, and some laws are put to each by turns; the same seed draws the same cases. `known_deviations` maps laws that are
-    known to be broken to the reason; a declaration that matches no law, or a law that holds, is an error. `progress` is told each outcome as
-    it is known. With `strict` the report is not ok either where an error is within its budget and beyond the
+    otherwise), conventions and deviations the arguments replace. `laws` names some laws, "law" or "law[operation]"; `long` adds those
+    of the long plan, with 131072 keys, and `quick` takes few laws and at most 10 cases. `max_examples` everyday cases of each operation
+    are drawn, fewer of other domains, and some laws are put to each by turns; the same seed draws the same cases. `known_deviations`
+    maps laws that are known to be broken to the reason; a declaration that matches no law, or a law that holds, is an error. `progress`
+    is told each outcome as it is known. With `strict` the report is not ok either where an error is within its budget and beyond the
     statistical line, which is suspicious and no proof. With `fail_fast` no law is begun after the first violation.
 
     Interrupting it returns what is known so far. It runs in the caller's process, which a crash or a hang of the implementation takes down:
