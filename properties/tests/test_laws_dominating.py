@@ -12,7 +12,7 @@ from properties.laws import LAWS, LONG, find
 from properties.strategies.choices import rounded
 from properties.strategies.dominating import LONG as LONGEST
 from properties.strategies.dominating import dominated, dominated_jvp, dominated_vjp, dominating, scores_of
-from properties.verifier import check, plan
+from properties.verifier import check, examine, plan
 
 SDPA = "scaled_dot_product_attention"
 VJP, JVP = f"{SDPA}_vjp", f"{SDPA}_jvp"
@@ -77,7 +77,7 @@ FAULTS = {
 def outcome(offered, operation, keys):
     """Of the law at one length."""
     law = replace(SHARED[operation], cases=lambda i: CASES[operation](i, (keys,)), effort=0.1)
-    return check(law, Implementation("planted", {operation: offered[operation]}, arithmetic="float32"), 100, 0, shrink=False)
+    return examine([law], Implementation("planted", {operation: offered[operation]}, arithmetic="float32"), 100, 0)[0]
 
 
 @pytest.mark.parametrize("keys", [128, 1024, 8192])
@@ -97,7 +97,7 @@ def test_a_correct_kernel_of_float32_holds(operation):
 def test_the_long_plan_sees_a_scale_that_is_off_at_131072_keys():
     (law,) = find(f"few dominating keys of 131072 share the weight[{SDPA}]")
     planted = Implementation("planted", {SDPA: FAULTS["a scale that is off by .8 %"][SDPA]}, arithmetic="float32")
-    found = check(law, planted, 1, 0, shrink=False)
+    found = examine([law], planted, 1, 0)[0]
     assert found.status == "violated"
     assert found.violation.counterexample["k"].shape[-2] in LONGEST
 
