@@ -392,14 +392,14 @@ IMPLEMENTATIONS = [
         operations={"causal_mask": _causal_keys_first, "padding_mask": _padding, "combine_masks": operator.or_},
         known_deviations={
             "a padding mask is its definition": _PADDING,
-            "a padding mask allows as many as the length": _PADDING,
-            "after padding comes only padding": _PADDING,
+            "each row allows as many positions as its sequence has": _PADDING,
             "empty sequences are all padding and full ones have none": _PADDING,
-            "more padding is only blocked positions": _PADDING,
+            "more padding is only masked positions": _PADDING,
             "a combined mask is its definition": _COMBINED,
-            "a mask that allows all changes nothing": _COMBINED,
-            "a mask that blocks all blocks all": _COMBINED,
+            "masks that allow all or nothing decide": _COMBINED,
             "causal and padding masks allow the first keys": _COMBINED,
+            "a call does not depend on earlier calls[padding_mask]": _PADDING,
+            "a call does not depend on earlier calls[combine_masks]": _COMBINED,
         },
     ),
     Implementation(
@@ -410,6 +410,7 @@ IMPLEMENTATIONS = [
             "a causal mask is its definition": _CAUSAL,
             "row i of a causal mask allows the first keys": _CAUSAL,
             "causal and padding masks allow the first keys": _CAUSAL,
+            "a call does not depend on earlier calls[causal_mask]": _CAUSAL,
         },
     ),
 ]

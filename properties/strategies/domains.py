@@ -176,8 +176,9 @@ class Cases:
             options = [least + n for n in (0, 1, 3, 16, 100)] if "seq_len" in found else (*SHORT, 100, 127, 128, 129, 257, 300)
         if name == "seq_len" and (width := found.get("head_dim", found.get("embed_dim"))):
             options = [n for n in options if n * width <= _MOST] or options[:1]
-        if beside is not None and choose.happens(0.25):  # squares are cases of their own
-            options = (beside[1],) if self._is_supported(name, beside[1], beside) else options
+        if beside is not None and choose.happens(0.25):  # squares are cases of their own, where the domain has them
+            meant = beside[1] in self.domain.sizes.get(name, beside[1:])
+            options = (beside[1],) if meant and self._is_supported(name, beside[1], beside) else options
         if beside is not None and f"{name}_minus_{beside[0]}" in self.implementation.restricted:
             options = [n for n in options if self._is_supported(name, n, beside)] or beside[1:]
         return choose.among(self._options(name, options, beside))

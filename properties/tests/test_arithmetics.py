@@ -48,7 +48,7 @@ def test_float64_attention_of_float32_accuracy_is_named_so(law):
     assert "arithmetic=float32" in (first.id, second.id)
 
 
-@pytest.mark.parametrize("law", ["attention is within its budget", "few dominating keys share the weight"])
+@pytest.mark.parametrize("law", ["attention is within its budget", "a dominating key wins"])
 def test_scores_of_16_bits_are_named_so(law):
     first, *_ = diagnosis_of(SDPA, attention(np.float32, np.float16, np.float32), "float32", law)
     assert first.id == "scores=float16"
@@ -62,7 +62,7 @@ def test_inputs_converted_to_16_bits_are_named_so():
     assert first.id == "inputs=float16"
 
 
-@pytest.mark.parametrize("law", ["the sinusoidal encoding is within its budget", "shifting is a rotation"])
+@pytest.mark.parametrize("law", ["the sinusoidal encoding is within its budget", "angles add up as positions do"])
 def test_sinusoids_of_bfloat16_are_named_so(law):
     first, *_ = diagnosis_of(SIN, sinusoids, "float32", law)
     assert first.id == "angle.table=bfloat16"
