@@ -14,7 +14,7 @@ from properties.law import Law
 from properties.laws import LAWS, LONG
 from properties.laws.squares import Square
 
-__all__ = ["laws_of", "named", "print_bug", "print_bugs", "print_law", "print_laws"]
+__all__ = ["kind_of", "laws_of", "named", "print_bug", "print_bugs", "print_law", "print_laws"]
 
 
 def named(text: str, names: Iterable[str], what: str) -> str:
@@ -83,11 +83,6 @@ def print_law(console: Console, laws: Sequence[Law]) -> None:
         for paragraph in statement.split("\n\n"):
             if " ".join(paragraph.split()) != closeness:
                 console.print(Padding(Text(" ".join(paragraph.split())), (0, 0, 1, 2), expand=False))
-        kind = (
-            "agreement with the oracle" if law.agreement
-            else "a symmetry, f(x) = Σ R f(T x), and its derivatives" if isinstance(law.body, Square)
-            else "a relation between results of the implementation itself"
-        )  # fmt: skip
         about = {law.operation for law in these}
         caught = [bug.id for bug in CATALOGUE.values() if bug.law == law.name and not about.isdisjoint(bug.mutants)]
         _print_fields(
@@ -96,11 +91,20 @@ def print_law(console: Console, laws: Sequence[Law]) -> None:
                 "operations": ", ".join(law.operation for law in these),
                 "needs also": ", ".join(law.needs),
                 "compares": closeness,
-                "kind": kind,
+                "kind": kind_of(law),
                 "is there for": ", ".join(caught),
                 "Lean": law.lean,
             },
         )
+
+
+def kind_of(law: Law) -> str:
+    """What kind of law it is, in words."""
+    if law.agreement:
+        return "agreement with the oracle"
+    if isinstance(law.body, Square):
+        return "a symmetry, f(x) = Σ R f(T x), and its derivatives"
+    return "a relation between results of the implementation itself"
 
 
 def _tolerance(statement: str) -> str:

@@ -10,7 +10,7 @@ from properties.implementation import Implementation
 from properties.operations import OPERATIONS
 from properties.subject import Call, Subject
 
-__all__ = ["Seen", "notes"]
+__all__ = ["Seen", "notes", "where"]
 
 
 @dataclass(frozen=True)
@@ -23,10 +23,10 @@ class Seen:
 
 def notes(calls: tuple[Call, ...], implementation: Implementation, seen: list[Seen]) -> tuple[str, ...]:
     """Sentences on the first result that is wrong in some calls, and on the sizes that were tried."""
-    return (*_where(calls, implementation), *_from_which_size_on(seen))
+    return (*where(calls, implementation), *_from_which_size_on(seen))
 
 
-def _where(calls: tuple[Call, ...], implementation: Implementation) -> Iterator[str]:
+def where(calls: tuple[Call, ...], implementation: Implementation) -> Iterator[str]:
     """Which entries of the results are outside their budgets, axis by axis, for the first call that has some."""
     for call in calls:
         operation, subject = OPERATIONS[call.operation], Subject(implementation, call.operation)

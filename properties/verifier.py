@@ -13,6 +13,7 @@ from properties.implementation import Implementation, implementation_of
 from properties.law import Law
 from properties.laws import LAWS, LONG, find
 from properties.laws.quick import QUICK
+from properties.remarks import where
 from properties.report import Cause, Outcome, Report, Violation, with_causes
 from properties.script import script
 from properties.shrinking import smallest
@@ -84,10 +85,17 @@ def causes_of(
 
 def _smaller(implementation: Implementation, law: Law, violation: Violation, observe: Observer | None = None) -> Violation:
     """The violation on a smaller input, where it has the same cause; else as it is."""
-    found = smallest(implementation, law, violation, observe)
-    ((_, diagnosis),) = causes(implementation, [(law, found)])
-    same = not violation.diagnosis or violation.diagnosis[0].id in {d.id for d in diagnosis}
-    return replace(found, diagnosis=diagnosis) if same else violation
+    try:
+        found = smallest(implementation, law, violation, observe)
+        ((_, diagnosis),) = causes(implementation, [(law, found)])
+    except Exception as error:  # of the law, or of the oracle, on so small an input
+        why = f"Looking for a smaller input ended with {type(error).__name__}: {error}."
+        return replace(violation, notes=(*violation.notes, why))
+    if violation.diagnosis and violation.diagnosis[0].id not in {d.id for d in diagnosis}:
+        return violation
+    before = tuple(where(violation.calls, implementation))
+    others = (note for note in violation.notes if note not in before)
+    return replace(found, diagnosis=diagnosis, notes=(*where(found.calls, implementation), *others))
 
 
 def grouped(laws: Iterable[Law]) -> list[list[Law]]:

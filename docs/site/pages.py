@@ -1,7 +1,9 @@
 """The pages that are made from the modules: definitions, errata, operations with their bugs, laws, measurements, and the API."""
 
+import inspect
 import json
 import re
+import textwrap
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -18,7 +20,9 @@ from sources import ROOT, Definition, Module
 from properties.bugs import CATALOGUE, Bug
 from properties.law import Law
 from properties.laws import LAWS
+from properties.laws.squares import Square
 from properties.operations import OPERATIONS, Operation
+from properties.pages import kind_of
 from spec.errata import ERRATA, Erratum
 
 __all__ = ["Site"]
@@ -279,7 +283,8 @@ class Site:
             {
                 "statement": statement,
                 "laws": laws,
-                "source": Module(laws[0].body.__module__).definitions[laws[0].body.__name__].source,
+                "kind": kind_of(laws[0]),
+                "source": source_of(laws[0]),
                 "compares": compared(statement),
                 "needs": list(dict.fromkeys(o for law in laws for o in law.needs)),
                 "exempts": list(dict.fromkeys(reason for law in laws for reason in self._exempts(law))),
@@ -316,6 +321,12 @@ class Site:
 def slug(name: str) -> str:
     """A name as part of an address: lower case, with hyphens."""
     return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
+
+
+def source_of(law: Law) -> str:
+    """The text of a law's body; of a symmetry that of its terms."""
+    body = law.body.symmetry.terms if isinstance(law.body, Square) else law.body
+    return textwrap.dedent(inspect.getsource(body)).strip()
 
 
 def compared(statement: str) -> list[str]:

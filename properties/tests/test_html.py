@@ -52,7 +52,7 @@ def report_of(outcomes, **settings):
 @pytest.fixture(scope="module")
 def real():
     """What a verification of a wrong RoPE found."""
-    laws = ["rope is within its budget[rope]", "rope is linear[rope]", "the first pair turns by its position[rope]"]
+    laws = ["rope is within its budget[rope]", "parts add up[rope]", "the first pair rotates by its position[rope]"]
     broken = Implementation("half", {"rope": half_rope}, supports={"head_dim": lambda d: d % 2 == 0}, conventions=Conventions())
     return properties.verify(broken, laws=laws, max_examples=20).to_dict()
 
@@ -184,7 +184,7 @@ def test_a_cell_is_its_outcome(real):
 
 def test_a_violation_is_shown_with_its_input_what_reproduces_it_and_its_script(real):
     text = html([real])
-    violation = next(o["violation"] for o in real["outcomes"] if o["law"] == "the first pair turns by its position")
+    violation = next(o["violation"] for o in real["outcomes"] if o["law"] == "the first pair rotates by its position")
     assert "rope-half-split-pairs" in text
     assert 'href="https://github.com/EleutherAI/gpt-neox/issues/834"' in text
     assert "properties.replay(" in text
@@ -270,15 +270,14 @@ def test_the_page_says_how_to_make_it_again(real):
     settings = {
         "targets": ["m:a", "n"],
         "arithmetic": "float32",
-        "laws": ["rope is linear"],
+        "laws": ["parts add up"],
         "only": ["one"],
         "timeout": 5.0,
         "environment": {"python": "3.11.7"},
     }
     text = html([report_of([outcome(LAWS[0].name, LAWS[0].operation, "one")], **settings)])
     assert (
-        "attnspec verify m:a n --max-examples 10 --seed 0 --arithmetic float32 --laws &#39;rope is linear&#39; --only one --timeout 5"
-        in text
+        "attnspec verify m:a n --max-examples 10 --seed 0 --arithmetic float32 --laws &#39;parts add up&#39; --only one --timeout 5" in text
     )
     assert "3.11.7" in text
 
@@ -332,7 +331,7 @@ def test_the_command_makes_a_page_of_reports(real, tmp_path, capsys):
 def test_verifying_writes_the_page_too(tmp_path, monkeypatch, capsys):
     (tmp_path / "kernels.py").write_text("from properties.reference import OPERATIONS\nadapter = {'rope': OPERATIONS['rope']}\n")
     monkeypatch.chdir(tmp_path)
-    law = "rope is linear[rope]"
+    law = "parts add up[rope]"
     assert cli.main(["verify", "kernels:adapter", "--laws", law, "--max-examples", "5", "--jobs", "1", "--html", "page"]) == 0
     text = (tmp_path / "page" / "index.html").read_text()
     assert "Every law held." in text

@@ -39,7 +39,7 @@ twice = Implementation("twice", {"scaled_dot_product_attention": scales_twice})
 GROUPS = {"a": [twice], "b": [{"scaled_dot_product_attention": drops_the_last_of_many_keys}, Implementation("of it's own", q)]}
 rounded = {"scaled_dot_product_attention": rounds}
 """
-AGREEMENT, TILES = "attention is within its budget", "attention is within its budget across tiles"
+AGREEMENT = "attention is within its budget"
 
 
 @pytest.fixture
@@ -60,19 +60,19 @@ def run(folder, code):
 
 
 @pytest.mark.parametrize(
-    ("target", "place", "law", "arithmetic"),
+    ("target", "place", "arithmetic"),
     [
-        ("planted_adapters:q", 0, AGREEMENT, None),
-        ("planted_adapters:twice", 0, AGREEMENT, "float32"),
-        ("planted_adapters:GROUPS", 1, TILES, None),
-        ("planted_adapters:GROUPS", 2, AGREEMENT, None),
-        ("planted_adapters:rounded", 0, AGREEMENT, None),
+        ("planted_adapters:q", 0, None),
+        ("planted_adapters:twice", 0, "float32"),
+        ("planted_adapters:GROUPS", 1, None),
+        ("planted_adapters:GROUPS", 2, None),
+        ("planted_adapters:rounded", 0, None),
     ],
 )
-def test_a_script_fails_with_the_same_summary(adapters, target, place, law, arithmetic):
+def test_a_script_fails_with_the_same_summary(adapters, target, place, arithmetic):
     found = load([target], arithmetic)[place]
-    (chosen,) = find(law)
-    violation = check(chosen, found.implementation, 60).violation
+    (chosen,) = find(AGREEMENT)
+    violation = check(chosen, found.implementation, 20).violation
     code = script(violation, target, found.pick, arithmetic)
     ran = run(adapters, code)
     assert ran.returncode == 1

@@ -173,7 +173,7 @@ def test_a_declared_deviation_of_a_law_without_cases_should_go():
 
 def test_a_declaration_that_matches_no_law_is_refused():
     with pytest.raises(ValueError, match=r"^implementation declares to deviate from \['rope is linear\[rope_vjp\]'\], but no such law"):
-        verify({"rope": rope}, known_deviations={"rope is linear[rope_vjp]": "a reason"})
+        verify({"rope": rope}, known_deviations={"parts add up[rope_vjp]": "a reason"})
 
 
 def test_a_report_is_plain_data_and_ok_only_if_all_held():
@@ -276,10 +276,10 @@ def test_modules_and_objects_are_implementations_of_what_they_have():
             ValueError,
             "'zero queries take the mean' is a law",
         ),
-        ({"target": {"rope": rope}, "laws": "rope is linear"}, TypeError, "should be a collection of names"),
+        ({"target": {"rope": rope}, "laws": "parts add up"}, TypeError, "should be a collection of names"),
         ({"target": {"rope": rope}, "max_examples": 0}, ValueError, "max_examples=0, but should be a whole number from 1."),
         ({"target": {"rope": rope}, "seed": 1.5}, TypeError, "seed has type float, but should be an int."),
-        ({"target": {"rope": rope}, "known_deviations": {"rope is linear": ""}}, TypeError, "should be a reason, a str."),
+        ({"target": {"rope": rope}, "known_deviations": {"parts add up": ""}}, TypeError, "should be a reason, a str."),
     ],
 )
 def test_nonsense_is_refused_in_a_sentence(arguments, error, sentence, unchecked):
