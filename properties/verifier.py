@@ -163,8 +163,9 @@ def verify(
     try:
         for group in grouped(chosen):
             outcomes += examine(group, implementation, max_examples, seed)
-            for outcome in outcomes[-len(group) :] if progress is not None else ():
-                progress(outcome)
+            if progress is not None:
+                for outcome in outcomes[-len(group) :]:
+                    progress(outcome)
             if fail_fast and any(outcome.status == "violated" for outcome in outcomes):
                 why = "After the first violation no law is begun (fail_fast)."
                 left = chosen[len(outcomes) :]

@@ -277,8 +277,7 @@ def test_the_page_says_how_to_make_it_again(real):
     }
     text = html([report_of([outcome(LAWS[0].name, LAWS[0].operation, "one")], **settings)])
     assert (
-        "attnspec verify m:a n --max-examples 10 --seed 0 --arithmetic float32 --laws &#39;parts add up&#39; --only one --timeout 5"
-        in text
+        "attnspec verify m:a n --max-examples 10 --seed 0 --arithmetic float32 --laws &#39;parts add up&#39; --only one --timeout 5" in text
     )
     assert "3.11.7" in text
 
