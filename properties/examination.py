@@ -32,6 +32,7 @@ Observer = Callable[[str, tuple[Any, ...], str], None]
 _TURNS = 3  # laws that are put to a case, besides agreement
 _ENOUGH = 4  # violations of a law after which it is not put to further cases
 _PATIENCE = 10  # times as many cases for a law too few of whose cases were informative, or whose declared deviation has not been seen
+_SILENT = 2  # of those, after which a law that has said nothing of any case is let go
 _LOOKS = 40  # cases of which one is put to finer presets
 _LINES = 4  # cases of which one is put to the statistical line
 _EVIDENCE = 24  # calls of other cases that are kept for the diagnosis
@@ -132,7 +133,7 @@ class Examination:
             self._draw(name, cases, group, max(1, ceil(number * cases.domain.share)), random_seed, "")
         for trial in self.trials.values():
             for turn in range(_PATIENCE):
-                if not trial.wants_more:
+                if not trial.wants_more or turn > _SILENT and not trial.examples:
                     break
                 for name, cases in trial.cases.items():
                     self._draw(name, cases, [trial], 10, random_seed, f"{trial.law.name} {turn}")
@@ -169,7 +170,10 @@ class Examination:
         self.began((agreement or group)[0].law.id)
         with suppress(BrokenError):
             subject.base(arguments)
-        if not quirk:
+        if quirk:
+            with suppress(ValueError):  # of what is refused by convention there is no right answer
+                self._judge(agreement, 0)
+        else:
             self._judge(agreement, 0)
         for trial in group:
             trial.credit += trial.law.effort

@@ -85,7 +85,7 @@ def sdpa_fully_masked_nan(e: Array) -> Array:
     "normalized",
     seen=SDPA_VJP,
     without=(SDPA, GQA, *MULTI_HEAD, SDPA_JVP, SOFTMAX, CAUSAL),
-    law="a dead query has gradients by convention",
+    law="a query with no allowed key follows its convention",
     public=True,
 )
 def vjp_fully_masked_nan(e: Array) -> Array:

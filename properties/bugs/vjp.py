@@ -212,7 +212,7 @@ def vjp_causal_diagonal_off_by_one(q: Array, k: Array, v: Array, mask: Mask, gra
     return right.scaled_dot_product_attention_vjp(q, k, v, mask, grad_out)
 
 
-@bug.slip(SDPA_VJP, law="a dead query has gradients by convention")
+@bug.slip(SDPA_VJP, law="a query with no allowed key follows its convention")
 def vjp_dead_rows_uniform(q: Array, k: Array, v: Array, mask: Mask, grad_out: Array) -> Gradients:
     """In the backward, a row with no allowed key has equal weights.
     Effect: A query with no allowed key gives gradients to all values, and to queries and keys. Repair: Set the weights of such a row to 0
