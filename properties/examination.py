@@ -133,7 +133,7 @@ class Examination:
             self._draw(name, cases, group, max(1, ceil(number * cases.domain.share)), random_seed, "")
         for trial in self.trials.values():
             for turn in range(_PATIENCE):
-                if not trial.wants_more or turn > _SILENT and not trial.examples:
+                if not trial.wants_more or (turn > _SILENT and not trial.examples):
                     break
                 for name, cases in trial.cases.items():
                     self._draw(name, cases, [trial], 10, random_seed, f"{trial.law.name} {turn}")
