@@ -8,7 +8,7 @@ import numpy as np
 
 from oracles.ball import Ball
 from properties import exchange, interpreter
-from properties.implementation import EVERY_SIZE, Implementation
+from properties.implementation import EVERY_SIZE, SIZES, Implementation
 from properties.law import Laws
 from properties.laws.lanes import refused
 from properties.operations import BATCH, OPERATIONS, Operation
@@ -268,7 +268,7 @@ def what_is_not_supported_is_refused(subject: Subject, *arguments: Any, choose: 
     target = choose.among(sorted(supports))
     predicate = supports.pop(target)
     if target == EVERY_SIZE:
-        target = choose.among(sorted(o.sizes(arguments)))
+        target = choose.among(sorted(set(o.sizes(arguments)) & set(SIZES)))
     others = replace(i, supports={**supports, target: lambda n: not predicate(n)})
     try:
         case = Cases(o, ODDITIES, others).arguments(choose)
