@@ -167,7 +167,7 @@ def test_what_a_call_changes_is_put_back():
 
 def summary(law, **implementation):
     (found,) = find(law)
-    return outcome(found, Implementation("i", **implementation)).violation.summary
+    return examine([found], Implementation("i", **implementation), 25)[0].violation.summary
 
 
 def test_a_summary_says_which_argument_and_what_was_done_to_it():
