@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import seed as seeded
 from hypothesis import strategies as st
 
+from properties import interpreter
 from properties.implementation import Implementation
 from properties.law import Law
 from properties.laws.squares import Square
@@ -126,7 +127,13 @@ class Examination:
                 self.settled[law.id] = not_applicable(outcome, reasons[0], declared[law.id])
 
     def run(self, number: int, random_seed: int | None) -> None:
-        """So many cases, times the share of each domain, and more for laws that say too little."""
+        """So many cases, times the share of each domain, and more for laws that say too little; what calls change besides is put back."""
+        try:
+            self._run(number, random_seed)
+        finally:
+            interpreter.restore(self.subject.original)
+
+    def _run(self, number: int, random_seed: int | None) -> None:
         domains = {name: cases for trial in self.trials.values() for name, cases in trial.cases.items()}
         for name, cases in domains.items():
             group = [trial for trial in self.trials.values() if name in trial.cases]

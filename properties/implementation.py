@@ -142,6 +142,8 @@ class Implementation:
         sizes |= {
             name: sizes[a] - sizes[b] for name in SIZES if "_minus_" in name for a, b in [name.split("_minus_")] if {a, b} <= sizes.keys()
         }
+        if "heads_width" in sizes:
+            sizes["head_dim"] = sizes["heads_width"] // max(sizes["num_heads"], 1)
         sizes.pop("batch", None)
         rank = len(lead) + ("num_heads" in operation.axes.get("q", ()))
         ranked = rank in self.batch_ranks or not any(BATCH in operation.axes[p] for p in operation.arrays)

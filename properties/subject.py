@@ -13,7 +13,7 @@ import numpy as np
 
 from oracles import Enclosure
 from oracles.ball import Array, Ball, ball, exact
-from properties import exchange
+from properties import exchange, interpreter
 from properties.implementation import Implementation
 from properties.operations import OPERATIONS, Operation
 
@@ -113,7 +113,8 @@ class Subject:
 
     A law calls it with the arguments of its own operation, `subject(q, k, v, mask)`, or another's, `subject.rope(x, 3)`, always in the
     spec's conventions (masks: true allows), and gets a `Result`, or a tuple of them. It states what should be by `within`, `close`, `same`
-    and `require`, and says by `informative_if` when a case could not have shown a mistake.
+    and `require`, and says by `informative_if` when a case could not have shown a mistake. `original` is what the program had one of before
+    the first call.
     """
 
     def __init__(
@@ -125,6 +126,7 @@ class Subject:
     ) -> None:
         self.implementation, self.operation, self.seconds_per_call = implementation, operation, seconds_per_call
         self._observe = observe
+        self.original = interpreter.states()
         self.begin()
 
     def begin(self) -> None:

@@ -63,6 +63,8 @@ class _Path:
         shape = {"embed_dim": x.shape[-1], "num_heads": num_heads, "bias": self.bias}
         module = torch.nn.MultiheadAttention(**shape, batch_first=True, device="meta", dtype=x.dtype).train(self.train)
         padding = None
+        if mask is not None:  # the module takes no row for all queries
+            mask = mask.expand(*mask.shape[:-2], x.shape[-2], x.shape[-2])
         if mask is not None and self.masks == "padding":
             padding, mask = _padding(mask, x)
         mask = _each(mask, x, num_heads)

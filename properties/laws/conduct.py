@@ -133,14 +133,14 @@ def it_prints_nothing_and_leaves_the_interpreter_alone(subject: Subject, *argume
     """For every case: nothing is printed, and what the program has one of is as before: warning filters, NumPy's and torch's settings,
     global random numbers, the environment, the working directory and the import path. Exact.
     """
-    original = interpreter.states()
+    interpreter.restore(subject.original)
     interpreter.stir()
     before = interpreter.states()
     try:
         besides = subject.watch(subject.operation, arguments).besides
         changed = interpreter.changes(before, interpreter.states())
     finally:
-        interpreter.restore(original)
+        interpreter.restore(subject.original)
     subject.require(not besides, besides)
     subject.require(not changed, f"changed {' and '.join(changed)}, but should leave {'it' if len(changed) == 1 else 'them'} as before.")
 
