@@ -246,7 +246,7 @@ def _restricted(o: Operation, i: Implementation) -> dict[str, Callable[[int], bo
     """The predicates on sizes, with what the conventions do not support."""
     found = dict(i.restricted)
     if o.name == "sinusoidal_positional_encoding" and i.reading.sinusoid_layout == "tensor2tensor":
-        declared = found.get("embed_dim", lambda d: True)
+        declared: Callable[[int], bool] = found.get("embed_dim", lambda d: True)
         found["embed_dim"] = lambda d: d % 2 == 0 and d != 2 and declared(d)
     return found
 
