@@ -89,8 +89,8 @@ MUTANTS, TRAPS = _mutants(CATALOGUE.values()), _mutants(EQUIVALENT.values())
 
 def cases_of(law: Law, implementation: Implementation, seed: int = SEED) -> list[tuple[tuple[Any, ...], int]]:
     """The cases that a law is put to, and the seeds of what it chooses: of its domains by turns, fewer of those with a small share."""
-    found = []
-    for name in law.domains:
+    found: list[list[tuple[tuple[Any, ...], int]]] = []
+    for name in () if law.not_applicable(implementation) else law.domains:
         with suppress(UnsupportedError):
             cases = Cases(OPERATIONS_[law.operation], DOMAINS[law.operation][name], implementation)
             number = max(LEAST, ceil(EXAMPLES * cases.domain.share))

@@ -7,7 +7,7 @@ import numpy as np
 
 from oracles.ball import Array
 from properties import reference as right
-from properties.bugs.bug import SDPA, SDPA_VJP, SOFTMAX, Bug, Register
+from properties.bugs.bug import MHA_JVP, SDPA, SDPA_JVP, SDPA_VJP, SOFTMAX, Bug, Register
 from properties.bugs.kernels import gradients_of, online_attention
 from properties.bugs.rotary import rope_vjp_sin_after_rotate
 from properties.reference import Mask
@@ -17,7 +17,7 @@ __all__ = ["EQUIVALENT"]
 bug = Register()
 
 
-@bug.slip("scores_of", seen=SDPA, law="none", public=True)
+@bug.slip("scores_of", seen=SDPA, without=(SDPA_JVP, MHA_JVP), law="none", public=True)
 def sdpa_mask_adds_one(q: Array, k: Array) -> Array:
     """The mask adds 1 to every allowed score instead of 0: a softmax does not see what is added to all. Seen: tinygrad/tinygrad#2425"""
     return right.scores_of(q, k) + 1.0

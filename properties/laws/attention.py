@@ -119,6 +119,16 @@ def attention_of_width_zero_takes_the_mean(subject: Subject, q: Any, k: Any, v: 
     return True
 
 
+@law(f"{SDPA}_vjp", f"{SDPA}_jvp", "grouped_query_attention", "causal_attention", domains=("width zero",))
+def without_columns_of_queries_all_weights_are_equal(subject: Subject, *arguments: Any) -> None:
+    """For queries and keys without columns: the result is that of equal weights of all allowed keys.
+
+    Within budget. It exempts implementations that do not support a head_dim of 0.
+    """
+    subject(*arguments)
+    subject.judge(len(subject.calls) - 1)
+
+
 @law(SDPA, effort=0.25)
 def values_of_width_zero_give_no_columns(subject: Subject, q: Any, k: Any, v: Any, mask: Any) -> bool:
     """For values without columns: the output has none, and nothing is raised.

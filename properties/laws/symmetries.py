@@ -83,7 +83,7 @@ for _axis, _what, _forwards in (
     ("n_k", "scores", (_SOFTMAX,)), ("n_q", "rows", (_SOFTMAX,)), ("batch 0", "problems", _BATCHED),
     ("batch 1", "batches", tuple(name for name in _BATCHED if name != _GROUPED)),
     ("seq_len", "tokens", (_HEADS,)), ("seq_len", "rows", (_TABLES, _HALF)), ("batch 0", "indices", (_LOOKUP,)),
-    ("embed_dim", "columns", (_LOOKUP, _LEARNED, _ADDED)), ("seq_len", "rows", (_ADDED,)),
+    ("seq_len", "rows", (_ADDED,)),
 ):  # fmt: skip
     _row(
         f"the order of {_what} does not matter",

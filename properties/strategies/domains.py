@@ -259,6 +259,9 @@ def _far(o: Operation, i: Implementation, x: dict[str, Any], choose: Choices) ->
         size = 2.0 ** min(power + 3, reach - 5)
         x["scores"] = rounded(s * size / 8 if kind == "spread" else s + size * choose.signs(s.shape[-2])[:, None], a.inputs)
         return
+    if "wq" in x:
+        x["wq"] = rounded(x["wq"] * 2.0 ** min(power, reach - 20, reach // 2), a.inputs)
+        return
     q, k = x["q"], x["k"]
     kind = choose.among(["spread", "signs", "offset", "offset"])
     size = 2.0 ** min(power, reach - 14, reach // 2 + 4)
@@ -292,7 +295,7 @@ _GROUPED = ("grouped_query_attention",)
 _CAUSAL = ("causal_attention",)
 _ROTARY = ("rope", "rope_vjp", "apply_rotary", "apply_rotary_vjp", "rope_angles", "rope_tables", "inv_freq")
 
-QUIRKS = ("dead rows", "odd widths", "no rows", "no columns")
+QUIRKS = ("dead rows", "odd widths", "no rows", "no columns", "width zero")
 """Domains of which laws of their own say what should be, by convention: agreement is not asked for."""
 
 DOMAINS: dict[str, dict[str, Domain]] = {name: {} for name in OPERATIONS}
@@ -308,6 +311,12 @@ def _alive(o: Operation, i: Implementation, x: dict[str, Any], choose: Choices) 
     """Where the alignment is bottom right, at least as many keys as queries, so that no query is dead."""
     if i.reading.causal == "bottom_right":
         x["q"] = x["q"][..., : x["k"].shape[-2], :]
+
+
+def _unmasked(o: Operation, i: Implementation, x: dict[str, Any], choose: Choices) -> None:
+    """As it is, but alive where the mask is causal."""
+    if "mask" not in x:
+        _alive(o, i, x, choose)
 
 
 def _shared(o: Operation, i: Implementation, x: dict[str, Any], choose: Choices) -> None:
@@ -364,6 +373,11 @@ _domain(
     sizes={"n_q": (*SHORT, 40, 64), "n_k": (*SHORT, 40, 64, 65, 100), "head_dim": WIDTHS, "value_dim": WIDTHS}, share=0.4, finish=_far,
 )  # fmt: skip
 _domain(
+    "extreme scores", "Scores of every size that the formats have.", *_GROUPED, *_HEADS,
+    sizes={"n_q": SHORT, "n_k": SHORT, "head_dim": WIDTHS, "value_dim": WIDTHS, "seq_len": SHORT}, share=0.2, finish=_far,
+)  # fmt: skip
+_domain("widths of models", "Heads of widths that models have.", *_HEADS, sizes={"head_dim": (16, 24, 20, 9, 32, 64)}, share=0.1)
+_domain(
     "decoding", "One to four queries and up to 1100 keys: kernels split so many keys, and merge the parts.", *_ATTENTION, *_GROUPED,
     sizes={
         "n_q": (1, 2, 3, 4),
@@ -378,7 +392,14 @@ _domain(
     sizes={**dict.fromkeys(("n_q", "n_k"), (1, 2, 3, 5, 16, 17, 64, 65, 130)), **dict.fromkeys(("head_dim", "value_dim"), _PARTICULAR)},
     share=0.2,
 )  # fmt: skip
-_domain("broadcast masks", "Masks with axes of size 1, or with fewer axes.", *_ATTENTION, *_SOFTMAX, mask=masks.narrow, share=0.2, rank=0)
+_domain(
+    "broadcast masks", "Masks with axes of size 1, or with fewer axes.", *_ATTENTION, *_SOFTMAX, *_GROUPED, mask=masks.narrow, share=0.2
+)
+_domain("masks of rows", "Masks that all queries share.", *_HEADS, mask=masks.row, share=0.2)
+_domain(
+    "width zero", "Queries and keys without columns.", *_ATTENTION[1:], *_GROUPED, *_CAUSAL,
+    sizes={"head_dim": (0,), "value_dim": WIDTHS, "n_q": SHORT, "n_k": SHORT}, share=0.1, finish=_unmasked,
+)  # fmt: skip
 _domain("padded masks", "Keys that no query may read.", *_ATTENTION, *_SOFTMAX, *_GROUPED, *_HEADS, mask=masks.padded, share=0.3)
 _domain("dead rows", "Masks that leave some query no key.", *_ATTENTION, *_SOFTMAX, *_HEADS, mask=masks.dead, share=0.2)
 _domain(

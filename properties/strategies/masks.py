@@ -7,7 +7,7 @@ import numpy as np
 
 from properties.strategies.choices import Choices
 
-__all__ = ["Masks", "any_or_none", "dead", "live", "loose", "narrow", "none", "padded"]
+__all__ = ["Masks", "any_or_none", "dead", "live", "loose", "narrow", "none", "padded", "row"]
 
 Masks = Callable[[Choices, tuple[int, ...]], Any]
 """A mask of a shape (…, n_q, n_k), chosen."""
@@ -60,6 +60,12 @@ def padded(choose: Choices, shape: tuple[int, ...]) -> Any:
     mask = live(choose, shape) & kept
     mask[~mask.any(-1)] = kept
     return mask
+
+
+def row(choose: Choices, shape: tuple[int, ...]) -> Any:
+    """A live mask that all queries share: of padding, for each problem or for all."""
+    found = choose.bits(choose.among([shape[-1:], (*shape[:-2], 1, shape[-1])]))
+    return _revived(found if found.ndim > 1 else found[None])
 
 
 def narrow(choose: Choices, shape: tuple[int, ...]) -> Any:
