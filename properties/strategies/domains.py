@@ -181,7 +181,8 @@ class Cases:
             options = (beside[1],) if meant and self._is_supported(name, beside[1], beside) else options
         if beside is not None and f"{name}_minus_{beside[0]}" in self.implementation.restricted:
             options = [n for n in options if self._is_supported(name, n, beside)] or beside[1:]
-        return choose.among(self._options(name, options, beside))
+        supported = self._options(name, options, beside)
+        return min(supported) if choose.simplest else choose.among(supported)
 
     def _default(self, name: str) -> Sequence[int]:
         o = self.operation
