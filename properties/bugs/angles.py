@@ -54,7 +54,7 @@ def inv_freq_exponent_reaches_one(dim: int) -> Array:
     return np.arange((dim + 1) // 2) / max(dim / 2 - 1, 1)
 
 
-@bug.slip("exponents", seen="rope", law="rope turns by the angles of the sinusoidal encoding")
+@bug.slip("exponents", seen="rope", law="a tenth of the frequency takes ten times the position")
 def rope_exponent_over_half_the_width(dim: int) -> Array:
     """The exponent of pair i is 2i/(d/2).
     Effect: Frequencies fall twice as fast as they should, to base⁻². Repair: The exponent is 2i/d, with the whole width d, for i from 0 to
@@ -62,7 +62,7 @@ def rope_exponent_over_half_the_width(dim: int) -> Array:
     return 2 * right.exponents(dim)
 
 
-@bug.slip("exponents", seen="rope", law="rope turns by the angles of the sinusoidal encoding")
+@bug.slip("exponents", seen="rope", law="a tenth of the frequency takes ten times the position")
 def rope_frequencies_rise(dim: int) -> Array:
     """The frequency of pair i is base^(+2i/d).
     Effect: Later pairs turn faster instead of slower. Repair: Divide by base^(2i/d), or give the exponent its minus. Seen: none: common in
@@ -96,7 +96,7 @@ def rope_frequencies_by_products(head_dim: int) -> Array:
     return np.cumprod(ratios).astype(np.float64)
 
 
-@bug.slip("inv_freq", law="neighbouring frequencies have one quotient")
+@bug.slip("inv_freq", law="frequencies are a geometric sequence")
 def inv_freq_in_bfloat16(head_dim: int) -> Array:
     """The frequencies are rounded to bfloat16, the type of the model.
     Effect: Angles at long positions are off by whole radians. Repair: Compute and keep frequencies in float32 or wider, whatever the
@@ -104,7 +104,7 @@ def inv_freq_in_bfloat16(head_dim: int) -> Array:
     return rounded_to(8, right.inv_freq(head_dim))
 
 
-@bug.slip("inv_freq", law="without rows or lanes there is nothing to turn by")
+@bug.slip("inv_freq", law="empty arrays give empty results")
 def inv_freq_no_lanes_raises(head_dim: int) -> Array:
     """The step of the exponents is computed first, and divides by the width.
     Effect: A width of 0 raises ZeroDivisionError. Repair: Divide only where there is a pair. Seen: none: the step of the exponents is
@@ -127,7 +127,7 @@ def rope_cache_ignores_width() -> Callable[..., Array]:
     return cached
 
 
-@bug("inv_freq", law="the odd lane follows its convention")
+@bug("inv_freq", law="every second pair of twice the width is alike")
 def inv_freq_odd_width_short(head_dim: int) -> Array:
     """There are dim // 2 frequencies.
     Effect: An odd width has no frequency for its last lane. Repair: There are (dim + 1) // 2 frequencies. Seen: none: dim // 2 counts the
@@ -135,7 +135,7 @@ def inv_freq_odd_width_short(head_dim: int) -> Array:
     return right.inv_freq(head_dim)[: head_dim // 2]
 
 
-@bug.slip("angles", seen="rope", law="rope is within its budget at long positions", requires=("long positions",), public=True)
+@bug.slip("angles", seen="rope", law="a tenth of the frequency takes ten times the position", requires=("long positions",), public=True)
 def rope_inv_freq_bf16(start_pos: int, seq_len: int, dim: int) -> Array:
     """From position 1024 on, inverse frequencies are rounded to bfloat16.
     Effect: Angles are off by up to 0.4 % of themselves: far from the start, by whole turns. Repair: Keep inverse frequencies in float32 or
@@ -145,7 +145,7 @@ def rope_inv_freq_bf16(start_pos: int, seq_len: int, dim: int) -> Array:
     return np.asarray(at * np.where(at < 1024, frequencies, rounded_to(8, frequencies)))
 
 
-@bug.slip("angles", seen="rope", law="consecutive positions differ by one fixed rotation", requires=("long positions",))
+@bug.slip("angles", seen="rope", law="it is the adjoint of its forward", requires=("long positions",))
 def rope_angle_in_float32(start_pos: int, seq_len: int, dim: int) -> Array:
     """From position 4096 on, the product of position and frequency is rounded to float32.
     Effect: At position 100000 angles are off by up to 4/1000, and neighbours no longer differ by one step. Repair: Multiply and reduce in
@@ -162,7 +162,7 @@ def rope_angles_in_float16(start_pos: int, seq_len: int, dim: int) -> Array:
     return rounded_to(11, right.angles(start_pos, seq_len, dim))
 
 
-@bug.slip("angles", seen="rope", law="the first pair turns by its position")
+@bug.slip("angles", seen="rope", law="the first pair rotates by its position")
 def rope_angles_as_degrees(start_pos: int, seq_len: int, dim: int) -> Array:
     """The angle, which is in radians, is converted from degrees.
     Effect: Everything is turned by a 57th of its angle. Repair: Cosine and sine take radians, which the angle is in already. Seen: none:
@@ -170,7 +170,7 @@ def rope_angles_as_degrees(start_pos: int, seq_len: int, dim: int) -> Array:
     return np.deg2rad(right.angles(start_pos, seq_len, dim))
 
 
-@bug.slip("angles", seen="rope_angles", law="the first angle is the position")
+@bug.slip("angles", seen="rope_angles", law="the first pair rotates by its position")
 def rope_angles_in_turns(start_pos: int, seq_len: int, dim: int) -> Array:
     """Angles are in turns instead of radians.
     Effect: Every pair turns 2π times too slowly, if a cosine of radians is taken. Repair: Angles are in radians; divide by 2π only for

@@ -15,7 +15,7 @@ from properties.reference import Mask
 bug = Register()
 
 
-@bug.slip("key_heads", seen=GQA, law="grouped attention is attention with repeated heads", public=True)
+@bug.slip("key_heads", seen=GQA, law="without columns of queries all weights are equal", public=True)
 def gqa_tile_vs_repeat_interleave(heads: int, groups: int) -> Any:
     """Query head h uses key head h % H_kv instead of h // (H / H_kv).
     Effect: Query heads meet the keys of another group, unless there is one group or no grouping. Repair: Repeat each key head for its group
@@ -23,7 +23,7 @@ def gqa_tile_vs_repeat_interleave(heads: int, groups: int) -> Any:
     return np.arange(heads) % groups
 
 
-@bug.slip("key_heads", seen=GQA, law="grouped attention is attention with repeated heads")
+@bug.slip("key_heads", seen=GQA, law="heads are computed apart")
 def gqa_divided_by_key_heads(heads: int, groups: int) -> Any:
     """Query head h uses key head h // H_kv, and the last one where there are not so many.
     Effect: Some key heads are never used; right where groups are as large as they are many. Repair: Divide by the size of a group, not by
@@ -31,7 +31,7 @@ def gqa_divided_by_key_heads(heads: int, groups: int) -> Any:
     return np.minimum(np.arange(heads) // groups, groups - 1)
 
 
-@bug.slip("key_heads", seen=GQA, law="grouped attention is attention with repeated heads")
+@bug.slip("key_heads", seen=GQA, law="without columns of queries all weights are equal")
 def gqa_group_is_a_power_of_two(heads: int, groups: int) -> Any:
     """The size of a group is rounded down to a power of two.
     Effect: Groups of 3, 5, 6 … query heads meet wrong keys; 1, 2, 4 and 8 are right. Repair: Divide by the size of a group instead of
@@ -39,7 +39,7 @@ def gqa_group_is_a_power_of_two(heads: int, groups: int) -> Any:
     return np.minimum(np.arange(heads) >> (heads // groups).bit_length() - 1, groups - 1)
 
 
-@bug(GQA, law="grouped attention is attention with repeated heads")
+@bug(GQA, law="without columns of queries all weights are equal")
 def gqa_values_tiled(q: Array, k: Array, v: Array, mask: Mask = None) -> Array:
     """Query head h uses key head h // group, but value head h % H_kv.
     Effect: Weights belong to one key head, values to another. Repair: Index keys and values alike. Seen: none: one of two expressions was
@@ -58,7 +58,7 @@ def gqa_keys_of_the_first_in_the_batch(q: Array, k: Array, v: Array, mask: Mask 
     return right.grouped_query_attention(q, k, v, mask)
 
 
-@bug(GQA, law="grouped attention is attention with repeated heads")
+@bug(GQA, law="heads of keys can be repeated")
 def gqa_mask_of_the_key_head(q: Array, k: Array, v: Array, mask: Mask = None) -> Array:
     """A mask for each query head is indexed by the key head.
     Effect: Masks that differ between heads are applied to the wrong ones. Repair: Index the mask by the query head. Seen: none: inside the
@@ -69,7 +69,7 @@ def gqa_mask_of_the_key_head(q: Array, k: Array, v: Array, mask: Mask = None) ->
     return right.grouped_query_attention(q, k, v, mask)
 
 
-@bug(GQA, law="grouped attention is attention with repeated heads")
+@bug(GQA, law="the order of heads does not matter")
 def gqa_packed_rows_masked_by_division(q: Array, k: Array, v: Array, mask: Mask = None) -> Array:
     """The query heads of a group lie one after the other as rows of one product, but row r is masked as query r // group.
     Effect: Masks that differ between queries are applied to the wrong ones as soon as heads are grouped. Repair: The query of row r of a
@@ -80,7 +80,7 @@ def gqa_packed_rows_masked_by_division(q: Array, k: Array, v: Array, mask: Mask 
     return right.grouped_query_attention(q, k, v, every[..., np.arange(heads)[:, None], rows, :])
 
 
-@bug(GQA, law="grouped attention is attention with repeated heads")
+@bug(GQA, law="unread keys hold anything")
 def gqa_one_key_head_ignores_the_mask(q: Array, k: Array, v: Array, mask: Mask = None) -> Array:
     """Where one key head serves several query heads, the mask is left out.
     Effect: With a single key head blocked keys are attended to. Repair: Pass the mask on to the path for one key head. Seen: none:
@@ -88,7 +88,7 @@ def gqa_one_key_head_ignores_the_mask(q: Array, k: Array, v: Array, mask: Mask =
     return right.grouped_query_attention(q, k, v, None if k.shape[-3] == 1 < q.shape[-3] else mask)
 
 
-@bug.slip("split_heads", "merge_heads", seen=MHA, law="tokens move with their outputs", making=True, public=True)
+@bug.slip("split_heads", "merge_heads", seen=MHA, law="the order of tokens does not matter", making=True, public=True)
 def mha_split_heads_view() -> tuple[Callable[..., Array], ...]:
     """Projections (n, heads·width) are reshaped to (heads, n, width) without a transpose, and merged likewise.
     Effect: With several heads, each head mixes tokens with lanes; one head or one token is right. Repair: Reshape to (n, heads, width),
@@ -96,7 +96,7 @@ def mha_split_heads_view() -> tuple[Callable[..., Array], ...]:
     return lambda x, num_heads: x.reshape(*x.shape[:-2], num_heads, x.shape[-2], x.shape[-1] // num_heads), joined
 
 
-@bug.slip("split_heads", seen=MHA, law="multi head attention is the sum of its heads", public=True)
+@bug.slip("split_heads", seen=MHA, law="heads are computed apart", public=True)
 def mha_strided_head_split(x: Array, num_heads: int) -> Array:
     """Head h takes the columns h, h + heads, h + 2·heads …, and the outputs are merged in blocks.
     Effect: Heads get each other's columns, unless there is one head or heads are one lane wide. Repair: Head h has the columns h·width to
@@ -104,7 +104,7 @@ def mha_strided_head_split(x: Array, num_heads: int) -> Array:
     return np.moveaxis(x.reshape(*x.shape[:-1], x.shape[-1] // num_heads, num_heads), -1, -3)
 
 
-@bug.slip("merge_heads", seen=MHA, law="identity weights merge what they split")
+@bug.slip("merge_heads", seen=MHA, law="the order of tokens does not matter")
 def mha_merged_without_transpose(x: Array) -> Array:
     """Heads are split rightly, but (heads, n, width) is reshaped to (n, heads·width) without a transpose.
     Effect: Each token's output is put together from several tokens. Repair: Exchange heads and tokens before the reshape. Seen:
@@ -112,7 +112,7 @@ def mha_merged_without_transpose(x: Array) -> Array:
     return joined(x)
 
 
-@bug.slip("split_heads", "merge_heads", seen=MHA, law="tokens move with their outputs", making=True)
+@bug.slip("split_heads", "merge_heads", seen=MHA, law="multi head attention equals that of torch", making=True)
 def mha_layout_guessed_from_the_shape() -> tuple[Callable[..., Array], ...]:
     """(n, heads, width) is taken for (heads, n, width) where n is the number of heads, and not transposed.
     Effect: With as many tokens as heads, heads attend to heads instead of tokens to tokens. Repair: Declare the layout instead of guessing
@@ -124,7 +124,7 @@ def mha_layout_guessed_from_the_shape() -> tuple[Callable[..., Array], ...]:
     return split, lambda x: joined(x) if x.shape[-2] == x.shape[-3] else right.merge_heads(x)
 
 
-@bug(MHA, law="blocked tokens do not matter", public=True)
+@bug(MHA, law="values and outputs turn alike", public=True)
 def mha_fused_path_drops_mask(x: Array, wq: Array, wk: Array, wv: Array, wo: Array, num_heads: int, mask: Mask = None) -> Array:
     """The mask is ignored where the width of a head is a multiple of 8.
     Effect: For some widths of heads the future and the padding are attended to. Repair: Pass the mask on to every path. Seen:
@@ -140,7 +140,7 @@ def mha_keys_and_values_exchanged(x: Array, wq: Array, wk: Array, wv: Array, wo:
     return right.multi_head_attention(x, wq, wv, wk, wo, num_heads, mask)
 
 
-@bug(MHA, law="heads permute with the rows of wo")
+@bug(MHA, law="multi head attention equals that of torch")
 def mha_square_output_weights_transposed(x: Array, wq: Array, wk: Array, wv: Array, wo: Array, num_heads: int, mask: Mask = None) -> Array:
     """Outputs are multiplied by woᵀ where wo is square.
     Effect: Outputs are projected by the transpose where the heads together are as wide as the model. Repair: Multiply by wo as it is
@@ -148,7 +148,7 @@ def mha_square_output_weights_transposed(x: Array, wq: Array, wk: Array, wv: Arr
     return right.multi_head_attention(x, wq, wk, wv, wo.T if wo.shape[0] == wo.shape[1] else wo, num_heads, mask)
 
 
-@bug(MHA, law="multi head attention is the sum of its heads")
+@bug(MHA, law="heads are computed apart")
 def mha_adds_its_input(x: Array, wq: Array, wk: Array, wv: Array, wo: Array, num_heads: int, mask: Mask = None) -> Array:
     """The residual connection is part of the result.
     Effect: The input comes out again with the attention. Repair: Leave the residual to the block. Seen: none: layer and block are written
@@ -182,7 +182,7 @@ def mha_jvp_projections_constant(*arguments: Any) -> Any:
     return right.OPERATIONS[MHA_JVP](*others, *(np.zeros(w.shape) for w in (dwq, dwk, dwv)), dwo)
 
 
-@bug(MHA_JVP, law="the jvp is linear")
+@bug(MHA_JVP, law="the derivative is linear")
 def mha_jvp_product_of_tangents(*arguments: Any) -> Any:
     """dwo is multiplied by the heads and their tangent.
     Effect: Tangents are wrong in the second order. Repair: Multiply the heads themselves by dwo. Seen: none: heads are updated in place too
@@ -191,7 +191,7 @@ def mha_jvp_product_of_tangents(*arguments: Any) -> Any:
     return right.OPERATIONS[MHA_JVP](*arguments) + right.OPERATIONS[MHA_JVP](x, wq, wk, wv, dwo, *others, np.zeros(dwo.shape))
 
 
-@bug(MHA_VJP, law="the vjp is linear")
+@bug(MHA_VJP, law="the derivative is linear")
 def mha_vjp_cotangent_clipped(*arguments: Any) -> Any:
     """The cotangent is limited to ±1.
     Effect: Gradients are too small wherever the cotangent is large. Repair: Leave clipping to the optimizer. Seen: none: gradients are
@@ -200,7 +200,7 @@ def mha_vjp_cotangent_clipped(*arguments: Any) -> Any:
     return right.OPERATIONS[MHA_VJP](*others, np.clip(grad_out, -1, 1))
 
 
-@bug(MHA_VJP, law="gradients move with their tokens")
+@bug(MHA_VJP, law="the order of tokens does not matter")
 def mha_vjp_first_token_frozen(*arguments: Any) -> Any:
     """From four tokens on, dx of the first one is 0.
     Effect: The first token of longer sequences gets no gradient. Repair: Let who freezes a class token do so. Seen: none: a class token is
@@ -211,7 +211,7 @@ def mha_vjp_first_token_frozen(*arguments: Any) -> Any:
     return dx, *dw
 
 
-@bug(MHA, law="multi head attention is the sum of its heads")
+@bug(MHA, law="heads are computed apart")
 def mha_scale_by_number_of_heads(x: Array, wq: Array, wk: Array, wv: Array, wo: Array, num_heads: int, mask: Mask = None) -> Array:
     """The scale is 1/√heads.
     Effect: Attention is too flat or too sharp, unless there are as many heads as lanes in one. Repair: Scale by the width of a head. Seen:
@@ -227,7 +227,7 @@ def mha_scale_by_model_width(x: Array, wq: Array, wk: Array, wv: Array, wo: Arra
     return right.multi_head_attention(x, wq * np.sqrt(wq.shape[-1] // num_heads / max(len(wq), 1)), wk, wv, wo, num_heads, mask)
 
 
-@bug(MHA, law="blocked tokens do not matter")
+@bug(MHA, law="the order of heads does not matter")
 def mha_mask_of_the_first_head_only(x: Array, wq: Array, wk: Array, wv: Array, wo: Array, num_heads: int, mask: Mask = None) -> Array:
     """Only head 0 is masked.
     Effect: All heads but the first attend to what is blocked. Repair: Give the mask an axis for the heads. Seen: none: the mask is added to

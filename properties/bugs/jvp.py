@@ -10,14 +10,14 @@ from properties.reference import Mask
 bug = Register()
 
 
-@bug.slip(SDPA_JVP, law="a tangent of the values alone is attention of it", public=True)
+@bug.slip(SDPA_JVP, law="vjp and jvp are adjoint", public=True)
 def jvp_missing_value_tangent(q: Array, k: Array, v: Array, mask: Mask, dq: Array, dk: Array, dv: Array) -> Array:
     """dout = dP v, without P dv.
     Effect: What the values' tangent gives is missing. Repair: Add P dv. Seen: none: the class is known"""
     return right.scaled_dot_product_attention_jvp(q, k, v, mask, dq, dk, np.zeros(dv.shape))
 
 
-@bug.slip("row_term", seen=SDPA_JVP, without=BACKWARD, law="constant values have no tangent from the scores", public=True)
+@bug.slip("row_term", seen=SDPA_JVP, without=BACKWARD, law="vjp and jvp are adjoint", public=True)
 def jvp_softmax_uncentred(weights: Array, grad_weights: Array) -> Array:
     """dP = P ⊙ dS, without the mean of the row.
     Effect: The tangents of a row's weights do not sum to 0, so that even constant values get a tangent. Repair: dP = P ⊙ (dS − Σ P·dS).
@@ -40,7 +40,7 @@ def jvp_key_tangent_not_scaled(q: Array, k: Array, dq: Array, dk: Array) -> Arra
     return right.scores_of(dq, k) + q @ right.transposed(dk)
 
 
-@bug.slip("scores_tangent", seen=SDPA_JVP, law="the jvp is linear")
+@bug.slip("scores_tangent", seen=SDPA_JVP, law="the derivative is linear")
 def jvp_product_of_tangents(q: Array, k: Array, dq: Array, dk: Array) -> Array:
     """dS contains dq dkᵀ.
     Effect: Tangents are wrong in the second order: right for small ones, or for one tangent at a time. Repair: Leave out dq dkᵀ. Seen:
@@ -48,7 +48,7 @@ def jvp_product_of_tangents(q: Array, k: Array, dq: Array, dk: Array) -> Array:
     return right.scores_of(dq, k) + right.scores_of(q + dq, dk)
 
 
-@bug.slip(SDPA_JVP, law="the jvp is linear")
+@bug.slip(SDPA_JVP, law="the derivative is linear")
 def jvp_by_finite_differences(q: Array, k: Array, v: Array, mask: Mask, dq: Array, dk: Array, dv: Array) -> Array:
     """The tangent is a quotient of differences with a step of 1/8: a smaller one would lose to rounding, and differ by processor.
     Effect: One digit is right, fewer for steep scores. Repair: Differentiate instead. Seen: none: a stand-in of a first version"""
@@ -57,7 +57,7 @@ def jvp_by_finite_differences(q: Array, k: Array, v: Array, mask: Mask, dq: Arra
     return np.asarray((moved - right.scaled_dot_product_attention(q, k, v, mask)) / step)
 
 
-@bug.slip(SDPA_JVP, law="constant values have no tangent from the scores")
+@bug.slip(SDPA_JVP, law="vjp and jvp are adjoint")
 def jvp_mean_over_blocked_keys(q: Array, k: Array, v: Array, mask: Mask, dq: Array, dk: Array, dv: Array) -> Array:
     """The mean that centres dS has the weights of the unmasked softmax.
     Effect: Tangents of blocked keys leak into the mean of the row. Repair: Take the mean with the masked weights. Seen: none: the mask is
@@ -66,7 +66,7 @@ def jvp_mean_over_blocked_keys(q: Array, k: Array, v: Array, mask: Mask, dq: Arr
     return np.asarray(p * (ds - (right.attention_weights(q, k) * ds).sum(-1, keepdims=True)) @ v + p @ dv)
 
 
-@bug.slip(SDPA_JVP, law="a tangent of the values alone is attention of it")
+@bug.slip(SDPA_JVP, law="vjp and jvp are adjoint")
 def jvp_blocked_value_tangents_leak(q: Array, k: Array, v: Array, mask: Mask, dq: Array, dk: Array, dv: Array) -> Array:
     """P dv is computed with the weights of the unmasked softmax.
     Effect: Tangents of blocked values reach the output. Repair: Use the masked weights in both terms. Seen: none: the second term
@@ -82,7 +82,7 @@ def jvp_tangents_exchanged(q: Array, k: Array, dq: Array, dk: Array) -> Array:
     return right.scores_tangent(q, k, dk, dq) if dq.shape == dk.shape else right.scores_tangent(q, k, dq, dk)
 
 
-@bug(SDPA_JVP, law="a tangent of the values alone is attention of it")
+@bug(SDPA_JVP, law="vjp and jvp are adjoint")
 def jvp_tail_value_tangents_dropped(q: Array, k: Array, v: Array, mask: Mask, dq: Array, dk: Array, dv: Array) -> Array:
     """Of more than 32 tangents of values those beyond the last full tile of 32 are left out.
     Effect: Tangents of the last values are lost, unless their number is a multiple of 32 or below it. Repair: Round the number of tiles up

@@ -11,7 +11,7 @@ from properties.bugs.bug import Register
 bug = Register()
 
 
-@bug("padding_mask", law="a padding mask allows as many as the length")
+@bug("padding_mask", law="each row allows as many positions as its sequence has")
 def padding_one_too_many(lengths: Any, max_len: int) -> Any:
     """Position j is allowed up to the length, inclusively.
     Effect: The first position of padding is attended to. Repair: Position j is the sequence's own where j < length: positions count from 0.
@@ -19,7 +19,7 @@ def padding_one_too_many(lengths: Any, max_len: int) -> Any:
     return np.arange(max_len) <= lengths[:, None]
 
 
-@bug("padding_mask", law="after padding comes only padding")
+@bug("padding_mask", law="more padding is only masked positions")
 def padding_at_the_beginning(lengths: Any, max_len: int) -> Any:
     """The last positions are allowed instead of the first.
     Effect: The ends of sequences are masked, and their padding is attended to. Repair: Compare positions with lengths from the side on
@@ -37,7 +37,7 @@ def padding_empty_sequence_is_full(lengths: Any, max_len: int) -> Any:
     return np.arange(max_len) <= (lengths[:, None] - 1) % max_len
 
 
-@bug("padding_mask", law="more padding is only blocked positions")
+@bug("padding_mask", law="more padding is only masked positions")
 def padding_relative_to_the_end(lengths: Any, max_len: int) -> Any:
     """Lengths are stretched, so that the longest sequence reaches max_len.
     Effect: What is masked depends on the longest sequence of the batch. Repair: Compare with the lengths themselves, not with their share
@@ -46,7 +46,7 @@ def padding_relative_to_the_end(lengths: Any, max_len: int) -> Any:
     return np.arange(max_len) < lengths[:, None] * max_len // longest
 
 
-@bug("padding_mask", law="rows of a padding mask move with their sequences")
+@bug("padding_mask", law="empty sequences are all padding and full ones have none")
 def padding_sorted_by_length(lengths: Any, max_len: int) -> Any:
     """The lengths are sorted, longest first, and the rows are not brought back.
     Effect: Sequences have each other's masks, unless they come sorted. Repair: Bring the rows back to the order of the batch. Seen: none:
@@ -54,7 +54,7 @@ def padding_sorted_by_length(lengths: Any, max_len: int) -> Any:
     return right.padding_mask(np.sort(lengths)[::-1], max_len)
 
 
-@bug("padding_mask", law="a padding mask of nothing is empty")
+@bug("padding_mask", law="empty arrays give empty results")
 def padding_of_nothing_raises(lengths: Any, max_len: int) -> Any:
     """Columns are compared up to the longest length, which there is not in a batch without sequences.
     Effect: A batch without sequences raises ValueError. Repair: Compare up to max_len, or take a maximum that is defined for none. Seen:
@@ -64,7 +64,7 @@ def padding_of_nothing_raises(lengths: Any, max_len: int) -> Any:
     return out
 
 
-@bug("combine_masks", law="a mask that allows all changes nothing")
+@bug("combine_masks", law="causal and padding masks allow the first keys")
 def combined_by_or(first: Any, second: Any) -> Any:
     """The masks are combined by `or`, as those are whose true entries block.
     Effect: The future and padding are attended to, wherever one of the masks allows it. Repair: Masks whose true entries allow are combined
@@ -88,7 +88,7 @@ def combined_where_equal(first: Any, second: Any) -> Any:
     return first == second
 
 
-@bug("combine_masks", law="a mask that blocks all blocks all")
+@bug("combine_masks", law="causal and padding masks allow the first keys")
 def combined_keeps_a_dead_row(first: Any, second: Any) -> Any:
     """A row in which nothing is left has what the first mask allows.
     Effect: Queries that may attend to nothing attend to what the first mask allows. Repair: Leave dead rows dead: attention has a
@@ -97,7 +97,7 @@ def combined_keeps_a_dead_row(first: Any, second: Any) -> Any:
     return np.where(both.any(-1, keepdims=True), both, first)
 
 
-@bug("combine_masks", law="masks are combined as if they were written out")
+@bug("combine_masks", law="a mask can be written out")
 def combined_square_batch_along_queries(first: Any, second: Any) -> Any:
     """A row for all queries of each sequence is squeezed; with as many queries it is read as one row for each query.
     Effect: Where there are as many sequences as queries, padding is masked along the queries. Repair: Give padding an axis for the queries,
@@ -107,7 +107,7 @@ def combined_square_batch_along_queries(first: Any, second: Any) -> Any:
     return first & second
 
 
-@bug("combine_masks", law="masks without entries combine to none")
+@bug("combine_masks", law="empty arrays give empty results")
 def combined_without_entries_raises(first: Any, second: Any) -> Any:
     """The first allowed key of each row is looked for, so that the keys before it can be left out.
     Effect: Masks without columns raise ValueError. Repair: Do not look for the first allowed key where there is none. Seen: none: the
@@ -116,14 +116,14 @@ def combined_without_entries_raises(first: Any, second: Any) -> Any:
     return both & (np.arange(both.shape[-1]) >= both.argmax(-1)[..., None])
 
 
-@bug.slip("table_lookup", law="one hot tables read out indices")
+@bug.slip("table_lookup", law="rows of the table can be exchanged")
 def lookup_padding_row(table: Array, indices: Any) -> Array:
     """Row 0 is taken for the padding row and read as zeros.
     Effect: The entry of index 0 is lost. Repair: A row is for padding only if one is declared. Seen: facebookresearch/fairseq#1187"""
     return np.where((indices == 0)[..., None], 0.0, table[indices])
 
 
-@bug.slip("table_lookup", law="one hot tables read out indices")
+@bug.slip("table_lookup", law="rows of the table can be exchanged")
 def lookup_counts_from_one(table: Array, indices: Any) -> Array:
     """Indices count from 1, so that 0 wraps around to the end.
     Effect: Index 0 reads the last row, every other the row before its own. Repair: Count rows from 0, or shift the indices where a table of
@@ -131,7 +131,7 @@ def lookup_counts_from_one(table: Array, indices: Any) -> Array:
     return np.asarray(table[indices - 1])
 
 
-@bug.slip("table_lookup", law="other rows of the table do not matter", requires=("large sizes",))
+@bug.slip("table_lookup", law="rows of the table can be exchanged", requires=("large sizes",))
 def lookup_in_eight_bits(table: Array, indices: Any) -> Array:
     """Indices are signed numbers of eight bits: 128 becomes −128, which counts from the table's end.
     Effect: Indices from 128 on read rows from the end of the table. Repair: Hold indices in a type that is wide enough for the table. Seen:
@@ -139,7 +139,7 @@ def lookup_in_eight_bits(table: Array, indices: Any) -> Array:
     return np.asarray(table[indices.astype(np.int8)])
 
 
-@bug("table_lookup", law="rows move with their indices")
+@bug("table_lookup", law="the order of indices does not matter")
 def lookup_sorted(table: Array, indices: Any) -> Array:
     """Indices are sorted, so that memory is read in order, and the rows are not brought back.
     Effect: Rows come out in the order of the table. Repair: Bring the rows back to the order of their indices. Seen: none: it reads memory
@@ -147,7 +147,7 @@ def lookup_sorted(table: Array, indices: Any) -> Array:
     return np.asarray(table[np.sort(indices, axis=None).reshape(indices.shape)])
 
 
-@bug("table_lookup", law="repeated indices read the same rows")
+@bug("table_lookup", law="the order of indices does not matter")
 def lookup_each_row_once(table: Array, indices: Any) -> Array:
     """Each row of the table is written to the last place at which its index stands.
     Effect: A token that comes twice has its embedding at its last place only. Repair: Gather rows at each index, instead of scattering each
@@ -159,7 +159,7 @@ def lookup_each_row_once(table: Array, indices: Any) -> Array:
     return out.reshape(*indices.shape, table.shape[-1])
 
 
-@bug("table_lookup", law="each index is looked up by itself")
+@bug("table_lookup", law="the order of indices does not matter")
 def lookup_indices_transposed(table: Array, indices: Any) -> Array:
     """Square indices are read along their other axis.
     Effect: As many sequences as positions have their tokens exchanged. Repair: Keep the order of the axes: the width comes last. Seen:
@@ -168,7 +168,7 @@ def lookup_indices_transposed(table: Array, indices: Any) -> Array:
     return np.asarray(table[indices.T if square else indices])
 
 
-@bug.slip("table_lookup", law="other rows of the table do not matter")
+@bug.slip("table_lookup", law="rows that are not read hold anything")
 def lookup_subtracts_the_mean(table: Array, indices: Any) -> Array:
     """The mean of the table's rows is subtracted.
     Effect: A row depends on all the others. Repair: Return the table's rows as they are. Seen: none: embeddings are centred when they are
@@ -176,7 +176,7 @@ def lookup_subtracts_the_mean(table: Array, indices: Any) -> Array:
     return np.asarray((table - table.mean(0))[indices])
 
 
-@bug.slip("table_lookup", law="a lookup without indices or columns is empty")
+@bug.slip("table_lookup", law="empty arrays give empty results")
 def lookup_no_indices_raises(table: Array, indices: Any) -> Array:
     """The largest index is checked first, and there is none.
     Effect: A lookup of nothing raises ValueError. Repair: Check indices by a maximum that is defined for none. Seen: none: a check of
@@ -186,7 +186,7 @@ def lookup_no_indices_raises(table: Array, indices: Any) -> Array:
     return right.table_lookup(table, indices)
 
 
-@bug("learned_positional_encoding", law="one hot tables read out positions", public=True)
+@bug("learned_positional_encoding", law="rows that are not read hold anything", public=True)
 def learned_pe_start_offset(table: Array, seq_len: int, start_pos: int = 0) -> Array:
     """Position p reads row p + 2; beyond the table's end, its last row.
     Effect: Every position gets the row of the second one after it; the first two rows are never used. Repair: Index with the position; the
@@ -195,7 +195,7 @@ def learned_pe_start_offset(table: Array, seq_len: int, start_pos: int = 0) -> A
     return np.asarray(table.take(right.positions(start_pos, seq_len) + 2, axis=0, mode="clip"))
 
 
-@bug("learned_positional_encoding", law="start positions shift rows")
+@bug("learned_positional_encoding", law="a chunk is the slice of the whole")
 def learned_last_chunk_early(table: Array, seq_len: int, start_pos: int = 0) -> Array:
     """The start position is clamped to the number of rows minus the chunk's length minus 1.
     Effect: The chunk that ends with the table is one row early. Repair: The last start position that is legal is the number of rows minus

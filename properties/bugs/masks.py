@@ -30,7 +30,7 @@ def sdpa_mask_polarity_inverted(mask: Mask, shape: tuple[int, ...]) -> Any:
     return right.allowed(None if mask is None else ~mask, shape)
 
 
-@bug.slip("allowed", seen=SOFTMAX_VJP, law="blocked positions give and get no gradient")
+@bug.slip("allowed", seen=SOFTMAX_VJP, law="blocked scores hold anything")
 def softmax_vjp_ignores_the_mask(mask: Mask, shape: tuple[int, ...]) -> Any:
     """The weights are recomputed without the mask.
     Effect: Blocked scores get gradients, and change those of the others. Repair: Recompute the weights under the mask. Seen:
@@ -38,7 +38,7 @@ def softmax_vjp_ignores_the_mask(mask: Mask, shape: tuple[int, ...]) -> Any:
     return right.allowed(None, shape)
 
 
-@bug.slip("allowed", seen=SDPA, law="appending queries changes nothing")
+@bug.slip("allowed", seen=SDPA, law="queries are computed apart")
 def sdpa_one_query_ignores_the_mask(mask: Mask, shape: tuple[int, ...]) -> Any:
     """With one query the mask is left out: the newest token may see everything, if the mask is causal.
     Effect: While decoding, padding and evicted keys are attended to. Repair: Apply the mask to a single query as well. Seen:
@@ -54,7 +54,7 @@ def sdpa_mask_of_the_first_in_the_batch(mask: Mask, shape: tuple[int, ...]) -> A
     return right.allowed(mask[:1] if mask is not None and mask.ndim > 2 else mask, shape)
 
 
-@bug.slip("allowed", seen=SDPA, without=(CAUSAL,), law="a mask broadcasts")
+@bug.slip("allowed", seen=SDPA, without=(CAUSAL,), law="a mask can be written out")
 def sdpa_key_mask_taken_for_queries(mask: Mask, shape: tuple[int, ...]) -> Any:
     """A mask with one row, for all queries, is turned into a column where there are as many queries as keys.
     Effect: Padding keys are attended to, and the queries at their places attend to nothing. Repair: Broadcast a mask of the keys along the
@@ -63,7 +63,7 @@ def sdpa_key_mask_taken_for_queries(mask: Mask, shape: tuple[int, ...]) -> Any:
     return right.allowed(right.transposed(np.atleast_2d(mask)) if row else mask, shape)
 
 
-@bug.slip("allowed", seen=SDPA, without=(CAUSAL,), law="a mask broadcasts")
+@bug.slip("allowed", seen=SDPA, without=(CAUSAL,), law="a mask can be written out")
 def sdpa_masks_tiled_over_heads(mask: Mask, shape: tuple[int, ...]) -> Any:
     """Masks (batch, 1, n_q, n_k) are repeated for the heads by tiling the batch.
     Effect: Sequences get each other's padding masks; one sequence, or one head, does not show it. Repair: Repeat each mask for all heads of
@@ -133,7 +133,7 @@ def causal_group_of_four(n_q: int, n_k: int | None = None) -> Any:
     return np.arange(n_q if n_k is None else n_k) <= np.arange(n_q)[:, None] // 4 * 4 + 3
 
 
-@bug.slip("causal_mask", law="a causal mask of a chunk is part of the whole", public=True)
+@bug.slip("causal_mask", law="row i of a causal mask allows the first keys", public=True)
 def causal_top_left_vs_bottom_right(n_q: int, n_k: int | None = None) -> Any:
     """A rectangular mask is aligned at the bottom right where the contract says top left.
     Effect: While decoding against a cache, the alignment differs from the promised one; square masks are right. Repair: Align at the corner
@@ -143,7 +143,7 @@ def causal_top_left_vs_bottom_right(n_q: int, n_k: int | None = None) -> Any:
     return np.arange(columns) <= np.arange(n_q)[:, None] + (columns - n_q)
 
 
-@bug.slip("causal_mask", law="a causal mask of a chunk is part of the whole")
+@bug.slip("causal_mask", law="a causal mask is part of the square one")
 def causal_wide_off_by_one(n_q: int, n_k: int | None = None) -> Any:
     """With more keys than queries the diagonal lies one further to the right.
     Effect: With more keys than queries, each query sees one key of the future. Repair: Count the diagonal from the same corner for every

@@ -38,7 +38,7 @@ def sin_rows_count_within_blocks(start_pos: int, seq_len: int) -> Any:
     return start_pos + np.arange(seq_len) % 128
 
 
-@bug.slip("positions", seen=SINUSOID, law="shifting is a rotation", requires=("long positions",))
+@bug.slip("positions", seen=SINUSOID, law="the first pair rotates by its position", requires=("long positions",))
 def sin_positions_in_eight_bits(start_pos: int, seq_len: int) -> Any:
     """Positions are unsigned numbers of eight bits, and wrap around.
     Effect: Positions beyond 255 begin again at 0. Repair: Hold positions in a type that is wide enough for all of them. Seen: none:
@@ -54,7 +54,7 @@ def rope_positions_in_sixteen_bits(start_pos: int, seq_len: int) -> Any:
     return right.positions(start_pos, seq_len).astype(np.int16)
 
 
-@bug.slip("positions", seen="rope", law="consecutive positions differ by one fixed rotation", requires=("long positions",), public=True)
+@bug.slip("positions", seen="rope", law="a tenth of the frequency takes ten times the position", requires=("long positions",), public=True)
 def rope_positions_bf16(start_pos: int, seq_len: int) -> Any:
     """Positions are rounded to bfloat16, which has 8 significant bits, before the angle is formed.
     Effect: Beyond position 256 neighbours get the same angle, far out dozens of them. Repair: Form the angle from positions in float32 or
@@ -63,7 +63,7 @@ def rope_positions_bf16(start_pos: int, seq_len: int) -> Any:
     return rounded_to(8, right.positions(start_pos, seq_len))
 
 
-@bug.slip("positions", seen="rope", law="consecutive positions differ by one fixed rotation", requires=("long positions",))
+@bug.slip("positions", seen="rope", law="a tenth of the frequency takes ten times the position", requires=("long positions",))
 def rope_table_ends_at_4096(start_pos: int, seq_len: int) -> Any:
     """Positions beyond a table of 4096 rows read its last row.
     Effect: From position 4096 on all tokens have one position. Repair: Build the table for all positions that are admitted, and refuse the
@@ -173,7 +173,7 @@ def rope_tail_left(x: Array, start_pos: int = 0) -> Array:
     return np.concatenate([right.rope(x, start_pos)[..., :full, :], x[..., full:, :]], axis=-2)
 
 
-@bug("rope", law="consecutive positions differ by one fixed rotation", requires=("long positions",))
+@bug("rope", law="a tenth of the frequency takes ten times the position", requires=("long positions",))
 def rope_beyond_the_table_left(x: Array, start_pos: int = 0) -> Array:
     """Where any position is beyond a table of 32768 rows, x comes back as it is.
     Effect: Beyond the table nothing is turned, and nothing is said. Repair: Raise an error for positions that the table does not hold.
@@ -181,7 +181,7 @@ def rope_beyond_the_table_left(x: Array, start_pos: int = 0) -> Array:
     return right.rope(x, start_pos) if start_pos + x.shape[-2] <= 32768 else x.copy()
 
 
-@bug("rope", law="batches are computed one by one")
+@bug("rope", law="a chunk is the slice of the whole")
 def rope_decodes_the_first_of_a_batch(x: Array, start_pos: int = 0) -> Array:
     """Where the sequence has one row, only the first element of the batch is written.
     Effect: Batched decoding turns the first sequence and gives zeros for the others. Repair: Launch over the batch on the path for a single

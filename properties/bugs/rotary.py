@@ -12,7 +12,7 @@ from properties.bugs.bug import Register
 bug = Register()
 
 
-@bug("rope", law="rope turns each pair by itself", public=True)
+@bug("rope", law="every second pair of twice the width is alike", public=True)
 def rope_half_split_pairs(x: Array, start_pos: int = 0) -> Array:
     """The lanes (j, j + d/2) are turned instead of (2i, 2i + 1); an odd width, which has no halves, is turned as it should be.
     Effect: Lanes that belong to one pair are turned with lanes of other pairs: weights trained with adjacent pairs give other scores.
@@ -55,7 +55,7 @@ def rope_tables_sines_of_the_next_pair(start_pos: int, seq_len: int, dim: int) -
     return cos, np.roll(sin, -2, axis=-1)
 
 
-@bug.slip("rotary_tables", seen="rope_tables", law="tables of position zero are one and zero")
+@bug.slip("rotary_tables", seen="rope_tables", law="position zero is the identity")
 def rope_tables_sine_first(start_pos: int, seq_len: int, dim: int) -> tuple[Array, ...]:
     """The tables are returned in the order sine, cosine.
     Effect: At position 0 every pair is turned by a quarter. Repair: Return the cosines first. Seen: none: it is the sinusoidal encoding's
@@ -97,7 +97,7 @@ def rope_first_lane_overwritten(x: Array, cos: Array, sin: Array) -> Array:
     return out
 
 
-@bug.slip("apply_rotary", seen="rope", law="rope turns each pair by itself")
+@bug.slip("apply_rotary", seen="rope", law="every second pair of twice the width is alike")
 def rope_pairs_stored_as_halves(x: Array, cos: Array, sin: Array) -> Array:
     """The lanes (2i, 2i + 1) are turned, and the results concatenated: first lanes in the first half, second lanes in the second.
     Effect: Each pair is turned rightly, and then stored elsewhere. Repair: Interleave the two results again, by a stack along a new last
@@ -116,7 +116,7 @@ def rope_lanes_exchanged(x: Array, cos: Array, sin: Array) -> Array:
     return np.asarray(right.apply_rotary(x, cos, sin)[..., lanes])
 
 
-@bug.slip("apply_rotary", seen="rope", law="rope is linear")
+@bug.slip("apply_rotary", seen="rope", law="parts add up")
 def rope_saturates(x: Array, cos: Array, sin: Array) -> Array:
     """Inputs are clipped to ±4.
     Effect: Large activations lose their size on the way. Repair: Do not clip what is turned. Seen: none: quantised kernels saturate."""
@@ -131,7 +131,7 @@ def rope_lanes_beyond_64_left(x: Array, start_pos: int = 0) -> Array:
     return np.concatenate([right.rope(x, start_pos)[..., :64], x[..., 64:]], axis=-1)
 
 
-@bug("rope", law="heads do not depend on each other")
+@bug("rope", law="problems do not see each other")
 def rope_last_head_to_all(x: Array, start_pos: int = 0) -> Array:
     """With several heads, each gets the result of the last.
     Effect: All heads are the last head. Repair: Give each head a buffer of its own. Seen: none: one buffer is reused in a loop over the
@@ -140,7 +140,7 @@ def rope_last_head_to_all(x: Array, start_pos: int = 0) -> Array:
     return out if x.ndim == 2 or x.shape[-3] == 0 else np.broadcast_to(out[..., -1:, :, :], out.shape).copy()
 
 
-@bug("rope", law="without rows or lanes nothing is turned")
+@bug("rope", law="empty arrays give empty results")
 def rope_of_nothing_raises(x: Array, start_pos: int = 0) -> Array:
     """An array without rows or lanes is an error.
     Effect: A model without positions to turn, or an empty chunk, stops with an error. Repair: Return what has no entries as it is. Seen:
@@ -158,7 +158,7 @@ def apply_rotary_reads_half_the_tables(x: Array, cos: Array, sin: Array) -> Arra
     return right.apply_rotary(x, *(np.repeat(t[..., 0::2], 2, axis=-1)[..., : x.shape[-1]] for t in (cos, sin)))
 
 
-@bug.slip("apply_rotary", law="turning is linear")
+@bug.slip("apply_rotary", law="parts add up")
 def apply_rotary_normalizes(x: Array, cos: Array, sin: Array) -> Array:
     """Each row is divided by its root mean square before it is turned, unless it is 0.
     Effect: Queries and keys lose their lengths, and scores are cosines of angles. Repair: Turn x as it is; normalise where the model does.
@@ -199,7 +199,7 @@ def apply_rotary_keeps_the_first_tables() -> Callable[..., Array]:
 @bug.slip(
     "apply_rotary_vjp",
     without=("rope_vjp",),
-    law="apply rotary and its vjp are adjoint",
+    law="it is the adjoint of its forward",
     requires=("tables that are not rotations",),
     public=True,
 )
@@ -211,7 +211,7 @@ def rope_vjp_sin_after_rotate(x: Array, cos: Array, sin: Array, grad_out: Array)
     return np.asarray(grad_out * cos + np.where(pairs, -1, 1) * right.rotated(grad_out) * sin)
 
 
-@bug("apply_rotary_vjp", law="apply rotary and its vjp are adjoint", requires=("tables that are not rotations",))
+@bug("apply_rotary_vjp", law="tables add up", requires=("tables that are not rotations",))
 def apply_rotary_vjp_inverts(x: Array, cos: Array, sin: Array, grad_out: Array) -> Array:
     """The gradient is divided by cos² + sin², which makes it the inverse of the forward.
     Effect: Gradients are too small where tables stretch, and too large where they shrink. Repair: The gradient needs the transpose; for
@@ -220,7 +220,7 @@ def apply_rotary_vjp_inverts(x: Array, cos: Array, sin: Array, grad_out: Array) 
     return np.asarray(right.apply_rotary_vjp(x, cos, sin, grad_out) / np.where(square > 0, square, 1.0))
 
 
-@bug.slip("apply_rotary_vjp", seen="rope_vjp", law="the rope vjp turns back")
+@bug.slip("apply_rotary_vjp", seen="rope_vjp", law="the first pair rotates by its position")
 def rope_vjp_turns_forwards(x: Array, cos: Array, sin: Array, grad_out: Array) -> Array:
     """The gradient is turned by the angle instead of back by it.
     Effect: Gradients are turned the same way as the values: twice as far from where they belong. Repair: Turn gradients back, by minus the
@@ -236,7 +236,7 @@ def rope_vjp_negates_every_sine(x: Array, cos: Array, sin: Array, grad_out: Arra
     return right.apply_rotary(grad_out, cos, -sin)
 
 
-@bug.slip("apply_rotary_vjp", seen="rope_vjp", law="the rope vjp turns back")
+@bug.slip("apply_rotary_vjp", seen="rope_vjp", law="the first pair rotates by its position")
 def rope_vjp_one_sign_forgotten(x: Array, cos: Array, sin: Array, grad_out: Array) -> Array:
     """The second lane's gradient is computed with the forward's sign.
     Effect: The gradient of every second lane is wrong. Repair: Subtract the first lane's gradient times the sine in the second lane. Seen:
@@ -246,7 +246,7 @@ def rope_vjp_one_sign_forgotten(x: Array, cos: Array, sin: Array, grad_out: Arra
     return out
 
 
-@bug.slip("apply_rotary_vjp", seen="rope_vjp", law="the gradient does not depend on x")
+@bug.slip("apply_rotary_vjp", seen="rope_vjp", law="problems do not see each other")
 def rope_vjp_turns_the_input(x: Array, cos: Array, sin: Array, grad_out: Array) -> Array:
     """The saved input is turned instead of the cotangent.
     Effect: Gradients have the size of the activations, and vanish with them. Repair: Turn the cotangent back; the saved input is not
@@ -271,7 +271,7 @@ def rotate_half_turns_backwards(x: Array) -> Array:
     return -right.rotate_half(x)
 
 
-@bug("rotate_half", law="pairs are turned by themselves")
+@bug("rotate_half", law="the order of pairs does not matter")
 def rotate_half_of_adjacent_lanes(x: Array) -> Array:
     """Lanes 2i and 2i + 1 are exchanged, instead of i and i + dim / 2.
     Effect: Pairs are other lanes than the tables were made for. Repair: Split the lanes in the middle, or repeat each entry of the tables
@@ -288,7 +288,7 @@ def rotate_half_copies_the_second(x: Array) -> Array:
     return np.concatenate([-second, second], axis=-1)
 
 
-@bug("rotate_half", law="without rows or lanes nothing is turned")
+@bug("rotate_half", law="empty arrays give empty results")
 def rotate_half_no_lanes_raises(x: Array) -> Any:
     """The lanes are reshaped to (2, −1), which has no answer for none of them.
     Effect: Rows without lanes raise ValueError. Repair: Name both sizes in the reshape: −1 has no answer where the others have the product

@@ -12,7 +12,7 @@ from properties.reference import Mask
 bug = Register()
 
 
-@bug.slip("scaled", seen=SDPA, law="padding with zero lanes needs doubled queries")
+@bug.slip("scaled", seen=SDPA, law="zero lanes need doubled queries")
 def sdpa_scale_missing(products: Array, width: int) -> Array:
     """The scores are not scaled.
     Effect: Attention is too sharp, the more the wider the heads are. Repair: Divide the scores by √d. Seen: none: common in first
@@ -20,7 +20,7 @@ def sdpa_scale_missing(products: Array, width: int) -> Array:
     return products
 
 
-@bug.slip("scaled", seen=SDPA, law="padding with zero lanes needs doubled queries")
+@bug.slip("scaled", seen=SDPA, law="zero lanes need doubled queries")
 def sdpa_scale_inverted(products: Array, width: int) -> Array:
     """Scores are divided by 1/√d, that is multiplied by √d.
     Effect: Scores are d times too large. Repair: Multiply by the reciprocal of the root, or divide by the root. Seen:
@@ -28,7 +28,7 @@ def sdpa_scale_inverted(products: Array, width: int) -> Array:
     return np.asarray(products * np.sqrt(max(width, 1)))
 
 
-@bug.slip("scaled", seen=SDPA, law="padding with zero lanes needs doubled queries")
+@bug.slip("scaled", seen=SDPA, law="zero lanes need doubled queries")
 def sdpa_scale_integer_root(products: Array, width: int) -> Array:
     """√d is rounded down to an integer.
     Effect: Attention is too sharp for widths that are no square; 1, 4, 16 and 64 are right. Repair: Take the root in floating point. Seen:
@@ -44,7 +44,7 @@ def sdpa_width_zero_not_a_number(products: Array, width: int) -> Array:
     return np.asarray(products / np.sqrt(width))
 
 
-@bug.slip(SDPA, without=MULTI_HEAD, law="padding with zero lanes needs doubled queries")
+@bug.slip(SDPA, without=MULTI_HEAD, law="zero lanes need doubled queries")
 def sdpa_scale_by_value_width(q: Array, k: Array, v: Array, mask: Mask = None) -> Array:
     """The scale is 1/√d_v, the width of the values.
     Effect: Attention is too flat or too sharp as soon as values are wider or narrower than keys. Repair: Scale by the width of queries and
@@ -52,7 +52,7 @@ def sdpa_scale_by_value_width(q: Array, k: Array, v: Array, mask: Mask = None) -
     return right.scaled_dot_product_attention(q * math.sqrt(max(q.shape[-1], 1) / max(v.shape[-1], 1)), k, v, mask)
 
 
-@bug.slip("attention_weights", seen=SDPA, law="a mask that allows everything is no mask")
+@bug.slip("attention_weights", seen=SDPA, law="a mask can be written out")
 def sdpa_scale_twice_under_a_mask(q: Array, k: Array, mask: Mask = None) -> Array:
     """Where there is a mask, the scale is applied to the queries and again to the scores.
     Effect: Attention with a mask is too flat, the same call without one is right. Repair: Scale once: either the queries or the scores.
@@ -60,7 +60,7 @@ def sdpa_scale_twice_under_a_mask(q: Array, k: Array, mask: Mask = None) -> Arra
     return right.attention_weights(q if mask is None else q / math.sqrt(max(q.shape[-1], 1)), k, mask)
 
 
-@bug.slip("scores_of", seen=SDPA, law="an orthogonal change of basis changes nothing")
+@bug.slip("scores_of", seen=SDPA, law="blocks of keys merge by log sum exp")
 def sdpa_last_lanes_dropped(q: Array, k: Array) -> Array:
     """A width above 8 that is no multiple of 8 is cut down to one.
     Effect: Queries and keys that differ in their last lanes only are not told apart. Repair: Pad the lanes to a multiple of 8, or do the
@@ -69,7 +69,7 @@ def sdpa_last_lanes_dropped(q: Array, k: Array) -> Array:
     return right.scaled(q[..., :lanes] @ right.transposed(k[..., :lanes]), q.shape[-1])
 
 
-@bug.slip(SOFTMAX, seen=SDPA, law="adding a vector to every key changes nothing")
+@bug.slip(SOFTMAX, seen=SDPA, law="a vector added to all keys changes nothing")
 def sdpa_scores_clamped(scores: Array, mask: Mask = None) -> Array:
     """Scores are limited to ±50.
     Effect: Beyond ±50 all scores are alike: of two large ones the smaller gets as much as the larger. Repair: Subtract the largest score of
@@ -77,7 +77,7 @@ def sdpa_scores_clamped(scores: Array, mask: Mask = None) -> Array:
     return right.hard_masked_softmax(np.clip(scores, -50, 50), mask)
 
 
-@bug.slip("scores_of", seen=SDPA, law="attention is within its budget across tiles")
+@bug.slip("scores_of", seen=SDPA, law="one head is self attention")
 def sdpa_scores_in_single_precision(q: Array, k: Array) -> Array:
     """From 64 keys on the scores are stored in float32.
     Effect: Seven digits instead of sixteen, in long rows only. Repair: Keep the scores in the precision of the inputs. Seen:

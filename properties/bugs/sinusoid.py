@@ -9,7 +9,7 @@ from properties.bugs.bug import SINUSOID, Register
 bug = Register()
 
 
-@bug(SINUSOID, law="position zero is zero and one", public=True)
+@bug(SINUSOID, law="position zero is the identity", public=True)
 def sin_concatenated_layout(seq_len: int, embed_dim: int, start_pos: int = 0) -> Array:
     """All sines come first, then all cosines.
     Effect: Columns are permuted: weights trained with interleaved columns read the wrong frequencies. Repair: Put the sine of pair i
@@ -19,7 +19,7 @@ def sin_concatenated_layout(seq_len: int, embed_dim: int, start_pos: int = 0) ->
     return np.concatenate([table[:, 0::2], table[:, 1::2]], axis=1)
 
 
-@bug(SINUSOID, law="pairs of sine and cosine have norm one", public=True)
+@bug(SINUSOID, law="the first pair rotates by its position", public=True)
 def sin_doubled_exponent(seq_len: int, embed_dim: int, start_pos: int = 0) -> Array:
     """The exponent is 2j/dim with j the column instead of the pair.
     Effect: The two columns of a pair have different frequencies, and frequencies fall twice as fast. Repair: Divide the column's index by
@@ -30,7 +30,7 @@ def sin_doubled_exponent(seq_len: int, embed_dim: int, start_pos: int = 0) -> Ar
     return np.asarray(np.where(columns % 2, np.cos(theta), np.sin(theta)))
 
 
-@bug(SINUSOID, law="pairs of sine and cosine have norm one", public=True)
+@bug(SINUSOID, law="the first pair rotates by its position", public=True)
 def sin_cos_next_exponent(seq_len: int, embed_dim: int, start_pos: int = 0) -> Array:
     """The cosine in column j has the exponent j/dim instead of (j − 1)/dim.
     Effect: A cosine has a lower frequency than the sine beside it: the two are no point on a circle. Repair: Use the exponent of the sine,
@@ -40,7 +40,7 @@ def sin_cos_next_exponent(seq_len: int, embed_dim: int, start_pos: int = 0) -> A
     return np.asarray(np.where(columns % 2, np.cos(theta), np.sin(theta)))
 
 
-@bug(SINUSOID, law="pairs of sine and cosine have norm one")
+@bug(SINUSOID, law="the first pair rotates by its position")
 def sin_cast_to_integers(seq_len: int, embed_dim: int, start_pos: int = 0) -> Array:
     """The encoding is cast to the integer type of the positions.
     Effect: Nearly all entries are 0. Repair: Give the encoding a floating-point type of its own, not that of the positions. Seen:
@@ -48,7 +48,7 @@ def sin_cast_to_integers(seq_len: int, embed_dim: int, start_pos: int = 0) -> Ar
     return np.trunc(right.sinusoidal_positional_encoding(seq_len, embed_dim, start_pos))
 
 
-@bug(SINUSOID, law="an odd width ends with a sine")
+@bug(SINUSOID, law="every second pair of twice the width is alike")
 def sin_odd_width_raises(seq_len: int, embed_dim: int, start_pos: int = 0) -> Array:
     """As many cosines as sines are computed, and do not fit into the columns of an odd width.
     Effect: An odd width cannot be used. Repair: Leave the last cosine out: cos(theta[:, : dim // 2]). Seen: codertimo/BERT-pytorch#78;
@@ -58,7 +58,7 @@ def sin_odd_width_raises(seq_len: int, embed_dim: int, start_pos: int = 0) -> Ar
     return out
 
 
-@bug(SINUSOID, law="an odd width ends with a sine")
+@bug(SINUSOID, law="every second pair of twice the width is alike")
 def sin_odd_width_padded(seq_len: int, embed_dim: int, start_pos: int = 0) -> Array:
     """Only whole pairs are computed, and an odd width's last column is filled with zeros.
     Effect: The last column of an odd width tells nothing. Repair: An odd width has (dim + 1) // 2 sines. Seen: none: it silences an
@@ -76,7 +76,7 @@ def sin_returns_float32(seq_len: int, embed_dim: int, start_pos: int = 0) -> Arr
     return right.sinusoidal_positional_encoding(seq_len, embed_dim, start_pos).astype(np.float32)
 
 
-@bug(SINUSOID, law="pairs of sine and cosine have norm one")
+@bug(SINUSOID, law="a chunk is the slice of the whole")
 def sin_rows_by_recurrence(seq_len: int, embed_dim: int, start_pos: int = 0) -> Array:
     """Each row is the row before it turned by one step, whose cosine and sine are held in float32.
     Effect: Rows leave the circle, farther with every row. Repair: Compute each row from its own angle. Seen: none: a rotation is cheaper
@@ -86,7 +86,7 @@ def sin_rows_by_recurrence(seq_len: int, embed_dim: int, start_pos: int = 0) -> 
     return np.stack([turned.imag, turned.real], axis=-1).reshape(seq_len, 2 * turned.shape[1])[:, :embed_dim]
 
 
-@bug(SINUSOID, law="position zero is zero and one")
+@bug(SINUSOID, law="position zero is the identity")
 def sin_cosine_first(seq_len: int, embed_dim: int, start_pos: int = 0) -> Array:
     """Cosines are in the even columns, sines in the odd ones.
     Effect: At position 0 there are ones in the even columns. Repair: Sine first. Seen: none: exp(iθ) is cos θ + i sin θ"""

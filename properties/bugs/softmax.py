@@ -13,7 +13,7 @@ from properties.reference import Mask
 bug = Register()
 
 
-@bug.slip(SOFTMAX, law="adding a constant to a row changes nothing", public=True)
+@bug.slip(SOFTMAX, law="a constant added to a row changes nothing", public=True)
 def softmax_mask_multiply_eps(scores: Array, mask: Mask = None) -> Array:
     """Scores are multiplied by the mask, so are the weights, and the sum gets 1e-13 to be safe from 0.
     Effect: Rows of low scores sum to less than 1, or to 0. Repair: Subtract the largest allowed score, and set blocked entries to −∞
@@ -30,7 +30,7 @@ def softmax_mask_after_no_renorm(scores: Array, mask: Mask = None) -> Array:
     return np.where(right.allowed(mask, scores.shape), right.hard_masked_softmax(scores), 0.0)
 
 
-@bug.slip("largest_of", seen=SOFTMAX, law="adding a constant to a row changes nothing")
+@bug.slip("largest_of", seen=SOFTMAX, law="a constant added to a row changes nothing")
 def softmax_no_maximum(scores: Array, visible: Any) -> Array:
     """Exponentials are taken of the scores themselves.
     Effect: Scores above 709 give NaN, rows below −745 give zeros. Repair: Subtract the largest allowed score of each row. Seen:
@@ -38,7 +38,7 @@ def softmax_no_maximum(scores: Array, visible: Any) -> Array:
     return np.zeros(())
 
 
-@bug.slip("largest_of", seen=SOFTMAX, law="weights move with their scores")
+@bug.slip("largest_of", seen=SOFTMAX, law="rows do not see each other")
 def softmax_first_score_subtracted(scores: Array, visible: Any) -> Array:
     """The first score of each row is subtracted instead of the largest.
     Effect: NaN where a score lies 709 above the first of its row. Repair: Subtract the largest allowed score of each row. Seen:
@@ -46,7 +46,7 @@ def softmax_first_score_subtracted(scores: Array, visible: Any) -> Array:
     return scores[..., :1]
 
 
-@bug.slip("largest_of", seen=SOFTMAX, law="adding a constant to a row changes nothing")
+@bug.slip("largest_of", seen=SOFTMAX, law="a constant added to a row changes nothing")
 def softmax_maximum_of_the_first_warp(scores: Array, visible: Any) -> Array:
     """The largest score is sought among the first 32 entries of a row.
     Effect: NaN in rows of more than 32 entries whose largest lies far above the first 32. Repair: Reduce over the warps too. Seen:
@@ -54,7 +54,7 @@ def softmax_maximum_of_the_first_warp(scores: Array, visible: Any) -> Array:
     return right.largest_of(scores[..., :32], visible[..., :32])
 
 
-@bug.slip("largest_of", seen=SOFTMAX, law="blocked scores do not matter")
+@bug.slip("largest_of", seen=SOFTMAX, law="blocked scores hold anything")
 def softmax_maximum_of_blocked_scores(scores: Array, visible: Any) -> Array:
     """The largest score is sought among all entries, blocked ones too.
     Effect: Rows become zeros when a blocked score lies 745 above the allowed ones. Repair: Take the maximum after blocking. Seen:
@@ -62,7 +62,7 @@ def softmax_maximum_of_blocked_scores(scores: Array, visible: Any) -> Array:
     return np.asarray(scores.max(-1, keepdims=True))
 
 
-@bug.slip("exponentials", seen=SOFTMAX, law="blocked scores do not matter")
+@bug.slip("exponentials", seen=SOFTMAX, law="blocked scores hold anything")
 def softmax_blocked_scores_overflow(scores: Array, visible: Any, largest: Array) -> Array:
     """Blocked exponentials are multiplied by 0, and may be ∞.
     Effect: A row is NaN when a blocked score lies 709 above the allowed ones. Repair: Block before the exponential, instead of multiplying
@@ -70,14 +70,14 @@ def softmax_blocked_scores_overflow(scores: Array, visible: Any, largest: Array)
     return np.asarray(np.exp(scores - largest) * visible)
 
 
-@bug.slip("largest_of", seen=SOFTMAX, law="adding a constant to a row changes nothing")
+@bug.slip("largest_of", seen=SOFTMAX, law="a constant added to a row changes nothing")
 def softmax_maximum_starts_at_zero(scores: Array, visible: Any) -> Array:
     """The largest score is sought from 0 upwards.
     Effect: Rows whose scores are all below −745 become zeros. Repair: Start the maximum at −∞. Seen: Dao-AILab/flash-attention#2082"""
     return np.maximum(right.largest_of(scores, visible), 0.0)
 
 
-@bug.slip("largest_of", seen=SOFTMAX, law="rows of weights do not depend on each other")
+@bug.slip("largest_of", seen=SOFTMAX, law="rows do not see each other")
 def softmax_maximum_of_all_rows(scores: Array, visible: Any) -> Array:
     """The largest score of the whole array is subtracted from every row.
     Effect: Rows become zeros when another row has scores 745 above theirs. Repair: Subtract each row's own largest score. Seen: none:
@@ -85,7 +85,7 @@ def softmax_maximum_of_all_rows(scores: Array, visible: Any) -> Array:
     return np.asarray(scores.max(where=visible, initial=-np.inf) if visible.any() else 0.0)
 
 
-@bug.slip("largest_of", seen=SDPA, law="queries do not depend on each other")
+@bug.slip("largest_of", seen=SDPA, law="queries do not see each other")
 def sdpa_maximum_shared_by_queries(scores: Array, visible: Any) -> Array:
     """Tiles of 16 queries share one maximum.
     Effect: A query whose scores are far below those of its neighbours is not a number or zero. Repair: Reduce the maximum over the keys of
@@ -96,7 +96,7 @@ def sdpa_maximum_shared_by_queries(scores: Array, visible: Any) -> Array:
     return right.largest_of(shared, visible.any((-1, -2), keepdims=True) & (shared > -np.inf))
 
 
-@bug.slip(SOFTMAX, law="adding a constant to a row changes nothing")
+@bug.slip(SOFTMAX, law="a constant added to a row changes nothing")
 def softmax_blocked_at_minus_ten_thousand(scores: Array, mask: Mask = None) -> Array:
     """Blocked scores are set to −10000; a row with no allowed entry is caught.
     Effect: In rows of very low scores blocked entries take over. Repair: Block with −∞. Seen: ohdearquant/lattice#361"""
@@ -113,7 +113,7 @@ def softmax_blocked_at_minus_epsilon(scores: Array, mask: Mask = None) -> Array:
     return np.where(visible.any(-1, keepdims=True), right.hard_masked_softmax(np.where(visible, scores, -1e-9)), 0.0)
 
 
-@bug.slip(SOFTMAX, law="a mask that allows everything is no mask")
+@bug.slip(SOFTMAX, law="a mask can be written out")
 def softmax_zero_scores_taken_for_blocked(scores: Array, mask: Mask = None) -> Array:
     """Scores are multiplied by the mask, and what is 0 then is blocked.
     Effect: An allowed score of exactly 0 weighs nothing where a mask is given. Repair: Ask the mask what is blocked, not the scores. Seen:

@@ -19,7 +19,7 @@ def _padded(q: Array, k: Array, v: Array, mask: Mask, extra: int) -> Array:
     return right.scaled_dot_product_attention(q, np.pad(k, rows), np.pad(v, rows), every)
 
 
-@bug(SDPA, law="key order does not matter")
+@bug(SDPA, law="the order of keys does not matter")
 def sdpa_online_nothing_rescaled(q: Array, k: Array, v: Array, mask: Mask = None) -> Array:
     """When the maximum grows in a later tile of 16 keys, neither the sum nor the output is rescaled.
     Effect: Keys of early tiles weigh too much wherever a later tile has the largest score. Repair: Multiply the sum and the output by
@@ -35,7 +35,7 @@ def sdpa_online_output_not_rescaled(q: Array, k: Array, v: Array, mask: Mask = N
     return online_attention(q, k, v, mask, rescale_output=False)
 
 
-@bug(SDPA, law="key order does not matter")
+@bug(SDPA, law="one head is self attention")
 def sdpa_first_tile_blocked_nan(q: Array, k: Array, v: Array, mask: Mask = None) -> Array:
     """While all keys so far are blocked, the running maximum is −∞ and the exponent is −∞ − (−∞); wholly dead rows are caught.
     Effect: Queries whose first tile of keys is blocked, as by left padding, are NaN. Repair: Take 0 for a maximum of −∞ in the exponents.
@@ -52,7 +52,7 @@ def sdpa_first_tile_blocked_keeps_zero(q: Array, k: Array, v: Array, mask: Mask 
     return online_attention(q, k, v, mask, dead="taken for zero")
 
 
-@bug(SDPA, law="adding a vector to every key changes nothing")
+@bug(SDPA, law="a vector added to all keys changes nothing")
 def sdpa_running_maximum_starts_finite(q: Array, k: Array, v: Array, mask: Mask = None) -> Array:
     """The running maximum starts at −1000 instead of −∞, and no lower score moves it.
     Effect: Rows with very low scores come out as zeros. Repair: Start the running maximum at −∞. Seen: flashinfer-ai/flashinfer#4267"""
@@ -67,7 +67,7 @@ def sdpa_tail_counts_as_zeros(q: Array, k: Array, v: Array, mask: Mask = None) -
     return _padded(q, k, v, mask, -k.shape[-2] % 64)
 
 
-@bug(SDPA, law="appending blocked keys changes nothing")
+@bug(SDPA, law="a vector added to all keys changes nothing")
 def sdpa_reads_one_key_beyond(q: Array, k: Array, v: Array, mask: Mask = None) -> Array:
     """For a multiple of 128 keys one more is read, which is zero.
     Effect: Outputs are a little too small for 128, 256, 384 … keys. Repair: Stop before the end: a full last tile needs no further one.
@@ -75,7 +75,7 @@ def sdpa_reads_one_key_beyond(q: Array, k: Array, v: Array, mask: Mask = None) -
     return _padded(q, k, v, mask, int(k.shape[-2] % 128 == 0))
 
 
-@bug(SDPA, law="key order does not matter")
+@bug(SDPA, law="the order of keys does not matter")
 def sdpa_tail_keys_dropped(q: Array, k: Array, v: Array, mask: Mask = None) -> Array:
     """Of more than 32 keys those beyond the last full tile of 32 are left out.
     Effect: The newest keys are not attended to, unless their number is a multiple of 32 or below it. Repair: Round the number of tiles up.
@@ -84,7 +84,7 @@ def sdpa_tail_keys_dropped(q: Array, k: Array, v: Array, mask: Mask = None) -> A
     return right.scaled_dot_product_attention(q, k[..., :n, :], v[..., :n, :], right.allowed(mask, scores_shape(q, k))[..., :n])
 
 
-@bug(SDPA, law="key order does not matter")
+@bug(SDPA, law="the order of keys does not matter")
 def sdpa_last_key_dropped(q: Array, k: Array, v: Array, mask: Mask = None) -> Array:
     """A last tile of a single key, of 33, 65, 97 … keys, is left out.
     Effect: The newest key is not attended to once in 32 steps of decoding. Repair: Compute the last tile also when it holds one key. Seen:
@@ -93,7 +93,7 @@ def sdpa_last_key_dropped(q: Array, k: Array, v: Array, mask: Mask = None) -> Ar
     return right.scaled_dot_product_attention(q, k[..., :n, :], v[..., :n, :], right.allowed(mask, scores_shape(q, k))[..., :n])
 
 
-@bug(SDPA, law="key order does not matter")
+@bug(SDPA, law="the order of keys does not matter")
 def sdpa_last_tile_moved_back(q: Array, k: Array, v: Array, mask: Mask = None) -> Array:
     """The last tile of 16 begins so that it ends with the keys, and what it shares with the tile before counts twice.
     Effect: Some keys of the last two tiles weigh twice. Repair: Mask the overlap, or pad the keys. Seen: none: a slice that would pass the
@@ -103,7 +103,7 @@ def sdpa_last_tile_moved_back(q: Array, k: Array, v: Array, mask: Mask = None) -
     return right.scaled_dot_product_attention(q, k[..., keys, :], v[..., keys, :], right.allowed(mask, scores_shape(q, k))[..., keys])
 
 
-@bug(SDPA, law="key order does not matter")
+@bug(SDPA, law="the order of keys does not matter")
 def sdpa_split_keys_merged_without_maxima(q: Array, k: Array, v: Array, mask: Mask = None) -> Array:
     """From 64 keys on, two halves are merged by their sums, each relative to its own maximum.
     Effect: From 64 keys on, halves of the keys with different maxima are weighted wrongly. Repair: Multiply each half's sum by the
@@ -127,7 +127,7 @@ def sdpa_causal_diagonal_tile_full(q: Array, k: Array, v: Array, mask: Mask = No
     return right.scaled_dot_product_attention(q, k, v, mask | tile)
 
 
-@bug(SDPA, law="attention is within its budget across tiles")
+@bug(SDPA, law="the order of queries does not matter")
 def sdpa_causal_loop_ends_early(q: Array, k: Array, v: Array, mask: Mask = None) -> Array:
     """On the causal path, 32 queries are met with tiles of 16 keys up to the one that holds the first of these queries.
     Effect: On the causal path, the later half of each tile of queries does not see the newest keys. Repair: End the loop with the tile of
@@ -151,7 +151,7 @@ def sdpa_tile_judged_by_its_corners(q: Array, k: Array, v: Array, mask: Mask = N
     return right.scaled_dot_product_attention(q, k, v, every)
 
 
-@bug(SDPA, law="attention is within its budget across tiles")
+@bug(SDPA, law="queries are computed apart")
 def sdpa_tile_skipped_by_its_first_row(q: Array, k: Array, v: Array, mask: Mask = None) -> Array:
     """A tile of 16 by 16 is skipped if its first row is blocked; the causal path is its own.
     Effect: Queries lose keys that a query some rows above them may not see. Repair: Skip a tile only if all its rows are blocked. Seen:

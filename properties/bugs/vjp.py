@@ -37,7 +37,7 @@ def softmax_vjp_sums_over_axis_one(weights: Array, grad_weights: Array) -> Array
     return np.asarray((weights * grad_weights).sum(min(1, weights.ndim - 1), keepdims=True))
 
 
-@bug.slip("softmax_backward", seen=SOFTMAX_VJP, law="blocked positions give and get no gradient")
+@bug.slip("softmax_backward", seen=SOFTMAX_VJP, law="blocked scores hold anything")
 def softmax_vjp_of_the_logarithm(weights: Array, grad_weights: Array) -> Array:
     """g − w·Σ g, the gradient of a log-softmax.
     Effect: Gradients are those of the logarithm of the weights. Repair: Multiply by the weights. Seen: none: the two backward formulas look
@@ -52,7 +52,7 @@ def softmax_vjp_subtracts_a_mean(weights: Array, grad_weights: Array) -> Array:
     return np.asarray((weights * grad_weights).mean(-1, keepdims=True))
 
 
-@bug.slip("row_term", seen=SDPA_JVP, law="constant values have no tangent from the scores")
+@bug.slip("row_term", seen=SDPA_JVP, law="vjp and jvp are adjoint")
 def jvp_centred_by_the_plain_mean(weights: Array, grad_weights: Array) -> Array:
     """dP = P ⊙ (dS − the plain mean of dS).
     Effect: The tangents of a row's weights do not sum to 0 unless the weights are equal. Repair: Weight the mean by P. Seen: none: a plain
@@ -60,7 +60,7 @@ def jvp_centred_by_the_plain_mean(weights: Array, grad_weights: Array) -> Array:
     return np.asarray(grad_weights.mean(-1, keepdims=True))
 
 
-@bug.slip("row_term", seen=SOFTMAX_VJP, law="gradients move with their scores")
+@bug.slip("row_term", seen=SOFTMAX_VJP, law="the order of scores does not matter")
 def softmax_vjp_tail_not_in_the_sum(weights: Array, grad_weights: Array) -> Array:
     """Σ w·g is taken over whole groups of four entries, unless there is none.
     Effect: Rows that are not whole groups of four have wrong gradients, unless their last entries are blocked. Repair: Add the entries of
@@ -78,7 +78,7 @@ def vjp_row_terms_subtracted_from_columns(weights: Array, grad_weights: Array) -
     return right.transposed(term) if weights.shape[-2] == weights.shape[-1] else term
 
 
-@bug.slip("row_term", seen=SDPA_VJP, law="queries give separate gradients")
+@bug.slip("row_term", seen=SDPA_VJP, law="queries are computed apart")
 def vjp_row_terms_of_the_first_tile(weights: Array, grad_weights: Array) -> Array:
     """Every tile of 16 queries subtracts the Σ o·g of the first.
     Effect: dq and dk of queries after the 16th are wrong. Repair: Move the pointer to Σ o·g with the pointer to the queries. Seen: none:
@@ -96,7 +96,7 @@ def vjp_noncontiguous_dout(q: Array, k: Array, v: Array, mask: Mask, grad_out: A
     return gradients_of(q, k, v, grad_out, p, p * (grad_out @ right.transposed(v) - delta))
 
 
-@bug(SDPA_VJP, law="value gradients sum to the live cotangents", public=True)
+@bug(SDPA_VJP, law="the order of queries does not matter", public=True)
 def vjp_tail_rows_dropped(q: Array, k: Array, v: Array, mask: Mask, grad_out: Array) -> Gradients:
     """Of more than 64 queries those beyond the last full block of 64 add nothing to dk and dv.
     Effect: dk and dv miss the last queries, unless their number is a multiple of 64 or below it. Repair: Round the number of blocks of
@@ -107,7 +107,7 @@ def vjp_tail_rows_dropped(q: Array, k: Array, v: Array, mask: Mask, grad_out: Ar
     return gradients_of(q, k, v, grad_out, p)[0], dk, dv
 
 
-@bug(SDPA_VJP, law="gradients move with their keys")
+@bug(SDPA_VJP, law="the order of keys does not matter")
 def vjp_queries_overwritten(q: Array, k: Array, v: Array, mask: Mask, grad_out: Array) -> Gradients:
     """Each tile of 32 keys overwrites what the tiles before gave to dq.
     Effect: From 33 keys on dq holds the last tile's part only. Repair: Add to dq instead of storing. Seen: none: = for += in the loop over
@@ -118,7 +118,7 @@ def vjp_queries_overwritten(q: Array, k: Array, v: Array, mask: Mask, grad_out: 
     return ds[..., keys] @ k[..., keys, :], right.transposed(ds) @ q, right.transposed(p) @ grad_out
 
 
-@bug(SDPA_VJP, law="value gradients sum to the live cotangents")
+@bug(SDPA_VJP, law="the order of keys does not matter")
 def vjp_tail_keys_dropped(q: Array, k: Array, v: Array, mask: Mask, grad_out: Array) -> Gradients:
     """Of more than 32 keys those beyond the last full tile of 32 get no gradient.
     Effect: The last keys and values get no gradient, unless their number is a multiple of 32 or below it. Repair: Round the number of tiles
@@ -139,7 +139,7 @@ def vjp_scale_by_value_width(q: Array, k: Array, v: Array, mask: Mask, grad_out:
     return dq * factor, dk * factor, dv
 
 
-@bug(SDPA_VJP, law="queries give separate gradients")
+@bug(SDPA_VJP, law="queries are computed apart")
 def vjp_one_query_scaled_twice(q: Array, k: Array, v: Array, mask: Mask, grad_out: Array) -> Gradients:
     """With one query, dk has the scale of the scores and that of the query.
     Effect: With one query, as in decoding, dk is scaled twice. Repair: Scale the gradient of the scores once. Seen: none: for one query the
@@ -178,7 +178,7 @@ def vjp_transpose_missing_when_square(q: Array, k: Array, v: Array, mask: Mask, 
     return dq, dk, dv
 
 
-@bug.slip(SDPA_VJP, law="value gradients sum to the live cotangents")
+@bug.slip(SDPA_VJP, law="every key twice changes nothing")
 def vjp_values_not_normalized(q: Array, k: Array, v: Array, mask: Mask, grad_out: Array) -> Gradients:
     """dv is computed from exp(s − max) instead of the weights.
     Effect: dv is too large by the sum of exponentials; dq and dk are right. Repair: Divide the exponentials by their sum before they meet
@@ -189,7 +189,7 @@ def vjp_values_not_normalized(q: Array, k: Array, v: Array, mask: Mask, grad_out
     return dq, dk, right.transposed(p / np.where(largest == 0, 1.0, largest)) @ grad_out
 
 
-@bug.slip(SDPA_VJP, law="blocked positions give and get no gradient")
+@bug.slip(SDPA_VJP, law="unread keys hold anything")
 def vjp_mask_forgotten(q: Array, k: Array, v: Array, mask: Mask, grad_out: Array) -> Gradients:
     """Weights are recomputed from all scores and the log-sum-exp of the allowed ones; dead rows are skipped.
     Effect: Blocked keys and values get gradients, and the gradients of others may overflow. Repair: Mask the recomputed scores as the
@@ -202,7 +202,7 @@ def vjp_mask_forgotten(q: Array, k: Array, v: Array, mask: Mask, grad_out: Array
         return gradients_of(q, k, v, grad_out, p)
 
 
-@bug.slip(SDPA_VJP, law="under a causal mask keys get nothing from earlier queries")
+@bug.slip(SDPA_VJP, law="no derivative passes the mask")
 def vjp_causal_diagonal_off_by_one(q: Array, k: Array, v: Array, mask: Mask, grad_out: Array) -> Gradients:
     """Under a causal mask the backward allows one key more for each query.
     Effect: On the causal path each key gets a gradient from the query before it. Repair: Compare positions in the backward as in the
