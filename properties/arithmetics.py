@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oracles import Arithmetic, Enclosure
+from oracles.ball import Array
 from oracles.formats import BINARY16, BINARY32, BRAIN16, FLOAT32, FLOAT32_FAMILIES, PRESETS, TF32, Elementary, Format
 from properties.implementation import Implementation
 from properties.law import Law
@@ -60,14 +61,19 @@ class Candidate:
     preset: bool = False
 
     def expected(self, call: Call, implementation: Implementation) -> tuple[Enclosure, ...]:
-        """The budgets of a call's results; tables that are given are converted to the format of tables, where that is narrower."""
+        """The budgets of a call's results; tables that are given are converted to the format of tables, where that is narrower.
+
+        Of inputs that are beyond the largest number of the format to which they are converted nothing is promised.
+        """
         o, table = OPERATIONS[call.operation], self.arithmetic.angle.table
-        given = []
+        given, beyond = [], False
         for name, x in zip(o.parameters, call.arguments, strict=False):
             to = table if o.is_table(name) else self.converted if name in o.arrays else None
             largest = implementation.rounding.inputs.largest
             given.append(x if to is None else rounded(x, replace(to, largest=min(to.largest, largest))))
-        return o.expected(tuple(given), self.arithmetic, replace(implementation.reading, mask_polarity="true_allows"))
+            beyond |= to is not None and bool((np.abs(x) > to.largest).any())
+        found = o.expected(tuple(given), self.arithmetic, replace(implementation.reading, mask_polarity="true_allows"))
+        return tuple(replace(e, rad=np.full_like(e.rad, np.inf), vacuous=True) for e in found) if beyond else found
 
     def outside(self, call: Call, implementation: Implementation) -> list[Mask]:
         """For each output of a call which entries are outside the budget."""
@@ -173,8 +179,9 @@ def explained(
         excess = max(
             float(e.excess(x).max(initial=0.0)) for several, call, _ in budgets for e, x in zip(several, call.outputs, strict=True)
         )
-        found.append((_width(budgets), c, excess))
-    found.sort(key=lambda each: each[0])
+        found.append((_radii(budgets), c, excess))
+    finite = np.isfinite([radii for radii, _, _ in found]).all(0)
+    found.sort(key=lambda each: float(np.log(each[0][finite]).sum()))
     return [(c, excess) for _, c, excess in found]
 
 
@@ -186,10 +193,10 @@ def _tells(e: Enclosure, wrong: Mask) -> bool:
     return bool((rows.any(-1) & (2 * rad.max(-1) <= mid.max(-1))).any())
 
 
-def _width(budgets: list[tuple[tuple[Enclosure, ...], Call, list[Mask]]]) -> float:
-    """How wide budgets are: the mean logarithm of the radii where outputs are wrong."""
+def _radii(budgets: list[tuple[tuple[Enclosure, ...], Call, list[Mask]]]) -> Array:
+    """How wide budgets are where outputs are wrong; the sum of the logarithms of those that all bound tells who is narrowest."""
     radii = np.concatenate([e.rad[w] for several, _, ws in budgets for e, w in zip(several, ws, strict=True)])
-    return float(np.mean(np.log(np.maximum(radii, np.finfo(float).tiny))))
+    return np.maximum(radii, np.finfo(float).tiny)
 
 
 class _AstrayError(Exception):

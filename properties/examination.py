@@ -194,7 +194,7 @@ class Examination:
                 break
             turns += self._put(trial, arguments, seed, agreement)
         self.cases += 1
-        if self.cases % _LOOKS == 1:
+        if self.cases % _LOOKS == 1 and not quirk:
             self.narrowest.look(subject.calls)
 
     def _put(self, trial: _Trial, arguments: tuple[Any, ...], seed: int, agreement: list[_Trial]) -> bool:

@@ -29,7 +29,7 @@ TESTS = (
     *("oracles/tests/test_attention.py", "oracles/tests/test_arb_attention.py", "oracles/tests/test_ball.py"),
     *("oracles/tests/test_composition.py", "oracles/tests/test_range.py", "oracles/tests/test_trust.py"),
     *("properties/tests/test_kill_matrix.py", "properties/tests/test_verifier.py"),
-    *("properties/tests/test_laws_gradients.py", "properties/tests/test_laws_attention.py"),
+    *("properties/tests/test_laws_gradients.py", "properties/tests/test_laws_dominating.py"),
 )
 """The tests whose outcome could depend on the order of sums: oracles against exact values, laws on right and wrong kernels, mutants."""
 

@@ -37,7 +37,7 @@ for _ in range({times}):
     {body}
 print((time.perf_counter() - begin) / {times})
 """
-_QKV = "q, k, v = np.random.default_rng(0).standard_normal((3, 16, 16))"
+_QKV = "q, k, v = np.random.default_rng(0).standard_normal((3, 16, 16), np.float32)"
 _VERIFY = "properties.verify({{'scaled_dot_product_attention': {}}}{})"
 _CALL = "oracles.scaled_dot_product_attention(q, k, v{})"
 

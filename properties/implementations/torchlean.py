@@ -239,8 +239,6 @@ _ROWS = (
     "the order of heads does not matter",
     "the order of columns within heads does not matter",
     "tokens need only those that they may read",
-    "heads with zero lanes need doubled queries",
-    "a call does not depend on earlier calls",
 )
 _DERIVED = ("it is certified by the derivative of the forward", "no derivative passes the mask")
 _OF_GRADIENTS = (

@@ -196,6 +196,6 @@ def refusing(x, start_pos=0):
 )
 def test_an_odd_width_is_rotated_or_refused_as_declared(rotate, conventions, summary):
     (law,) = find("the odd lane follows its convention[rope]")
-    outcome = check(law, Implementation("i", {"rope": rotate}, conventions=conventions), 30, shrink=False)
+    outcome = check(law, Implementation("i", {"rope": rotate}, conventions=conventions), 30)
     assert outcome.status == ("violated" if summary else "held")
     assert not summary or summary in outcome.violation.summary

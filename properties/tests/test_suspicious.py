@@ -12,7 +12,6 @@ from properties import examination
 from properties.implementation import Implementation
 from properties.laws import find
 from properties.operations import Operation
-from properties.reference import OPERATIONS
 from properties.report import Report
 from properties.subject import LIKELY, Subject
 from properties.terminal import print_report
@@ -40,7 +39,10 @@ def narrow_line(monkeypatch, factor):
 
 
 def in_float32(q, k, v, mask=None):
-    return OPERATIONS[SDPA](q.astype(float), k.astype(float), v.astype(float), mask).astype(np.float32)
+    scores = q @ k.swapaxes(-1, -2) / np.float32(np.sqrt(max(q.shape[-1], 1)))
+    scores = scores if mask is None else np.where(mask, scores, np.float32(-np.inf))
+    weights = np.exp(scores - scores.max(-1, keepdims=True))
+    return weights @ v / weights.sum(-1, keepdims=True)
 
 
 def verified(strict=False):
