@@ -11,9 +11,8 @@ from hypothesis.internal.constants_ast import Constants
 from jaxtyping import config, install_import_hook
 
 
-
 def checking(function):
-    """beartype's check of a signature, but for functions within functions: they are made anew by every call, and so would their checks be."""
+    """beartype's check of a signature, but for functions within functions: every call makes them anew, and so it would their checks."""
     return function if "<locals>" in function.__qualname__ else beartype(function)
 
 

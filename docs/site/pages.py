@@ -18,11 +18,11 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from sources import ROOT, Definition, Module
 
 from properties.bugs import CATALOGUE, Bug
-from properties.law import Law
+from properties.contract.operations import OPERATIONS, Operation
 from properties.laws import LAWS
+from properties.laws.law import Law
 from properties.laws.squares import Square
-from properties.operations import OPERATIONS, Operation
-from properties.pages import kind_of
+from properties.views.pages import kind_of
 from spec.errata import ERRATA, Erratum
 
 __all__ = ["Site"]

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 
 from oracles.ball import Array
-from properties.reference import operations, users_of
+from properties.bugs.reference import operations, users_of
 
 __all__ = ["Bug", "Register", "Requirement"]
 

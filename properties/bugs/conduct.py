@@ -7,9 +7,9 @@ from collections.abc import Callable
 import numpy as np
 
 from oracles.ball import Array
-from properties import reference as right
+from properties.bugs import reference as right
 from properties.bugs.bug import GQA, MHA, SDPA, SDPA_JVP, SDPA_VJP, SOFTMAX, SOFTMAX_VJP, Register
-from properties.reference import Mask
+from properties.bugs.reference import Mask
 
 bug = Register()
 

@@ -6,11 +6,11 @@ from typing import Any
 import numpy as np
 
 from oracles.ball import Array
-from properties import reference as right
+from properties.bugs import reference as right
 from properties.bugs.bug import MHA_JVP, SDPA, SDPA_JVP, SDPA_VJP, SOFTMAX, Bug, Register
 from properties.bugs.kernels import gradients_of, online_attention
+from properties.bugs.reference import Mask
 from properties.bugs.rotary import rope_vjp_sin_after_rotate
-from properties.reference import Mask
 
 __all__ = ["EQUIVALENT"]
 

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 
 from oracles.ball import Array
-from properties import reference as right
+from properties.bugs import reference as right
 from properties.bugs.bug import GQA, MHA, MHA_JVP, MHA_VJP, Register
 from properties.bugs.kernels import joined
-from properties.reference import Mask
+from properties.bugs.reference import Mask
 
 bug = Register()
 

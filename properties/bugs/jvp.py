@@ -3,9 +3,9 @@
 import numpy as np
 
 from oracles.ball import Array
-from properties import reference as right
+from properties.bugs import reference as right
 from properties.bugs.bug import BACKWARD, SDPA_JVP, Register
-from properties.reference import Mask
+from properties.bugs.reference import Mask
 
 bug = Register()
 

@@ -6,7 +6,7 @@ from typing import Any, Literal
 import numpy as np
 
 from oracles.ball import Array
-from properties.reference import Mask, allowed, causal_mask, scaled, scores_of, softmax_backward, transposed
+from properties.bugs.reference import Mask, allowed, causal_mask, scaled, scores_of, softmax_backward, transposed
 
 __all__ = ["dead_rows", "gradients_of", "is_causal", "joined", "masked", "online_attention", "rounded_to", "scores_shape", "tiles"]
 

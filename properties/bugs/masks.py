@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 
 from oracles.ball import Array
-from properties import reference as right
+from properties.bugs import reference as right
 from properties.bugs.bug import BACKWARD, CAUSAL, GQA, MULTI_HEAD, SDPA, SDPA_JVP, SDPA_VJP, SOFTMAX, SOFTMAX_VJP, Register
 from properties.bugs.kernels import dead_rows
-from properties.reference import Mask
+from properties.bugs.reference import Mask
 
 bug = Register()
 

@@ -4,9 +4,9 @@ import numpy as np
 
 from oracles import Conventions
 from oracles.ball import Array
-from properties import reference as right
+from properties.bugs import reference as right
 from properties.bugs.bug import SDPA, Register
-from properties.reference import Mask
+from properties.bugs.reference import Mask
 
 bug = Register()
 

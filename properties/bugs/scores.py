@@ -5,9 +5,9 @@ import math
 import numpy as np
 
 from oracles.ball import Array
-from properties import reference as right
+from properties.bugs import reference as right
 from properties.bugs.bug import MULTI_HEAD, SDPA, SOFTMAX, Register
-from properties.reference import Mask
+from properties.bugs.reference import Mask
 
 bug = Register()
 

@@ -5,10 +5,10 @@ from typing import Any
 import numpy as np
 
 from oracles.ball import Array
-from properties import reference as right
+from properties.bugs import reference as right
 from properties.bugs.bug import SDPA, SOFTMAX, Register
 from properties.bugs.kernels import tiles
-from properties.reference import Mask
+from properties.bugs.reference import Mask
 
 bug = Register()
 

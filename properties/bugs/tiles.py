@@ -3,10 +3,10 @@
 import numpy as np
 
 from oracles.ball import Array
-from properties import reference as right
+from properties.bugs import reference as right
 from properties.bugs.bug import SDPA, Register
 from properties.bugs.kernels import is_causal, masked, online_attention, scores_shape, tiles
-from properties.reference import Mask
+from properties.bugs.reference import Mask
 
 bug = Register()
 

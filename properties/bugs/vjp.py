@@ -5,10 +5,10 @@ import math
 import numpy as np
 
 from oracles.ball import Array
-from properties import reference as right
+from properties.bugs import reference as right
 from properties.bugs.bug import MHA_JVP, SDPA_JVP, SDPA_VJP, SOFTMAX_VJP, Gradients, Register
 from properties.bugs.kernels import dead_rows, gradients_of, is_causal, masked, scores_shape, tiles
-from properties.reference import Mask
+from properties.bugs.reference import Mask
 
 bug = Register()
 

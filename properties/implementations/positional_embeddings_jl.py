@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from oracles import BINARY32, FLOAT32, FLOAT64, Arithmetic, Conventions
-from properties.implementation import Implementation
+from properties.contract.implementation import Implementation
 from spec.tensor_core import Array
 
 __all__ = [

@@ -16,7 +16,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
 from oracles import BFLOAT16, BFLOAT16_STORED_GRADIENTS, Arithmetic
-from properties.implementation import Implementation
+from properties.contract.implementation import Implementation
 
 __all__ = ["IMPLEMENTATIONS", "NO_CUDA"]
 

@@ -13,7 +13,7 @@ import torch
 from torch.func import functional_call
 
 from oracles import Conventions
-from properties.implementation import Implementation
+from properties.contract.implementation import Implementation
 from properties.implementations.torch_multi_head import additive, parameters
 
 __all__ = ["IMPLEMENTATIONS"]

@@ -16,7 +16,7 @@ import torch
 from torch.func import functional_call
 
 from oracles import Conventions
-from properties.implementation import Implementation
+from properties.contract.implementation import Implementation
 
 __all__ = ["IMPLEMENTATIONS", "additive", "parameters"]
 

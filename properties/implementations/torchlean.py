@@ -16,7 +16,7 @@ import mpmath
 import numpy as np
 
 from oracles import Conventions
-from properties.implementation import Implementation
+from properties.contract.implementation import Implementation
 from spec import FLOAT64, MPF, Context, attention, corrected
 from spec.activation import softmax_spec
 from spec.positional_encoding import (

@@ -1,6 +1,6 @@
 """The laws: agreement with the oracle, the table of symmetries, and a module for each family of what is neither."""
 
-from properties.law import Law
+from properties.contract.operations import OPERATIONS
 from properties.laws import (
     attention,
     conduct,
@@ -16,7 +16,7 @@ from properties.laws import (
     tangents,
 )
 from properties.laws.agreement import AGREEMENT, LONG
-from properties.operations import OPERATIONS
+from properties.laws.law import Law
 
 __all__ = ["LAWS", "LONG", "find"]
 

@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from properties.law import Law
-from properties.operations import OPERATIONS
+from properties.contract.operations import OPERATIONS
+from properties.contract.subject import Subject
+from properties.laws.law import Law
 from properties.strategies.domains import DOMAINS, QUIRKS
-from properties.subject import Subject
 
 _NAMES = {
     "attention is within its budget": "scaled_dot_product_attention",

@@ -5,11 +5,11 @@ from typing import Any
 import numpy as np
 
 from oracles.ball import Ball, divide, exact, total
-from properties.implementation import Implementation
-from properties.law import Laws
+from properties.contract.implementation import Implementation
+from properties.contract.subject import Subject
 from properties.laws.averages import allowed, exponentials, mean
+from properties.laws.law import Laws
 from properties.strategies.choices import Choices
-from properties.subject import Subject
 
 law = Laws()
 SDPA = "scaled_dot_product_attention"

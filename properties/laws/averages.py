@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from oracles.ball import Ball, divide, exact, exp, matmul, max_shift, sqrt
-from properties.implementation import Implementation
+from properties.contract.implementation import Implementation
 
 __all__ = ["allowed", "as_many", "exponentials", "mean"]
 

@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 
 from oracles.ball import Ball
-from properties import exchange, interpreter
-from properties.implementation import EVERY_SIZE, SIZES, Implementation
-from properties.law import Laws
+from properties.contract import exchange, interpreter
+from properties.contract.implementation import EVERY_SIZE, SIZES, Implementation
+from properties.contract.operations import BATCH, OPERATIONS, Operation
+from properties.contract.subject import BrokenError, RaisedError, Subject
 from properties.laws.lanes import refused
-from properties.operations import BATCH, OPERATIONS, Operation
+from properties.laws.law import Laws
 from properties.strategies.choices import Choices
 from properties.strategies.domains import ODDITIES, Cases, UnsupportedError
-from properties.subject import BrokenError, RaisedError, Subject
 
 law = Laws()
 _OF_ARRAYS = tuple(name for name, o in OPERATIONS.items() if o.takes_arrays)

@@ -5,12 +5,12 @@ from typing import Any
 import numpy as np
 
 from oracles.ball import Ball, cos, exact, sin
-from properties.implementation import Implementation
-from properties.law import Laws
+from properties.contract.implementation import Implementation
+from properties.contract.operations import OPERATIONS
+from properties.contract.subject import Subject
+from properties.laws.law import Laws
 from properties.laws.pairs import close, joined, lanes, of, position, times
-from properties.operations import OPERATIONS
 from properties.strategies.choices import Choices
-from properties.subject import Subject
 
 law = Laws()
 SINUSOID, INV_FREQ, ANGLES, TABLES = "sinusoidal_positional_encoding", "inv_freq", "rope_angles", "rope_tables"

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 
 from oracles.ball import Array, Ball, divide, exact, matmul, sqrt, total
-from properties.implementation import Implementation
-from properties.law import Laws
+from properties.contract.implementation import Implementation
+from properties.contract.subject import Result, Subject
 from properties.laws.algebra import inner, kept, turned
 from properties.laws.averages import allowed
 from properties.laws.conduct import results_of
+from properties.laws.law import Laws
 from properties.strategies.choices import Choices
-from properties.subject import Result, Subject
 
 law = Laws()
 VJP, SOFTMAX, HEADS = "scaled_dot_product_attention_vjp", "hard_masked_softmax_vjp", "multi_head_attention_vjp"

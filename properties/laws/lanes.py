@@ -7,11 +7,11 @@ import numpy as np
 
 from oracles import Enclosure
 from oracles.ball import Ball
-from properties.implementation import Implementation
-from properties.law import Laws
+from properties.contract.implementation import Implementation
+from properties.contract.operations import OPERATIONS
+from properties.contract.subject import BrokenError, RaisedError, Subject
+from properties.laws.law import Laws
 from properties.laws.pairs import what_rotates
-from properties.operations import OPERATIONS
-from properties.subject import BrokenError, RaisedError, Subject
 
 law = Laws()
 ROTARY = ("rope", "rope_vjp", "apply_rotary", "apply_rotary_vjp")

@@ -4,10 +4,10 @@ from typing import Any
 
 import numpy as np
 
-from properties.implementation import Implementation
-from properties.law import Laws
+from properties.contract.implementation import Implementation
+from properties.contract.subject import Subject
+from properties.laws.law import Laws
 from properties.strategies.choices import Choices
-from properties.subject import Subject
 
 law = Laws()
 MASK, PADDING, COMBINED, CAUSAL = "causal_mask", "padding_mask", "combine_masks", "causal_attention"

@@ -7,12 +7,12 @@ import numpy as np
 
 import oracles
 from oracles.ball import Array, ball, exact, matmul
-from properties.implementation import Implementation
-from properties.law import Laws
+from properties.contract.implementation import Implementation
+from properties.contract.subject import Subject
 from properties.laws.algebra import kept
 from properties.laws.averages import mean
+from properties.laws.law import Laws
 from properties.strategies.choices import Choices
-from properties.subject import Subject
 
 law = Laws()
 HEADS, SDPA, GQA = "multi_head_attention", "scaled_dot_product_attention", "grouped_query_attention"

@@ -5,10 +5,10 @@ from typing import Any
 import numpy as np
 
 from oracles.ball import Array, Ball, ball, exact
-from properties.implementation import Implementation
-from properties.operations import OPERATIONS
+from properties.contract.implementation import Implementation
+from properties.contract.operations import OPERATIONS
+from properties.contract.subject import Result, Subject
 from properties.strategies.choices import Choices
-from properties.subject import Result, Subject
 
 __all__ = ["Pair", "Places", "close", "distance", "joined", "lanes", "moved", "of", "position", "rotated", "times", "what_rotates"]
 

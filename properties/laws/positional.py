@@ -4,9 +4,9 @@ from typing import Any
 
 import numpy as np
 
-from properties.law import Laws
-from properties.operations import OPERATIONS
-from properties.subject import Subject
+from properties.contract.operations import OPERATIONS
+from properties.contract.subject import Subject
+from properties.laws.law import Laws
 
 law = Laws()
 LEARNED, LOOKUP = "learned_positional_encoding", "table_lookup"

@@ -5,11 +5,11 @@ from typing import Any
 import numpy as np
 
 from oracles.ball import Ball, exact
-from properties.law import Laws
+from properties.contract.operations import OPERATIONS
+from properties.contract.subject import Subject
+from properties.laws.law import Laws
 from properties.laws.pairs import Places, close, distance, joined, lanes, moved, of, position, rotated, what_rotates
-from properties.operations import OPERATIONS
 from properties.strategies.choices import Choices, rounded
-from properties.subject import Subject
 
 law = Laws()
 _ROPE, _TABLES, _HALF = ("rope", "rope_vjp"), ("apply_rotary", "apply_rotary_vjp"), "rotate_half"

@@ -5,9 +5,9 @@ from typing import Any
 import numpy as np
 
 from oracles.ball import ball, exact, exp, total
-from properties.law import Laws
+from properties.contract.subject import Subject
+from properties.laws.law import Laws
 from properties.strategies.choices import Choices
-from properties.subject import Subject
 
 law = Laws()
 SOFTMAX = "hard_masked_softmax"

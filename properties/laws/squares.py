@@ -15,10 +15,10 @@ import numpy as np
 
 from oracles.ball import Ball, exact
 from oracles.formats import Format
+from properties.contract.operations import BATCH, OPERATIONS, Operation
+from properties.contract.subject import Result, Subject
 from properties.laws.maps import Back, Map, Take, Times
-from properties.operations import BATCH, OPERATIONS, Operation
 from properties.strategies.choices import Choices, rounded
-from properties.subject import Result, Subject
 
 __all__ = ["Case", "Square", "Symmetry", "Term"]
 

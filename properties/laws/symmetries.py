@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from properties.law import Laws
+from properties.contract.operations import OPERATIONS
+from properties.laws.law import Laws
 from properties.laws.maps import Back, Butterfly, Pad, Plus, Put, Take, Times
 from properties.laws.squares import Case, Square, Symmetry, Term, Terms
-from properties.operations import OPERATIONS
 from properties.strategies.domains import DOMAINS
 
 __all__ = ["law"]

@@ -5,15 +5,15 @@ from typing import Any
 import numpy as np
 
 from oracles.ball import Array, exact
-from properties.implementation import Implementation
-from properties.law import Laws
+from properties.contract.implementation import Implementation
+from properties.contract.operations import OPERATIONS
+from properties.contract.subject import Subject
 from properties.laws.algebra import inner, kept
 from properties.laws.averages import allowed, mean
 from properties.laws.conduct import results_of
 from properties.laws.derivatives import DERIVATIVES
-from properties.operations import OPERATIONS
+from properties.laws.law import Laws
 from properties.strategies.choices import Choices, rounded
-from properties.subject import Subject
 
 law = Laws()
 SDPA, SOFTMAX, HEADS = "scaled_dot_product_attention", "hard_masked_softmax", "multi_head_attention"

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from oracles.ball import Array
-from properties.implementation import Implementation
-from properties.operations import BATCH, OPERATIONS, Operation
+from properties.contract.implementation import Implementation
+from properties.contract.operations import BATCH, OPERATIONS, Operation
 from properties.strategies import masks
 from properties.strategies.choices import Choices, rounded
 from properties.strategies.dominating import LONG as FARTHEST

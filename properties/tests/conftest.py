@@ -1,4 +1,4 @@
-"""Here signatures of `spec` and `oracles` are not checked, as in a user's program: their own tests do, and it would take most of the time."""
+"""Signatures of `spec` and `oracles` are unchecked here, as in a user's program: their own tests check them, at most of the time."""
 
 import pytest
 

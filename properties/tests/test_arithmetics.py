@@ -8,12 +8,12 @@ import pytest
 
 from oracles import preset
 from oracles.formats import PRESETS
-from properties.arithmetics import candidates
 from properties.bugs import CATALOGUE
-from properties.narrowest import finer_presets
-from properties.reference import OPERATIONS
+from properties.bugs.reference import OPERATIONS
 from properties.tests.test_causes import AGREEMENT, cause_of
-from properties.verifier import verify
+from properties.verifier.arithmetics import candidates
+from properties.verifier.narrowest import finer_presets
+from properties.verifier.verify import verify
 
 SDPA = "scaled_dot_product_attention"
 SIN = "sinusoidal_positional_encoding"

@@ -12,10 +12,10 @@ import pytest
 from oracles import FLOAT64, Conventions
 from properties.bugs import CATALOGUE
 from properties.bugs.equivalent import EQUIVALENT
+from properties.bugs.reference import OPERATIONS as REFERENCE
+from properties.bugs.reference import operations, users_of
+from properties.contract.operations import OPERATIONS
 from properties.laws import LAWS
-from properties.operations import OPERATIONS
-from properties.reference import OPERATIONS as REFERENCE
-from properties.reference import operations, users_of
 
 MUTANTS = [(bug, operation) for bug in CATALOGUE.values() for operation in bug.mutants]
 FEW, MANY = (1, 1, 2, 3, 4, 5, 8), (16, 17, 33, 64, 65, 128, 130)

@@ -7,12 +7,12 @@ import pytest
 
 import oracles
 from oracles import Conventions
-from properties import verifier
 from properties.bugs import CATALOGUE
-from properties.implementation import Implementation, implementation_of
+from properties.bugs.reference import OPERATIONS, scaled_dot_product_attention
+from properties.contract.implementation import Implementation, implementation_of
 from properties.laws import LAWS, find
-from properties.reference import OPERATIONS, scaled_dot_product_attention
-from properties.verifier import examine, verify
+from properties.verifier import verify as verifier
+from properties.verifier.verify import examine, verify
 
 # Two names of one function: no behaviour tells them apart, and both are named.
 SYNONYMS = {

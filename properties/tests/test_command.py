@@ -15,17 +15,17 @@ import pytest
 from rich.console import Console
 
 from properties.bugs import CATALOGUE
-from properties.cli import main
+from properties.command.cli import main
 from properties.laws import LAWS
-from properties.pages import print_bugs
+from properties.views.pages import print_bugs
 
 COMMAND = [sys.executable, "-P", "-m", "properties"]
 LAW = "a second call gives the same[rope]"
 ADAPTERS = """
 import ctypes, itertools, os, time
 import numpy as np
-from properties.implementation import Implementation
-from properties.reference import OPERATIONS
+from properties.contract.implementation import Implementation
+from properties.bugs.reference import OPERATIONS
 
 right = {"rope": OPERATIONS["rope"]}
 also = OPERATIONS["rope"]

@@ -11,7 +11,7 @@ import pytest
 
 from oracles.formats import PRESETS
 from properties.bugs import CATALOGUE
-from properties.cli import main
+from properties.command.cli import main
 from properties.laws import LAWS
 
 

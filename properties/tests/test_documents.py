@@ -83,7 +83,7 @@ def test_arrows_that_follow_are_left_out_and_circles_are_refused(architecture):
 ADDED = """
 from properties import verify
 from properties.bugs import CATALOGUE
-from properties.reference import OPERATIONS
+from properties.bugs.reference import OPERATIONS
 
 wrong = CATALOGUE["shift-right-around-the-end"]
 assert verify({"shift_right": OPERATIONS["shift_right"]}, max_examples=5).ok

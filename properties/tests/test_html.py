@@ -11,17 +11,17 @@ import pytest
 
 import properties
 from oracles import Conventions
-from properties import cli
-from properties.html import page as pages
-from properties.html.environment import environment
-from properties.html.figures import FIGURES, measured
-from properties.html.figures.criteria import what_criteria_see
-from properties.html.figures.kills import kill_matrix
-from properties.html.matrix import matrix
-from properties.html.page import html, read, write
-from properties.html.violations import finding, linked
-from properties.implementation import Implementation
+from properties.command import cli
+from properties.contract.implementation import Implementation
 from properties.laws import LAWS
+from properties.views.html import page as pages
+from properties.views.html.environment import environment
+from properties.views.html.figures import FIGURES, measured
+from properties.views.html.figures.criteria import what_criteria_see
+from properties.views.html.figures.kills import kill_matrix
+from properties.views.html.matrix import matrix
+from properties.views.html.page import html, read, write
+from properties.views.html.violations import finding, linked
 
 HOSTILE = "</script><script>alert(1)</script><b id='data'>"
 
@@ -329,7 +329,7 @@ def test_the_command_makes_a_page_of_reports(real, tmp_path, capsys):
 
 
 def test_verifying_writes_the_page_too(tmp_path, monkeypatch, capsys):
-    (tmp_path / "kernels.py").write_text("from properties.reference import OPERATIONS\nadapter = {'rope': OPERATIONS['rope']}\n")
+    (tmp_path / "kernels.py").write_text("from properties.bugs.reference import OPERATIONS\nadapter = {'rope': OPERATIONS['rope']}\n")
     monkeypatch.chdir(tmp_path)
     law = "parts add up[rope]"
     assert cli.main(["verify", "kernels:adapter", "--laws", law, "--max-examples", "5", "--jobs", "1", "--html", "page"]) == 0
@@ -434,8 +434,8 @@ def test_criteria_are_drawn_from_what_was_measured(pictures):
 
 def test_pictures_of_measurements_that_are_not_at_hand_are_left_out(tmp_path, monkeypatch):
     assert (measured.kills(tmp_path), measured.criteria(tmp_path)) == (None, None)
-    monkeypatch.setattr("properties.html.figures.kills.kills", lambda: None)
-    monkeypatch.setattr("properties.html.figures.criteria.criteria", lambda: None)
+    monkeypatch.setattr("properties.views.html.figures.kills.kills", lambda: None)
+    monkeypatch.setattr("properties.views.html.figures.criteria.criteria", lambda: None)
     assert (kill_matrix(), what_criteria_see()) == (None, None)
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from properties.bugs import CATALOGUE
 from properties.laws import LAWS, quick
-from properties.mutants import MUTANTS, TRAPS, as_json, kills_of, markdown, quick_module
+from properties.measurements.mutants import MUTANTS, TRAPS, as_json, kills_of, markdown, quick_module
 
 DOCS = Path(__file__).parents[2] / "docs"
 PUBLISHED = json.loads((DOCS / "kill-matrix.json").read_text())

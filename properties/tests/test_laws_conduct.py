@@ -12,11 +12,12 @@ import numpy as np
 import pytest
 
 from oracles import Conventions
-from properties import interpreter, reference
-from properties.implementation import Implementation
+from properties.bugs import reference
+from properties.bugs.reference import OPERATIONS
+from properties.contract import interpreter
+from properties.contract.implementation import Implementation
 from properties.laws import conduct, find
-from properties.reference import OPERATIONS
-from properties.verifier import examine
+from properties.verifier.verify import examine
 
 ROOT = Path(__file__).parents[2]
 SDPA, VJP, MHA = "scaled_dot_product_attention", "scaled_dot_product_attention_vjp", "multi_head_attention"

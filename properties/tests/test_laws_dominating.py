@@ -7,15 +7,15 @@ import pytest
 
 from oracles import preset
 from oracles.formats import BINARY16, BRAIN16, PRESETS
-from properties.implementation import Implementation
+from properties.contract.implementation import Implementation
+from properties.contract.operations import OPERATIONS
+from properties.contract.subject import BrokenError, Subject
 from properties.laws import LONG, find
-from properties.operations import OPERATIONS
 from properties.strategies.choices import rounded
 from properties.strategies.domains import DOMAINS, Cases
 from properties.strategies.dominating import LONG as LONGEST
 from properties.strategies.dominating import dominating, scores_of
-from properties.subject import BrokenError, Subject
-from properties.verifier import examine, plan
+from properties.verifier.verify import examine, plan
 
 SDPA = "scaled_dot_product_attention"
 VJP, JVP = f"{SDPA}_vjp", f"{SDPA}_jvp"

@@ -7,12 +7,12 @@ import pytest
 
 import oracles
 from oracles import Conventions
-from properties import operations
-from properties.implementation import Implementation
+from properties.bugs.reference import OPERATIONS, attention_weights, hard_masked_softmax, scores_of
+from properties.contract import operations
+from properties.contract.implementation import Implementation
 from properties.laws import LAWS, gradients, multi_head, tangents
 from properties.laws.derivatives import DERIVATIVES
-from properties.reference import OPERATIONS, attention_weights, hard_masked_softmax, scores_of
-from properties.verifier import examine
+from properties.verifier.verify import examine
 
 SDPA, HEADS, GQA = "scaled_dot_product_attention", "multi_head_attention", "grouped_query_attention"
 VJP, JVP, SOFTMAX = f"{SDPA}_vjp", f"{SDPA}_jvp", "hard_masked_softmax_vjp"

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from oracles import BINARY32, Conventions, formats
-from properties import reference
-from properties.implementation import Implementation
+from properties.bugs import reference
+from properties.bugs.reference import rope, rope_tables
+from properties.contract.implementation import Implementation
+from properties.contract.operations import OPERATIONS
 from properties.laws import LAWS, find, frequencies, lanes, masks, positional, rotary
-from properties.operations import OPERATIONS
-from properties.reference import rope, rope_tables
-from properties.verifier import check, examine
+from properties.verifier.verify import check, examine
 
 OWN = [law for module in (positional, frequencies, rotary, lanes, masks) for law in module.law.laws]
 ABOUT = tuple(dict.fromkeys(law.operation for law in OWN))

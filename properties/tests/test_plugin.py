@@ -8,14 +8,14 @@ import sys
 import pytest
 
 import properties
-from properties.implementation import Implementation
+from properties.bugs.reference import OPERATIONS
+from properties.contract.implementation import Implementation
 from properties.pytest_plugin import checks
-from properties.reference import OPERATIONS
 
 KERNELS = """
 import itertools
-from properties.implementation import Implementation
-from properties.reference import OPERATIONS
+from properties.contract.implementation import Implementation
+from properties.bugs.reference import OPERATIONS
 
 rope = OPERATIONS["rope"]
 calls = itertools.count()

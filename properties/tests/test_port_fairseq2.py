@@ -16,7 +16,7 @@ from properties.implementations.fairseq2 import (
     SinusoidalPositionEncoder,
 )
 from properties.laws import find
-from properties.verifier import examine
+from properties.verifier.verify import examine
 
 BY_NAME = {i.name: i for i in IMPLEMENTATIONS}
 SINUSOID = "the sinusoidal encoding is within its budget[sinusoidal_positional_encoding]"

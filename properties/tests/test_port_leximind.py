@@ -9,7 +9,7 @@ import torch
 
 from properties.implementations import leximind as port
 from properties.implementations.leximind import IMPLEMENTATIONS, LearnedPositionalEncoding, PositionalEncoding
-from properties.verifier import examine, grouped, plan
+from properties.verifier.verify import examine, grouped, plan
 
 BY_NAME = {i.name.removeprefix("LexiMind "): i for i in IMPLEMENTATIONS}
 

@@ -11,7 +11,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from properties.implementations import torch_attention, torch_compiled, torch_encoder_layer, torch_flex, torch_multi_head
 from properties.laws import find
-from properties.verifier import check, examine
+from properties.verifier.verify import check, examine
 
 SDPA, HEADS = "scaled_dot_product_attention", "multi_head_attention"
 DEAD = "a query with no allowed key follows its convention[multi_head_attention]"

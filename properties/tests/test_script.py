@@ -7,17 +7,17 @@ import sys
 import numpy as np
 import pytest
 
+from properties.command.targets import load
 from properties.laws import find
-from properties.note import Noted
-from properties.report import Violation
-from properties.script import literal, script, script_of_call
-from properties.targets import load
-from properties.verifier import check
+from properties.verifier.note import Noted
+from properties.verifier.report import Violation
+from properties.verifier.script import literal, script, script_of_call
+from properties.verifier.verify import check
 
 ADAPTERS = """
 import numpy as np
-from properties.implementation import Implementation
-from properties.reference import OPERATIONS
+from properties.contract.implementation import Implementation
+from properties.bugs.reference import OPERATIONS
 
 attention = OPERATIONS["scaled_dot_product_attention"]
 
@@ -76,7 +76,7 @@ def test_a_script_fails_with_the_same_summary(adapters, target, place, arithmeti
     code = script(violation, target, found.pick, arithmetic)
     ran = run(adapters, code)
     assert ran.returncode == 1
-    assert ran.stderr.splitlines()[-1] == f"properties.subject.BrokenError: {violation.summary}"
+    assert ran.stderr.splitlines()[-1] == f"properties.contract.subject.BrokenError: {violation.summary}"
     assert len(code) < 4000
 
 
@@ -98,7 +98,7 @@ def test_a_violation_without_a_case_has_no_script():
 def test_a_call_that_ends_the_process_ends_the_script_too(adapters):
     noted = Noted("scaled_dot_product_attention", (np.eye(1), np.eye(1), np.eye(1), None), "transposed")
     code = script_of_call(noted, "planted_adapters:q")
-    assert 'Subject(implementation_of(implementation), "scaled_dot_product_attention")(q, k, v, None, layout="transposed")' in code
+    assert 'properties.call("scaled_dot_product_attention", implementation, q=q, k=k, v=v, mask=None, layout="transposed")' in code
     assert run(adapters, code).returncode == 0
     (adapters / "planted_adapters.py").write_text("import os\nq = {'scaled_dot_product_attention': lambda *a: os.abort()}\n")
     assert run(adapters, code).returncode < 0

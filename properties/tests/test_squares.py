@@ -5,14 +5,14 @@ import pytest
 
 import properties
 from oracles.ball import exact
-from properties import reference
-from properties.implementation import Implementation
+from properties.bugs import reference
+from properties.contract.implementation import Implementation
+from properties.contract.operations import OPERATIONS
 from properties.laws import LAWS
 from properties.laws.maps import Back, Butterfly, Pad, Plus, Put, Take, Times
-from properties.operations import OPERATIONS
 from properties.strategies.choices import Choices
 from properties.strategies.domains import DOMAINS, QUIRKS, Cases
-from properties.verifier import examine, grouped
+from properties.verifier.verify import examine, grouped
 
 NUMPY = Implementation("NumPy", reference.OPERATIONS)
 MAPS = {

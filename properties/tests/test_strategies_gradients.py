@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from properties.implementation import Implementation
-from properties.operations import OPERATIONS
-from properties.reference import OPERATIONS as REFERENCE
+from properties.bugs.reference import OPERATIONS as REFERENCE
+from properties.contract.implementation import Implementation
+from properties.contract.operations import OPERATIONS
 from properties.strategies.domains import DOMAINS, Cases
 
 ANY = Implementation("reference", REFERENCE)

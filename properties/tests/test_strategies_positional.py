@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from oracles import Conventions
-from properties.implementation import Implementation
-from properties.operations import OPERATIONS as ALL
-from properties.reference import OPERATIONS
+from properties.bugs.reference import OPERATIONS
+from properties.contract.implementation import Implementation
+from properties.contract.operations import OPERATIONS as ALL
 from properties.strategies.domains import DOMAINS, Cases
 
 ANY = Implementation("any", OPERATIONS)

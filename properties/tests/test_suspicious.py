@@ -8,14 +8,14 @@ import pytest
 from rich.console import Console
 
 from oracles import Enclosure, preset
-from properties import examination
-from properties.implementation import Implementation
+from properties.contract.implementation import Implementation
+from properties.contract.operations import Operation
+from properties.contract.subject import LIKELY, Subject
 from properties.laws import find
-from properties.operations import Operation
-from properties.report import Report
-from properties.subject import LIKELY, Subject
-from properties.terminal import print_report
-from properties.verifier import check
+from properties.verifier import examination
+from properties.verifier.report import Report
+from properties.verifier.verify import check
+from properties.views.terminal import print_report
 
 SDPA = "scaled_dot_product_attention"
 LAW = f"attention is within its budget[{SDPA}]"

@@ -12,16 +12,16 @@ from rich.console import Console
 
 import properties
 from oracles import Conventions, Enclosure
-from properties import reference
-from properties.implementation import Implementation, implementation_of
-from properties.law import Laws
+from properties.bugs import reference
+from properties.bugs.reference import OPERATIONS as OPERATIONS_
+from properties.bugs.reference import rope
+from properties.contract.implementation import Implementation, implementation_of
+from properties.contract.operations import OPERATIONS
+from properties.contract.subject import BrokenError, Result, Subject
 from properties.laws import LAWS, find
-from properties.operations import OPERATIONS
-from properties.reference import OPERATIONS as OPERATIONS_
-from properties.reference import rope
-from properties.subject import BrokenError, Result, Subject
-from properties.terminal import print_report
-from properties.verifier import check, examine, plan, replay, verify
+from properties.laws.law import Laws
+from properties.verifier.verify import check, examine, plan, replay, verify
+from properties.views.terminal import print_report
 
 SDPA = "scaled_dot_product_attention"
 ROPE = "rope is within its budget[rope]"
@@ -66,7 +66,7 @@ def test_too_many_values_are_a_violation():
 
 def test_a_slow_call_is_a_violation(monkeypatch):
     clock = itertools.count(step=100.0)
-    monkeypatch.setattr("properties.subject.time.perf_counter", lambda: next(clock))
+    monkeypatch.setattr("properties.contract.subject.time.perf_counter", lambda: next(clock))
     assert outcome_of(rope).violation.summary == "took 100 s for a call, but should take at most 60 s."
 
 
@@ -119,7 +119,8 @@ def test_a_law_that_fails_itself_says_nothing_and_the_others_go_on():
 
     found, other = examine([of(stumbles), find(ROPE)[0]], implementation_of(reference), 5, 0)
     assert (found.status, other.status) == ("not run", "held")
-    assert found.reason == "The law itself failed, which says nothing about properties.reference: ZeroDivisionError: a mistake in the suite"
+    stumbled = "The law itself failed, which says nothing about properties.bugs.reference"
+    assert found.reason == f"{stumbled}: ZeroDivisionError: a mistake in the suite"
 
 
 def test_a_law_that_compares_nothing_is_not_held():
