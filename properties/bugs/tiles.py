@@ -44,7 +44,7 @@ def sdpa_first_tile_blocked_nan(q: Array, k: Array, v: Array, mask: Mask = None)
     return np.where(right.allowed(mask, scores_shape(q, k)).any(-1, keepdims=True), out, 0.0)
 
 
-@bug(SDPA, law="attention is within its budget at extreme logits")
+@bug(SDPA, law="attention is within its budget")
 def sdpa_first_tile_blocked_keeps_zero(q: Array, k: Array, v: Array, mask: Mask = None) -> Array:
     """Where the first tile of 16 keys is blocked, 0 takes the place of the maximum −∞ and stays the maximum.
     Effect: Queries whose first tile is blocked come out as zeros when all their scores are very low. Repair: Use 0 in the exponents only,

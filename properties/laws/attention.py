@@ -7,12 +7,12 @@ import numpy as np
 from oracles.ball import Ball, divide, exact, total
 from properties.contract.implementation import Implementation
 from properties.contract.subject import Subject
-from properties.laws.averages import allowed, exponentials, mean
+from properties.laws.averages import allowed, exponentials, mean, own_heads
 from properties.laws.law import Laws
 from properties.strategies.choices import Choices
 
 law = Laws()
-SDPA = "scaled_dot_product_attention"
+SDPA, GQA = "scaled_dot_product_attention", "grouped_query_attention"
 
 
 @law(SDPA)
@@ -236,7 +236,7 @@ def one_allowed_key_gives_its_value(subject: Subject, q: Any, k: Any, v: Any, ma
     subject.close(subject(q, k, v, only), np.take_along_axis(v, chosen[..., None], axis=-2))
 
 
-@law(SDPA, domains=("dead rows",))
+@law(SDPA, GQA, domains=("dead rows",))
 def a_query_with_no_allowed_key_follows_its_convention(subject: Subject, q: Any, k: Any, v: Any, mask: Any) -> None:
     """For every mask that leaves a query no key: its output is 0, NaN, or the mean of all values, by the convention for dead rows.
 
@@ -245,6 +245,7 @@ def a_query_with_no_allowed_key_follows_its_convention(subject: Subject, q: Any,
     may, convention = allowed(mask, q, k), subject.implementation.reading.dead_rows
     dead, out = ~may.any(-1), subject(q, k, v, mask)
     if convention == "uniform":
+        v = v if subject.operation == SDPA else v[..., own_heads(subject.implementation, q.shape[-3], k.shape[-3]), :, :]
         subject.close(out.ball[dead], mean(v, np.ones(may.shape, bool))[dead])
     else:
         subject.same(out.value[dead], np.full(out.value[dead].shape, 0.0 if convention == "zero" else np.nan), "a dead row")

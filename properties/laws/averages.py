@@ -7,7 +7,7 @@ import numpy as np
 from oracles.ball import Ball, divide, exact, exp, matmul, max_shift, sqrt
 from properties.contract.implementation import Implementation
 
-__all__ = ["allowed", "as_many", "exponentials", "mean"]
+__all__ = ["allowed", "as_many", "exponentials", "mean", "own_heads"]
 
 
 def allowed(mask: Any, q: Any, k: Any) -> Any:
@@ -31,3 +31,8 @@ def exponentials(q: Any, k: Any, may: Any) -> Ball:
     lowest = s.mid.min(axis=-1, keepdims=True)
     e = exp(max_shift(Ball(np.where(may, s.mid, lowest), np.where(may, s.rad, 0.0))))
     return Ball(np.where(may, e.mid, 0.0), np.where(may, e.rad, 0.0))
+
+
+def own_heads(i: Implementation, heads: int, few: int) -> Any:
+    """The head of keys that each head of queries reads, by the convention `kv_heads`."""
+    return np.arange(heads) // (heads // few) if i.reading.kv_heads == "repeat" else np.arange(heads) % few

@@ -153,7 +153,7 @@ def causal_attention_is_attention_under_the_causal_mask(subject: Subject, q: Any
     subject.close(subject(q, k, v), subject.scaled_dot_product_attention(q, k, v, mask))
 
 
-@law(CAUSAL, domains=("everyday", "tiles"))
+@law(CAUSAL, domains=("everyday", "tiles", "extreme scores"))
 def the_past_does_not_depend_on_the_future(subject: Subject, q: Any, k: Any, v: Any, choose: Choices) -> bool:
     """For every moment: the outputs of the first `now` queries are what they are with other keys and values afterwards, and with none.
 

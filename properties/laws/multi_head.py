@@ -10,7 +10,7 @@ from oracles.ball import Array, ball, exact, matmul
 from properties.contract.implementation import Implementation
 from properties.contract.subject import Subject
 from properties.laws.algebra import kept
-from properties.laws.averages import mean
+from properties.laws.averages import mean, own_heads
 from properties.laws.law import Laws
 from properties.strategies.choices import Choices
 
@@ -71,8 +71,7 @@ def each_head_is_attention_over_its_own(subject: Subject, q: Any, k: Any, v: Any
 
     Which head is repeated where, says the convention `kv_heads`. Within budget. It needs attention.
     """
-    heads, few = q.shape[-3], k.shape[-3]
-    own = np.arange(heads) // (heads // few) if subject.implementation.reading.kv_heads == "repeat" else np.arange(heads) % few
+    own = own_heads(subject.implementation, q.shape[-3], k.shape[-3])
     out = subject.scaled_dot_product_attention(q, k[..., own, :, :], v[..., own, :, :], mask)
     subject.close(subject(q, k, v, mask), out)
 

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from properties.contract.operations import OPERATIONS
+from properties.laws.averages import own_heads
 from properties.laws.law import Laws
 from properties.laws.maps import Back, Butterfly, Pad, Plus, Put, Take, Times
 from properties.laws.squares import Case, Square, Symmetry, Term, Terms
@@ -259,6 +260,7 @@ def _longer(mask: Any, shape: tuple[int, ...], count: int) -> Any:
     "blocked keys can be appended",
     "For every case: with blocked keys after the last one, whatever they hold, the result is the same.",
     *_MASKED,
+    domains=("everyday", "extreme scores"),
 )
 def _(c: Case) -> Sequence[Term]:
     count, size = c.choose.among([1, 3, 16, c.size("n_k")]), c.largest
@@ -266,7 +268,12 @@ def _(c: Case) -> Sequence[Term]:
     return [Term({"k": [Pad(-2, count, size)], "v": [Pad(-2, count, -size)]}, (), {"mask": mask})]
 
 
-@_row("blocked scores can be appended", "For every case: with blocked scores after the last one the weights before are the same.", _SOFTMAX)
+@_row(
+    "blocked scores can be appended",
+    "For every case: with blocked scores after the last one the weights before are the same.",
+    _SOFTMAX,
+    domains=("everyday", "extreme scores"),
+)
 def _(c: Case) -> Sequence[Term]:
     pad = Pad(-1, c.choose.among([1, 3, 16]), c.largest)
     return [Term({"scores": [pad]}, [Back(pad)], {"mask": _longer(c.mask, c.scores.shape, pad.count)})]
@@ -277,7 +284,7 @@ def _(c: Case) -> Sequence[Term]:
     "For every mask with fewer axes, or axes of size 1, and for none: repeated along them, or allowing all, it gives the same.",
     *_MASKED,
     _SOFTMAX,
-    domains=("everyday", "broadcast masks"),
+    domains=("everyday", "broadcast masks", "masks of sequences"),
 )
 def _(c: Case) -> Sequence[Term] | None:
     full = c.scores.shape if c.has("scores") else (*c.q.shape[:-1], c.size("n_k"))
@@ -294,6 +301,20 @@ def _(c: Case) -> Sequence[Term]:
     reach = 2.0**-7 / c.implementation.rounding.inputs.unit_roundoff
     far = c.choose.among([16.0, reach, reach / 8, reach / 64])
     return [Term({"scores": [Plus(far * c.choose.signs(c.size("n_q"))[:, None])]})]
+
+
+def _without(parameter: str) -> Terms:
+    """Zeros instead of a parameter."""
+    return lambda c: [Term({parameter: [Times(0.0)]})]
+
+
+for _forwards, _parameter in ((_MASKED, "q"), ((_SOFTMAX,), "scores"), ((_HEADS,), "wq")):
+    _row(
+        "where one key may be read its score does not matter",
+        "For every mask that allows each query one key, and scores of any size: with scores of 0 the result is the same.",
+        *_forwards,
+        domains=("one key each",),
+    )(_without(_parameter))
 
 
 # -- Heads ---------------------------------------------------------------------------------------------------------------------------
@@ -323,6 +344,7 @@ def _(c: Case) -> Sequence[Term] | None:
     "the order of columns within heads does not matter",
     "For every order of the columns of wq and wk within each head, and every other one of wv and the rows of wo: the same.",
     _HEADS,
+    domains=("everyday", "widths of models"),
 )
 def _(c: Case) -> Sequence[Term] | None:
     n, heads = c.size("heads_width"), c.num_heads
@@ -337,7 +359,7 @@ def _(c: Case) -> Sequence[Term] | None:
     "tokens need only those that they may read",
     "For every mask, and some tokens, the first ones for instance: without all that none of them may read they have the same outputs.",
     _HEADS,
-    domains=("everyday", "padded masks"),
+    domains=("everyday", "padded masks", "masks of rows"),
 )
 def _(c: Case) -> Sequence[Term] | None:
     n = c.size("seq_len")
@@ -353,8 +375,7 @@ def _(c: Case) -> Sequence[Term] | None:
 
 def _own(c: Case) -> Any:
     """The head of keys that each head of queries reads."""
-    heads, few = c.size("num_heads"), c.size("kv_heads")
-    return np.arange(heads) // (heads // few) if c.implementation.reading.kv_heads == "repeat" else np.arange(heads) % few
+    return own_heads(c.implementation, c.size("num_heads"), c.size("kv_heads"))
 
 
 def _both(c: Case, queries: Any, keys: Any) -> Term:

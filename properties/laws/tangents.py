@@ -170,15 +170,17 @@ def _undefined(i: Implementation) -> str:
     return "Where a query may read no key its output is NaN, which has no derivative." if i.reading.dead_rows == "nan" else ""
 
 
-@law(f"{SDPA}_jvp", domains=("dead rows",), exempts=_undefined, watches=True)
-def a_query_with_no_allowed_key_follows_its_convention(subject: Subject, *case: Any) -> None:
-    """For every query that may read no key: its output has derivative 0; under dead_rows=uniform the mean of all tangents of values.
+@law(*JVPS, domains=("dead rows",), exempts=_undefined, watches=True)
+def a_query_with_no_allowed_key_follows_its_convention(subject: Subject, *case: Any) -> bool:
+    """For every query, or token, that may read nothing: its output has derivative 0; under dead_rows=uniform that of the mean of values.
 
-    Exact; the mean within budget. It exempts dead_rows=nan.
+    Exact; the mean within budget. It exempts dead_rows=nan, and says nothing of multi-head attention under dead_rows=uniform.
     """
-    q, k, _, mask, *_, dv = case
+    heads = subject.operation != JVPS[0]
+    q, k, mask = (case[0], case[0], case[6]) if heads else (case[0], case[1], case[3])
     out, live = subject(*case), allowed(mask, q, k).any(-1, keepdims=True)
     if subject.implementation.reading.dead_rows == "zero":
         subject.same(np.where(live, 0.0, out.value), np.zeros(out.value.shape), "dout of a query that may read no key")
-    else:
-        subject.close(kept(out.ball, ~live), kept(mean(dv, np.ones((*q.shape[:-1], k.shape[-2]))), ~live))
+    elif not heads:
+        subject.close(kept(out.ball, ~live), kept(mean(case[-1], np.ones((*q.shape[:-1], k.shape[-2]))), ~live))
+    return not heads or subject.implementation.reading.dead_rows == "zero"

@@ -40,7 +40,7 @@ from properties.strategies.domains import DOMAINS, Cases, UnsupportedError
 
 __all__ = ["EXAMPLES", "MUTANTS", "TRAPS", "Matrix", "as_json", "kills_of", "main", "markdown", "quick_module", "sole_victims"]
 
-EXAMPLES, LEAST, SEED, SEEDS = 24, 12, 0, range(10)
+EXAMPLES, LEAST, SEED, SEEDS = 24, 16, 0, range(10)
 Matrix = dict[str, dict[str, int]]
 """{mutant: {law: examples}}, for the laws that kill it."""
 

@@ -131,7 +131,7 @@ class Cases:
             return choose.numbers(shape, a.angle.table, kind)
         scales = self.domain.scales.get(p) or SCALES.get(p, (1.0,))
         if p in ("wq", "wk", "wv", "wo"):  # everyday projections, and scores, of tokens of size 8
-            scales = [scale * 2.0 ** -round(np.log2(8 * np.sqrt(max(shape[0], 1)))) for scale in (1.0, 0.25, 4.0)]
+            scales = [scale * 2.0 ** -round(np.log2(8 * np.sqrt(max(shape[0], 1)))) for scale in (1.0, 0.25, 4.0, *[0.0] * (p == "wq"))]
         return rounded(choose.numbers(shape, a.inputs, kind) * choose.among(scales), a.inputs)
 
     def _lead(self, sizes: dict[str, int], choose: Choices) -> tuple[int, ...]:
@@ -371,11 +371,26 @@ _domain(
 )  # fmt: skip
 _domain(
     "extreme scores", "Scores of every size that the formats have.", *_ATTENTION, *_SOFTMAX, *_CAUSAL,
-    sizes={"n_q": (*SHORT, 40, 64), "n_k": (*SHORT, 40, 64, 65, 100), "head_dim": WIDTHS, "value_dim": WIDTHS}, share=0.4, finish=_far,
+    sizes={"n_q": (*SHORT, 40, 64), "n_k": (*SHORT, 40, 64, 65, 100), "head_dim": WIDTHS, "value_dim": WIDTHS},
+    mask=masks.starting, share=0.4, finish=_far,
 )  # fmt: skip
 _domain(
     "extreme scores", "Scores of every size that the formats have.", *_GROUPED, *_HEADS,
-    sizes={"n_q": SHORT, "n_k": SHORT, "head_dim": WIDTHS, "value_dim": WIDTHS, "seq_len": SHORT}, share=0.2, finish=_far,
+    sizes={"n_q": SHORT, "n_k": SHORT, "head_dim": WIDTHS, "value_dim": WIDTHS, "seq_len": (*SHORT, 40, 64, 65)}, share=0.2, finish=_far,
+)  # fmt: skip
+_domain(
+    "one key each", "Masks that allow each query one key, and scores of every size that the formats have.",
+    *_ATTENTION, *_SOFTMAX, *_GROUPED, *_HEADS,
+    sizes={**dict.fromkeys(("n_q", "n_k", "seq_len"), (1, 2, 3, 8, 17, 40, 64, 65, 64, 65)), "head_dim": WIDTHS, "value_dim": WIDTHS},
+    mask=masks.one, share=0.2, finish=_far,
+)  # fmt: skip
+_domain(
+    "masks of sequences", "A mask for each sequence, shared by its heads.", *_ATTENTION, *_SOFTMAX,
+    sizes={"n_q": SHORT, "n_k": SHORT, "batch": (2, 3)}, mask=masks.sequences, rank=2, share=0.1,
+)  # fmt: skip
+_domain(
+    "masks of sequences", "A mask for each sequence, shared by its heads.", *_GROUPED,
+    sizes={"n_q": SHORT, "n_k": SHORT, "batch": (2, 3)}, mask=masks.sequences, rank=1, share=0.1,
 )  # fmt: skip
 _domain("widths of models", "Heads of widths that models have.", *_HEADS, sizes={"head_dim": (16, 24, 20, 9, 32, 64)}, share=0.1)
 _domain(
@@ -402,7 +417,10 @@ _domain(
     sizes={"head_dim": (0,), "value_dim": WIDTHS, "n_q": SHORT, "n_k": SHORT}, share=0.1, finish=_unmasked,
 )  # fmt: skip
 _domain("padded masks", "Keys that no query may read.", *_ATTENTION, *_SOFTMAX, *_GROUPED, *_HEADS, mask=masks.padded, share=0.3)
-_domain("dead rows", "Masks that leave some query no key.", *_ATTENTION, *_SOFTMAX, *_HEADS, mask=masks.dead, share=0.2)
+_domain(
+    "dead rows", "Masks that leave some query no key.", *_ATTENTION, *_SOFTMAX, *_GROUPED, *_HEADS,
+    sizes=dict.fromkeys(("n_q", "n_k", "seq_len"), (2, 1, 3, 1, 5, 8, 17, 33)), mask=masks.dead, share=0.2,
+)  # fmt: skip
 _domain(
     "small", "Sizes of 1 to 3.", *_ATTENTION, *_SOFTMAX, *_HEADS,
     sizes={**dict.fromkeys(("n_q", "n_k", "seq_len", "head_dim", "value_dim"), (2, 1, 3)), "num_heads": (1, 2), "batch": (1,)},

@@ -7,7 +7,7 @@ import numpy as np
 
 from properties.strategies.choices import Choices
 
-__all__ = ["Masks", "any_or_none", "dead", "live", "loose", "narrow", "none", "padded", "row"]
+__all__ = ["Masks", "any_or_none", "dead", "live", "loose", "narrow", "none", "one", "padded", "row", "sequences", "starting"]
 
 Masks = Callable[[Choices, tuple[int, ...]], Any]
 """A mask of a shape (…, n_q, n_k), chosen."""
@@ -66,6 +66,24 @@ def row(choose: Choices, shape: tuple[int, ...]) -> Any:
     """A live mask that all queries share: of padding, for each problem or for all."""
     found = choose.bits(choose.among([shape[-1:], (*shape[:-2], 1, shape[-1])]))
     return _revived(found if found.ndim > 1 else found[None])
+
+
+def one(choose: Choices, shape: tuple[int, ...]) -> Any:
+    """A mask that allows each query one key, the last one every other time."""
+    low = choose.among([0, shape[-1] - 1])
+    return np.arange(shape[-1]) == choose.integers(low, shape[-1] - 1, shape[:-1])[..., None]
+
+
+def starting(choose: Choices, shape: tuple[int, ...]) -> Any:
+    """No mask; a live one; or one of keys from some on, as padding on the left leaves."""
+    return (
+        np.arange(shape[-1]) >= choose.integers(0, shape[-1] - 1, (*shape[:-1], 1)) if choose.happens(0.3) else any_or_none(choose, shape)
+    )
+
+
+def sequences(choose: Choices, shape: tuple[int, ...]) -> Any:
+    """A live mask for each sequence of a batch, shared by its heads."""
+    return _revived(choose.bits((*shape[:-3], 1, *shape[-2:])))
 
 
 def narrow(choose: Choices, shape: tuple[int, ...]) -> Any:
