@@ -18,6 +18,10 @@ from oracles.formats import BINARY64, Format
 Array = NDArray[np.float64]
 
 
+_TIES = 2.0**-50
+"""Where a finite quotient is farther than this from 1, three of whose roundings are at most 3·2⁻⁵³, it tells on which side of 1 it is."""
+
+
 @dataclass(frozen=True, eq=False)
 class Enclosure:
     """All arrays whose every element is within `rad` of `mid`.
@@ -70,6 +74,9 @@ class Enclosure:
         """
         got = self._output(out)
         with np.errstate(all="ignore"):
+            quotient = np.abs(got - self.mid) / self.rad
+            if ((np.abs(quotient - 1.0) > _TIES) & (quotient < np.inf)).all():
+                return quotient
             got = self._overflow_as_largest(got)
             quotient = np.abs(got - self.mid) / self.rad
             within = _side(got, self.mid, self.rad) <= 0

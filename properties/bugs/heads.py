@@ -112,7 +112,7 @@ def mha_merged_without_transpose(x: Array) -> Array:
     return joined(x)
 
 
-@bug.slip("split_heads", "merge_heads", seen=MHA, law="multi head attention equals that of torch", making=True)
+@bug.slip("split_heads", "merge_heads", seen=MHA, law="tokens need only those that they may read", making=True)
 def mha_layout_guessed_from_the_shape() -> tuple[Callable[..., Array], ...]:
     """(n, heads, width) is taken for (heads, n, width) where n is the number of heads, and not transposed.
     Effect: With as many tokens as heads, heads attend to heads instead of tokens to tokens. Repair: Declare the layout instead of guessing
@@ -140,7 +140,7 @@ def mha_keys_and_values_exchanged(x: Array, wq: Array, wk: Array, wv: Array, wo:
     return right.multi_head_attention(x, wq, wv, wk, wo, num_heads, mask)
 
 
-@bug(MHA, law="multi head attention equals that of torch")
+@bug(MHA, law="one head is self attention")
 def mha_square_output_weights_transposed(x: Array, wq: Array, wk: Array, wv: Array, wo: Array, num_heads: int, mask: Mask = None) -> Array:
     """Outputs are multiplied by woᵀ where wo is square.
     Effect: Outputs are projected by the transpose where the heads together are as wide as the model. Repair: Multiply by wo as it is

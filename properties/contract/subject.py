@@ -126,6 +126,7 @@ class Subject:
     ) -> None:
         self.implementation, self.operation, self.seconds_per_call = implementation, operation, seconds_per_call
         self._observe = observe
+        self._reading = replace(implementation.reading, mask_polarity="true_allows")  # a law's masks are the spec's
         self.original = interpreter.states()
         self.begin()
 
@@ -249,7 +250,7 @@ class Subject:
 
     def expected(self, o: Operation, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
         """The oracle's enclosures of an operation's results, or the mask it builds, in the implementation's arithmetic and conventions."""
-        return o.expected(arguments, self.implementation.rounding, replace(self.implementation.reading, mask_polarity="true_allows"))
+        return o.expected(arguments, self.implementation.rounding, self._reading)
 
     def likely(self, o: Operation, arguments: tuple[Any, ...]) -> tuple[Enclosure, ...] | None:
         """The same by the statistical line; None where no axis is longer than 64, where the line is the proof, or it is declared itself."""
@@ -257,8 +258,7 @@ class Subject:
         longest = max((n for x in arguments if isinstance(x, np.ndarray) for n in x.shape), default=0)
         if longest <= _SHORTEST or a.likely is not None:
             return None
-        reading = replace(self.implementation.reading, mask_polarity="true_allows")
-        return o.expected(arguments, replace(a, likely=LIKELY), reading)
+        return o.expected(arguments, replace(a, likely=LIKELY), self._reading)
 
     def run(
         self, o: Operation, arguments: tuple[Any, ...], layout: str = "contiguous"

@@ -251,7 +251,6 @@ _OF_GRADIENTS = (
 _OF_OUTPUTS = (
     "multi head attention is within its budget",
     "one allowed token gives its projection",
-    "multi head attention equals that of torch",
 )
 _OF_SEVERAL_HEADS = {
     **_declared(_SPLIT, _HEADS, names=(*_ROWS, *_OF_OUTPUTS)),

@@ -3,6 +3,7 @@
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 from zlib import crc32
 
@@ -49,12 +50,12 @@ class Law:
         """The law and its operation: `name[operation]`."""
         return f"{self.name}[{self.operation}]"
 
-    @property
+    @cached_property
     def parameters(self) -> tuple[str, ...]:
         """The names of a case's entries: the operation's parameters, and the seed of what the law chooses."""
         return (*OPERATIONS[self.operation].parameters, *(["seed"] if self.chooses else []))
 
-    @property
+    @cached_property
     def chooses(self) -> bool:
         """Whether the body chooses something besides the case."""
         return "choose" in inspect.signature(self.body).parameters

@@ -1,13 +1,10 @@
-"""Laws of heads: of multi-head attention, of grouped queries, and a witness."""
+"""Laws of heads: of multi-head attention, and of grouped queries."""
 
-from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
 
-import oracles
-from oracles.ball import Array, ball, exact, matmul
-from properties.contract.implementation import Implementation
+from oracles.ball import exact, matmul
 from properties.contract.subject import Subject
 from properties.laws.algebra import kept
 from properties.laws.averages import mean, own_heads
@@ -74,44 +71,3 @@ def each_head_is_attention_over_its_own(subject: Subject, q: Any, k: Any, v: Any
     own = own_heads(subject.implementation, q.shape[-3], k.shape[-3])
     out = subject.scaled_dot_product_attention(q, k[..., own, :, :], v[..., own, :, :], mask)
     subject.close(subject(q, k, v, mask), out)
-
-
-# -- A witness -----------------------------------------------------------------------------------------------------------------------
-
-
-def _no_witness(i: Implementation) -> str:
-    if find_spec("torch") is None:
-        return "PyTorch is not installed."
-    return (
-        "" if i.allows(model_dim_minus_heads_width=0) else "It supports no model that is as wide as its heads together, as PyTorch's are."
-    )
-
-
-def _witness(x: Array, wq: Array, wk: Array, wv: Array, wo: Array, num_heads: int, mask: Any) -> Array:
-    """The output of torch.nn.MultiheadAttention in float64, whose weights are stored transposed and whose mask is true where it blocks."""
-    import torch
-
-    n, model = x.shape[-2:]
-    module = torch.nn.MultiheadAttention(model, num_heads, bias=False, batch_first=True, dtype=torch.float64)
-    stacked = torch.from_numpy(np.concatenate([w.T for w in (wq, wk, wv)]))
-    module.load_state_dict({"in_proj_weight": stacked, "out_proj.weight": torch.from_numpy(np.ascontiguousarray(wo.T))})
-    tokens = torch.from_numpy(np.ascontiguousarray(x.reshape(-1, n, model)))
-    blocked = None
-    if mask is not None:
-        each = np.broadcast_to(~mask, (*x.shape[:-1], n)).reshape(-1, n, n)
-        blocked = torch.from_numpy(np.repeat(each, num_heads, 0))
-    with torch.no_grad():
-        out = module(tokens, tokens, tokens, attn_mask=blocked, need_weights=False)[0]
-    return np.asarray(out.numpy()).reshape(x.shape)
-
-
-@law(HEADS, exempts=_no_witness)
-def multi_head_attention_equals_that_of_torch(subject: Subject, *case: Any) -> bool:
-    """For every model as wide as its heads together: the output is that of torch.nn.MultiheadAttention in float64.
-
-    Within budget, to which that of float64 is added. It exempts environments without PyTorch.
-    """
-    if case[0].shape[-1] != case[1].shape[1]:
-        return False
-    subject.close(subject(*case), ball(_witness(*case), oracles.multi_head_attention(*case, arithmetic=oracles.FLOAT64).rad))
-    return True

@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from math import ceil
+from random import Random
 from typing import Any
 
 from hypothesis import HealthCheck, Phase, given, settings
-from hypothesis import seed as seeded
 from hypothesis import strategies as st
 
 from properties.contract import interpreter
@@ -30,7 +30,8 @@ __all__ = ["Examination", "Observer"]
 
 Observer = Callable[[str, tuple[Any, ...], str], None]
 
-_TURNS = 3  # laws that are put to a case, besides agreement
+_TURNS = 2  # laws that are put to a case, besides agreement
+_FEWEST = 20  # a domain gets at least one of so many cases, however small its share
 _ENOUGH = 4  # violations of a law after which it is not put to further cases
 _PATIENCE = 10  # times as many cases for a law too few of whose cases were informative, or whose declared deviation has not been seen
 _SILENT = 2  # of those, after which a law that has said nothing of any case is let go
@@ -127,7 +128,7 @@ class Examination:
                 self.settled[law.id] = not_applicable(outcome, reasons[0], declared[law.id])
 
     def run(self, number: int, random_seed: int | None) -> None:
-        """So many cases, times the share of each domain, and more for laws that say too little; what calls change besides is put back."""
+        """So many cases, of each domain its share, and more for laws that say too little; what calls change besides is put back."""
         try:
             self._run(number, random_seed)
         finally:
@@ -135,9 +136,11 @@ class Examination:
 
     def _run(self, number: int, random_seed: int | None) -> None:
         domains = {name: cases for trial in self.trials.values() for name, cases in trial.cases.items()}
+        shares = sum(cases.domain.share for cases in domains.values())
         for name, cases in domains.items():
             group = [trial for trial in self.trials.values() if name in trial.cases]
-            self._draw(name, cases, group, max(1, ceil(number * cases.domain.share)), random_seed, "")
+            few = max(ceil(number * cases.domain.share / shares), ceil(number / _FEWEST))
+            self._draw(name, cases, group, few, random_seed, "")
         for trial in self.trials.values():
             for turn in range(_PATIENCE):
                 if not trial.wants_more or (turn > _SILENT and not trial.examples):
@@ -146,28 +149,30 @@ class Examination:
                     self._draw(name, cases, [trial], 10, random_seed, f"{trial.law.name} {turn}")
 
     def _draw(self, name: str, cases: Cases, group: list[_Trial], number: int, random_seed: int | None, more: str) -> None:
-        """Put a group of laws to cases of a domain, whose seeds Hypothesis draws."""
+        """Put a group of laws to cases of a domain: of seeds drawn from the caller's, the simplest first, or else drawn by Hypothesis, as
+        its profile says, which keeps those that fail."""
 
         def hold(seed: int) -> None:
             self._case(cases.draw(seed), seed, group, name in QUIRKS)
             if random_seed is None and any(trial.violations for trial in group):
                 raise _FirstError
 
-        what = group[0].law.name if random_seed is None else self.operation
-        hold.__name__ = hold.__qualname__ = f"{what}_{self.operation}_{name}".replace(" ", "_")  # by which Hypothesis keeps failures
-        options: dict[str, Any] = {
-            "max_examples": number,
-            "suppress_health_check": list(HealthCheck),
-            "deadline": None,
-            "print_blob": False,
-        }
-        if random_seed is None:
-            options["phases"] = (Phase.reuse, Phase.generate)
-        else:
-            options |= {"phases": (Phase.generate,), "database": None, "derandomize": False}
-        test = settings(settings.default or settings(), **options)(given(st.integers(0, _SEEDS))(hold))
+        if random_seed is not None:
+            drawn = Random(f"{random_seed} {self.operation} {name} {more}")
+            for seed in [*([] if more else [0]), *(drawn.randint(1, _SEEDS) for _ in range(number))][:number]:
+                hold(seed)
+            return
+        hold.__name__ = hold.__qualname__ = f"{group[0].law.name}_{self.operation}_{name}".replace(" ", "_")  # by which failures are kept
+        quietly = settings(
+            settings.default or settings(),
+            max_examples=number,
+            suppress_health_check=list(HealthCheck),
+            deadline=None,
+            print_blob=False,
+            phases=(Phase.reuse, Phase.generate),
+        )
         with suppress(_FirstError):
-            (test if random_seed is None else seeded(f"{random_seed} {self.operation} {name} {more}")(test))()
+            quietly(given(st.integers(0, _SEEDS))(hold))()
 
     def _case(self, arguments: tuple[Any, ...], seed: int, group: list[_Trial], quirk: bool) -> None:
         """A case, its own call, and the laws whose turn it is; of a quirk a law of its own says what should be."""
