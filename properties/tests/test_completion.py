@@ -116,4 +116,4 @@ def test_subcommands_and_options_are_completed_without_anything_heavy(tmp_path):
 
 
 def test_the_marker_for_global_completion_is_where_argcomplete_looks():
-    assert "PYTHON_ARGCOMPLETE_OK" in (Path(__file__).parents[1] / "cli.py").read_text("utf-8")[:1024]
+    assert "PYTHON_ARGCOMPLETE_OK" in (Path(__file__).parents[1] / "command" / "cli.py").read_text("utf-8")[:1024]

@@ -274,7 +274,7 @@ def test_a_width_without_a_right_answer_is_refused():
 
 def test_a_nan_is_found_by_python_without_assertions_too():
     code = (
-        "from properties import verify, reference; "
+        "from properties import verify; from properties.bugs import reference; "
         f"found = verify({{'rope': lambda x, start_pos=0: reference.rope(x, start_pos) * float('nan')}}, laws=['{PROMISED}']); "
         "print(found.violations[0].summary)"
     )
