@@ -29,8 +29,8 @@ class Enclosure:
     mid, rad   float64 arrays of one shape.  Midpoint NaN with radius 0 means that NaN is the expected value; an
                infinite radius promises nothing, and any element is within it
     format     the output format that is judged: an interval that reaches beyond its largest number contains ±∞ there
-    vacuous    whether it says nothing: in at least half of the rows it is as wide as what it judges, or outputs that know
-               nothing are within it everywhere: all zero; for attention's output the mean of the allowed values, where
+    vacuous    whether it says nothing: in at least half of the rows it is as wide as what it judges, or outputs without
+               information are within it everywhere: all zero; for attention's output the mean of the allowed values, where
                the radius is also at least half their spread, as a tight budget accepts the mean too where attention is
                uniform.  Entries that should be NaN don't count
     judged     whether the radius is narrow enough to judge by: false where even the exact evaluation was not affordable

@@ -77,7 +77,7 @@ def _parser() -> argparse.ArgumentParser:
     verify.add_argument("--json", metavar="FILE", help="write the report as JSON too; - writes it to standard output, and nothing else")
     verify.add_argument("--html", metavar="DIR", type=Path, help="write the report as a page too: DIR/index.html")
     verify.add_argument("--strict", action="store_true", help="exit status 1 where something is suspicious, too")
-    verify.add_argument("--fail-fast", action="store_true", help="begin no other law after the first violation")
+    verify.add_argument("--fail-fast", action="store_true", help="begin no other operation after the first violation")
     verify.add_argument("--all", action="store_true", help="a row for every law, and every violation in a few lines")
     verify.set_defaults(run=_verify)
 
@@ -310,7 +310,7 @@ def _in_order(entries: list["Entry"], found: list[tuple[int, "Outcome"]], fail_f
 
     known = {(place, f"{o.law}[{o.operation}]"): o for place, o in found}
     violated = any(o.status == "violated" for _, o in found)
-    why = "After the first violation no law is begun (--fail-fast)." if fail_fast and violated else ""
+    why = "After the first violation no operation is begun (--fail-fast)." if fail_fast and violated else ""
     outcomes = []
     for place, entry in enumerate(entries):
         for law in entry.laws:

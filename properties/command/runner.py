@@ -99,7 +99,7 @@ class Runner:
         with Runner(order, jobs, timeout) as runner:
             for entry, found in runner.outcomes(): ...
 
-    `entries` says what there is to verify. With `fail_fast` no law is begun after the first violation. Raises TargetError where what there
+    `entries` says what there is to verify. With `fail_fast` no operation is begun after the first violation. Raises TargetError where what there
     is to verify cannot be found out.
     """
 

@@ -307,7 +307,7 @@ def test_no_law_is_begun_after_the_first_violation_if_it_fails_fast(adapters, ca
         ("rope", "violated"),
         ("rotate_half", "not run"),
     ]
-    assert report["outcomes"][-1]["reason"] == "After the first violation no law is begun (--fail-fast)."
+    assert report["outcomes"][-1]["reason"] == "After the first violation no operation is begun (--fail-fast)."
     (cause,) = report["causes"]
     assert cause["laws"] == [f"{cause['example']['law']}[rope]"]
 

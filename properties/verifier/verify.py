@@ -156,7 +156,7 @@ def verify(
     are drawn, fewer of other domains, and some laws are put to each by turns; the same seed draws the same cases. `known_deviations`
     maps laws that are known to be broken to the reason; a declaration that matches no law, or a law that holds, is an error. `progress`
     is told each outcome as it is known. With `strict` the report is not ok either where an error is within its budget and beyond the
-    statistical line, which is suspicious and no proof. With `fail_fast` no law is begun after the first violation.
+    statistical line, which is suspicious and no proof. With `fail_fast` no operation is begun after the first violation.
 
     Interrupting it returns what is known so far. It runs in the caller's process, which a crash or a hang of the implementation takes down:
     the command `attnspec verify` runs it in a process of its own. Raises ValueError and TypeError for arguments that are none of these.
@@ -181,7 +181,7 @@ def verify(
                 for outcome in known:
                     progress(outcome)
             if fail_fast and any(outcome.status == "violated" for outcome in outcomes):
-                why = "After the first violation no law is begun (fail_fast)."
+                why = "After the first violation no operation is begun (fail_fast)."
                 left = chosen[len(outcomes) :]
                 outcomes += [Outcome(w.name, w.operation, implementation.name, "not run", reason=why) for w in left]
                 break

@@ -25,7 +25,7 @@ _INTRODUCTION = """\
 
 The same faults for {queries} queries of width {d}, judged by the budget alone, with two kinds of inputs. **Random** ones are
 standard normal: the output is a mean of many values, in which a fault averages out while the budget grows. Those that **expose** are the
-ones that laws draw (`few dominating keys share the weight`, and `… the gradient`): up to eight keys, the last among them, have scores of
+ones that laws are put to (the domain `dominating keys`): up to eight keys, the last among them, have scores of
 128, 1024 or 8192 by one product each, and one-hot values read their weights out.
 
 A cell is the largest error ÷ budget, random then exposing, with the result that shows it and the scores (median of {seeds} draws; the
