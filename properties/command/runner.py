@@ -99,8 +99,8 @@ class Runner:
         with Runner(order, jobs, timeout) as runner:
             for entry, found in runner.outcomes(): ...
 
-    `entries` says what there is to verify. With `fail_fast` no operation is begun after the first violation. Raises TargetError where what there
-    is to verify cannot be found out.
+    `entries` says what there is to verify. With `fail_fast` no operation is begun after the first violation. Raises TargetError where what
+    there is to verify cannot be found out.
     """
 
     def __init__(self, order: Order, jobs: int = 1, timeout: float = 60.0, fail_fast: bool = False) -> None:
