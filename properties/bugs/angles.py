@@ -96,7 +96,7 @@ def rope_frequencies_by_products(head_dim: int) -> Array:
     return np.cumprod(ratios).astype(np.float64)
 
 
-@bug.slip("inv_freq", law="frequencies are a geometric sequence")
+@bug.slip("inv_freq", law="angles are positions times frequencies")
 def inv_freq_in_bfloat16(head_dim: int) -> Array:
     """The frequencies are rounded to bfloat16, the type of the model.
     Effect: Angles at long positions are off by whole radians. Repair: Compute and keep frequencies in float32 or wider, whatever the

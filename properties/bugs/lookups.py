@@ -80,7 +80,7 @@ def combined_second_inverted(first: Any, second: Any) -> Any:
     return first & ~second
 
 
-@bug("combine_masks", law="a mask combined with itself is itself")
+@bug("combine_masks", law="masks that allow all or nothing decide")
 def combined_where_equal(first: Any, second: Any) -> Any:
     """An entry is allowed where the masks agree: blocked twice is not blocked.
     Effect: What both masks block is attended to. Repair: Multiply masks, or add what they block, and do not compare them. Seen: none: an

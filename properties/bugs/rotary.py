@@ -254,7 +254,7 @@ def rope_vjp_turns_the_input(x: Array, cos: Array, sin: Array, grad_out: Array) 
     return right.apply_rotary(x, cos, sin)
 
 
-@bug("rotate_half", law="two quarter turns negate")
+@bug("rotate_half", law="one hot rows read out the quarter turn")
 def rotate_half_without_minus(x: Array) -> Array:
     """The halves are exchanged, and no sign changes.
     Effect: Nothing is turned: what comes out of a rotary embedding is a reflection, and does not keep norms. Repair: Negate the second half

@@ -130,19 +130,6 @@ def without_columns_of_queries_all_weights_are_equal(subject: Subject, *argument
     return any(x.size for x in subject.calls[-1].outputs)
 
 
-@law(SDPA, effort=0.25)
-def values_of_width_zero_give_no_columns(subject: Subject, q: Any, k: Any, v: Any, mask: Any) -> bool:
-    """For values without columns: the output has none, and nothing is raised.
-
-    Exact. It exempts implementations that do not support a value_dim of 0.
-    """
-    case = q, k, v[..., :0], mask
-    if not subject.takes(*case):
-        return False
-    subject.same(subject(*case), np.empty((*q.shape[:-1], 0)))
-    return True
-
-
 @law(SDPA)
 def blocks_of_keys_merge_by_log_sum_exp(subject: Subject, q: Any, k: Any, v: Any, mask: Any, choose: Choices) -> bool:
     """For every cut of the keys: the output is the average of those of both blocks, each weighted with its sum of exponentials.

@@ -7,17 +7,12 @@ import numpy as np
 from oracles.ball import Ball, divide, exact, exp, matmul, max_shift, sqrt
 from properties.contract.implementation import Implementation
 
-__all__ = ["allowed", "as_many", "exponentials", "mean", "own_heads"]
+__all__ = ["allowed", "exponentials", "mean", "own_heads"]
 
 
 def allowed(mask: Any, q: Any, k: Any) -> Any:
     """The mask as a bool array (…, n_q, n_k)."""
     return np.broadcast_to(True if mask is None else mask, (*q.shape[:-1], k.shape[-2]))
-
-
-def as_many(i: Implementation) -> str:
-    """Why a law about other numbers of keys than of queries does not apply, if it does not."""
-    return "" if any(i.allows(n_k_minus_n_q=n) for n in range(-300, 301) if n) else "It takes as many queries as keys only."
 
 
 def mean(v: Any, may: Any) -> Ball:

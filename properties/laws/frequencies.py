@@ -156,42 +156,6 @@ def the_first_frequency_is_the_scale(subject: Subject, head_dim: int) -> None:
     subject.close(subject(head_dim).ball[:1], np.full(1, subject.implementation.reading.rope_scale))
 
 
-@law(INV_FREQ)
-def frequencies_are_a_geometric_sequence(subject: Subject, head_dim: int) -> bool:
-    """For every even width from 6 on and three pairs in a row: the product of the outer frequencies is the square of the middle one.
-
-    Within budget.
-    """
-    f = subject(head_dim).ball
-    subject.close(f[:-2] * f[2:], f[1:-1] * f[1:-1], "product of frequencies")
-    return head_dim > 4
-
-
-@law(INV_FREQ)
-def half_of_the_pairs_divide_by_the_root_of_the_base(subject: Subject, head_dim: int) -> bool:
-    """For every width divisible by 4: the square of the frequency of pair d/4, times the base, is the square of the scale.
-
-    For base^(−2·(d/4)/d) is 1/√base. Within budget.
-    """
-    reading = subject.implementation.reading
-    if head_dim % 4:
-        return False
-    f, scale = subject(head_dim).ball[head_dim // 4 :][:1], exact(np.full(1, reading.rope_scale))
-    subject.close(f * f * exact(reading.rope_base), scale * scale, "frequency² · base")
-    return True
-
-
-@law(TABLES)
-def both_lanes_of_a_pair_share_their_angle(subject: Subject, seq_len: int, head_dim: int, start_pos: int) -> None:
-    """For every width and position: the two lanes of a pair, by the convention `rope_pairing`, have one cosine and one sine.
-
-    Within budget.
-    """
-    where = lanes(subject.implementation, head_dim)
-    for name, table in zip(("cosines", "sines"), subject(seq_len, head_dim, start_pos), strict=True):
-        subject.close(*of(table, where), name)
-
-
 @law(ANGLES, needs=(INV_FREQ,))
 def angles_are_positions_times_frequencies(subject: Subject, seq_len: int, head_dim: int, start_pos: int) -> None:
     """For every width and position: the angles of a row are the frequencies, times the position.

@@ -7,11 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from oracles.ball import Array, Ball, divide, exact, matmul, sqrt, total
+from oracles.ball import Array, Ball, divide, exact, matmul, total
 from properties.contract.implementation import Implementation
 from properties.contract.subject import Result, Subject
 from properties.laws.algebra import inner, kept, turned
-from properties.laws.averages import allowed
 from properties.laws.conduct import results_of
 from properties.laws.law import Laws
 from properties.strategies.choices import Choices
@@ -101,44 +100,6 @@ def values_and_outputs_turn_alike(subject: Subject, *case: Any) -> None:
 # -- Readouts ----------------------------------------------------------------------------------------------------------------------
 
 
-def _one_hot(q: Any, v: Any) -> tuple[Any, Any, Any]:
-    """As many different rows as there may be, the last one among them, a column for each, and a cotangent that is 1 there."""
-    n_q, columns = q.shape[-2], v.shape[-1]
-    rows = np.unique(np.linspace(n_q - 1, 0, min(n_q, columns)).astype(int))[::-1]
-    g = np.zeros((*q.shape[:-1], columns))
-    g[..., rows, np.arange(len(rows))] = 1.0
-    return rows, np.arange(len(rows)), g
-
-
-@law(VJP)
-def one_hot_cotangents_read_out_the_weights(subject: Subject, q: Any, k: Any, v: Any, mask: Any, grad_out: Any) -> None:
-    """For every q, k, mask and one-hot cotangent: the column of dv is its query's row of weights.
-
-    Never negative, zero behind the mask, and zero in columns without a cotangent. Exact. Its sum is 1. Within budget.
-    """
-    rows, columns, g = _one_hot(q, v)
-    dv = subject(q, k, v, mask, g)[2]
-    readable = np.zeros(v.shape, dtype=bool)
-    readable[..., columns] = allowed(mask, q, k)[..., rows, :].swapaxes(-1, -2)
-    subject.same(np.where(readable, np.abs(dv.value), 0.0), dv, "dv")
-    subject.close(total(dv.ball, -2)[..., columns], np.ones((*q.shape[:-2], len(rows))), "sum of dv")
-
-
-@law(VJP)
-def gradients_follow_from_the_weights_they_read_out(subject: Subject, q: Any, k: Any, v: Any, mask: Any, grad_out: Any) -> None:
-    """For every case and one-hot cotangents, whose columns of dv are weights p: dS = p ⊙ (v − p·v), dq = dS·k/√d and dk = dSᵀ·q/√d.
-
-    Within budget.
-    """
-    rows, columns, g = _one_hot(q, v)
-    dq, dk, dv = subject(q, k, v, mask, g)
-    weights, values = turned(dv.ball[..., columns]), turned(exact(v[..., columns]))
-    means = total(weights * values)[..., None]
-    grad_scores = divide(weights * (values + -means), sqrt(exact(np.full(1, float(q.shape[-1])))))
-    subject.close(dq.ball[..., rows, :], matmul(grad_scores, exact(k)), "dq")
-    subject.close(dk, matmul(turned(grad_scores), exact(q[..., rows, :])))
-
-
 @law(SOFTMAX, needs=("hard_masked_softmax",))
 def one_hot_cotangents_give_columns_of_the_jacobian(subject: Subject, scores: Any, mask: Any, grad_weights: Any) -> None:
     """For every case and a cotangent that is 1 at one entry c of each row: the gradient is p_c·(δ_jc − p_j), with p the forward's weights.
@@ -151,17 +112,6 @@ def one_hot_cotangents_give_columns_of_the_jacobian(subject: Subject, scores: An
     p = subject.hard_masked_softmax(scores, mask).ball
     one = Ball(np.take_along_axis(p.mid, chosen, -1), np.take_along_axis(p.rad, chosen, -1))
     subject.close(subject(scores, mask, one_hot), one * (exact(one_hot) - p))
-
-
-@law(SOFTMAX)
-def the_derivative_is_symmetric(subject: Subject, scores: Any, mask: Any, grad_weights: Any, *, choose: Choices) -> None:
-    """For every row and cotangents a and b: ⟨J·a, b⟩ is ⟨J·b, a⟩, for the Jacobian diag(p) − p·pᵀ is symmetric.
-
-    Within budget.
-    """
-    other = grad_weights[..., choose.order(scores.shape[-1])]
-    found, exchanged = subject(scores, mask, grad_weights), subject(scores, mask, other)
-    subject.close(total(found.ball * exact(other)), total(exchanged.ball * exact(grad_weights)), "⟨J·a, b⟩")
 
 
 # -- Masks -------------------------------------------------------------------------------------------------------------------------

@@ -78,20 +78,6 @@ def the_odd_lane_follows_its_convention(subject: Subject, *arguments: Any) -> No
     subject.close(out.ball[..., -1], last, "the last lane")
 
 
-def _rotates(i: Implementation) -> str:
-    return "" if i.reading.odd_lane == "passthrough" and i.reading.rope_pairing == "adjacent" else "Its last lane does not pass through."
-
-
-@law("rope_tables", domains=("odd widths",), exempts=_rotates)
-def the_odd_lane_passes_through(subject: Subject, *arguments: Any) -> None:
-    """For every odd width: the last lane has cosine 1 and sine 0.
-
-    Within budget. Where it does not pass through, other laws say what it is.
-    """
-    for name, table, value in zip(("cosines", "sines"), subject(*arguments), (1.0, 0.0), strict=True):
-        subject.close(table.ball[:, -1], np.full(len(table.value), value), name)
-
-
 def _adjacent(i: Implementation) -> str:
     return "" if i.reading.rope_pairing == "half" else "Its pairs are adjacent lanes."
 

@@ -80,14 +80,6 @@ def more_padding_is_only_masked_positions(subject: Subject, lengths: Any, max_le
     subject.same(subject(lengths, max_len + more), np.concatenate([subject(lengths, max_len), padding], axis=1), "mask")
 
 
-@law(PADDING)
-def the_order_of_sequences_does_not_matter(subject: Subject, lengths: Any, max_len: int, choose: Choices) -> None:
-    """For every order of the sequences: the mask's rows come in that order. Exact. Informative where lengths differ."""
-    order = choose.order(len(lengths))
-    subject.informative_if(len(set(lengths.tolist())) > 1)
-    subject.same(subject(lengths[order], max_len), subject(lengths, max_len)[order], "mask")
-
-
 @law(COMBINED)
 def masks_that_allow_all_or_nothing_decide(subject: Subject, first: Any, second: Any, choose: Choices) -> None:
     """For every mask, combined with one that allows everything, or nothing, on either side: it is what it was, or allows nothing.
@@ -106,14 +98,6 @@ def the_order_of_masks_does_not_matter(subject: Subject, first: Any, second: Any
     """For all masks: the second combined with the first is the first combined with the second. Exact. Informative where they differ."""
     subject.informative_if((first != second).any())
     subject.same(subject(second, first), subject(first, second), "mask")
-
-
-@law(COMBINED)
-def a_mask_combined_with_itself_is_itself(subject: Subject, first: Any, second: Any) -> None:
-    """For every mask: combined with itself it is what it was, and combined again with one of two that it was made of, too. Exact."""
-    subject.same(subject(first, first.copy()), first, "mask")
-    both = subject(first, second)
-    subject.same(subject(both, second), both, "mask")
 
 
 @law(COMBINED, domains=("everyday", "square batches"))

@@ -92,16 +92,6 @@ def it_is_the_adjoint_of_its_forward(subject: Subject, *arguments: Any) -> None:
 
 
 @law(*_TABLES)
-def without_sines_lanes_are_multiplied_by_cosines(subject: Subject, *arguments: Any) -> None:
-    """For every x and cosines: with sines of 0 each lane is multiplied by its own cosine.
-
-    Within budget.
-    """
-    x, c = what_rotates(subject, arguments), arguments[1]
-    subject.close(rotated(subject, x, c, np.zeros(c.shape)), exact(x) * exact(c))
-
-
-@law(*_TABLES)
 def without_cosines_lanes_are_exchanged(subject: Subject, *arguments: Any) -> None:
     """For every x and sines: with cosines of 0 a pair (a, b) becomes (−b·sin₁, a·sin₂), and its gradient (b·sin₂, −a·sin₁).
 
@@ -129,15 +119,6 @@ def rope_is_rotating_by_its_own_tables(subject: Subject, x: Any, cos: Any, sin: 
     errors = a * cos_error + b * sin_error, b * cos_error + a * sin_error
     out = of(subject(x, *(joined(table, table, where) for table in tables)), where)
     close(subject, out, (moved(part, error) for part, error in zip(of(subject.rope(x, start_pos), where), errors, strict=True)))
-
-
-@law(_HALF)
-def two_quarter_turns_negate(subject: Subject, x: Any) -> None:
-    """For every x: rotated twice, it is −x.
-
-    Within budget, which is 0 where the output's format has all numbers of the inputs'.
-    """
-    subject.close(subject(subject(x).value), -x)
 
 
 @law(_HALF)

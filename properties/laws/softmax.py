@@ -69,21 +69,6 @@ def a_row_with_no_allowed_entry_follows_its_convention(subject: Subject, scores:
 
 
 @law(SOFTMAX)
-def weights_keep_the_order_of_scores(subject: Subject, scores: Any, mask: Any) -> None:
-    """For all scores and every mask: of two allowed entries of a row the one with the larger score weighs at least as much.
-
-    And those with equal scores weigh the same. Within budget. Informative where two entries of a row are allowed.
-    """
-    may = _allowed(scores, mask)
-    subject.informative_if((may.sum(-1) > 1).any())
-    ranked, weights = np.argsort(np.where(may, scores, -np.inf), axis=-1, kind="stable"), subject(scores, mask).ball
-    mid, rad, s, both = (np.take_along_axis(x, ranked, axis=-1) for x in (weights.mid, weights.rad, scores, may))
-    lower, upper = ball(mid, rad)[..., :-1], ball(mid, rad)[..., 1:]
-    falls = (upper.mid < lower.mid) | (s[..., 1:] == s[..., :-1]) & both[..., :-1]
-    subject.close(upper, ball(np.where(falls, lower.mid, upper.mid), lower.rad))
-
-
-@law(SOFTMAX)
 def quotients_of_weights_are_exponentials_of_differences(subject: Subject, scores: Any, mask: Any) -> None:
     """For all scores and every mask: each weight is that of the largest allowed score times the exponential of their difference.
 

@@ -308,7 +308,7 @@ def _without(parameter: str) -> Terms:
     return lambda c: [Term({parameter: [Times(0.0)]})]
 
 
-for _forwards, _parameter in ((_MASKED, "q"), ((_SOFTMAX,), "scores"), ((_HEADS,), "wq")):
+for _forwards, _parameter in ((_MASKED, "q"), ((_HEADS,), "wq")):
     _row(
         "where one key may be read its score does not matter",
         "For every mask that allows each query one key, and scores of any size: with scores of 0 the result is the same.",

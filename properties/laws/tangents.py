@@ -115,32 +115,6 @@ def where_the_forward_is_linear_it_is_its_own_derivative(subject: Subject, *case
         subject.close(subject(*_along(subject.operation, inputs, **{p: t})), subject.call(o.name, other))
 
 
-@law(f"{SDPA}_jvp")
-def a_common_tangent_of_all_keys_changes_nothing(subject: Subject, *case: Any, choose: Choices) -> None:
-    """For every case and vector that is added to the tangent of every key: the derivative is the same.
-
-    Within budget.
-    """
-    *others, _, dv = case
-    dk, shift = (choose.integers(-32, 32, shape) / 8.0 for shape in (case[1].shape, case[1].shape[-1]))
-    subject.close(subject(*others, dk + shift, dv), subject(*others, dk, dv))
-
-
-@law(*JVPS)
-def turning_one_factor_is_turning_the_other_back(subject: Subject, *case: Any, choose: Choices) -> None:
-    """For every matrix A with one ±1 in each row and column: the derivative along dq = q·A is that along dk = k·Aᵀ.
-
-    In multi-head attention that along dx = x·A is that along A·wq, A·wk and A·wv together. Within budget.
-    """
-    inputs, _ = _split(subject.operation, case)
-    d = inputs[0].shape[-1]
-    a = np.eye(d)[:, choose.order(d)] * choose.signs(d)
-    one, *others = {SDPA: "qk", HEADS: ("x", "wq", "wk", "wv")}[_forward(subject.operation).name]
-    back = {p: inputs[place] @ a.T if p == "k" else a @ inputs[place] for place, p in enumerate(others, 1)}
-    found = subject(*_along(subject.operation, inputs, **{one: inputs[0] @ a}))
-    subject.close(found, subject(*_along(subject.operation, inputs, **back)))
-
-
 @law(*JVPS, domains=("everyday", "padded masks"))
 def no_derivative_passes_the_mask(subject: Subject, *case: Any, choose: Choices) -> bool:
     """For every mask, a causal one among them, and tangents that are 0 in some rows, the first ones for instance: outputs of queries
