@@ -276,5 +276,5 @@ def _apart(x: Array, y: Array, rad: Array, roundoff: float, terms: int) -> float
         if largest == 0:
             largest = min(terms * roundoff, _LOOSEST) * np.max(np.abs(x), where=np.isfinite(x), initial=0.0)
         apart = np.abs(x - y) / (largest + roundoff * np.abs(y))
-    same = (x == y) | (np.isnan(x) & np.isnan(y))
+    same = (x == y) | (np.isnan(x) & np.isnan(y)) | np.isinf(rad)  # where nothing is promised all are the same
     return float(np.where(same, 0.0, np.where(np.isnan(apart), np.inf, apart)).max(initial=0.0))
