@@ -64,7 +64,9 @@ def _parser() -> argparse.ArgumentParser:
         "a list of them, or a mapping from groups to lists",
     )
     verify.add_argument("--arithmetic", metavar="NAME", help="what is rounded, as float32 or bfloat16, instead of what is declared")
-    verify.add_argument("--max-examples", type=_natural, default=100, metavar="N", help="everyday cases of each operation (100)")
+    verify.add_argument(
+        "--max-examples", type=_natural, default=100, metavar="N", help="cases of each operation, of all kinds together (100)"
+    )
     verify.add_argument("--seed", type=int, default=0, metavar="N", help="what the cases are drawn from (0): the same seed, the same cases")
     verify.add_argument("--laws", nargs="+", action="extend", metavar="LAW", help="some laws only, by name or name[operation]")
     verify.add_argument("--quick", action="store_true", help="few laws on few cases, which see nearly all known bugs within seconds")

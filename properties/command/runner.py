@@ -144,7 +144,7 @@ class Runner:
                     if self.fail_fast:
                         self._give_up(tasks, left)
                 if found.violation is not None:
-                    found = replace(found, violation=replace(found.violation, calls=(), evidence=(), fresh=()))
+                    found = replace(found, violation=replace(found.violation, calls=(), evidence=(), fresh=(), seen=()))
                 if not left[place] and violations[place]:
                     planned = self.entries[place].laws.index
                     in_order = sorted(violations[place], key=lambda v: planned(v.law_id))  # and not as they came
@@ -264,7 +264,7 @@ class Runner:
 
 def _unexplained(implementation: str, violations: tuple[Violation, ...], why: str) -> Cause:
     """The cause of violations that could not be looked for, by the first of them."""
-    example = replace(violations[0], notes=(*violations[0].notes, why), calls=(), evidence=(), fresh=())
+    example = replace(violations[0], notes=(*violations[0].notes, why), calls=(), evidence=(), fresh=(), seen=())
     return Cause(implementation, tuple(v.law_id for v in violations), (), example, searched=False)
 
 

@@ -58,7 +58,7 @@ def _implementation(name: str, mode: _Mode) -> Implementation:
         arrays="torch",
         batch_ranks=(0, 1),
         supports={"model_dim_minus_heads_width": lambda difference: difference == 0, "batch": lambda n: n > 0},
-        refuses=(RuntimeError, AssertionError),
+        refuses=(RuntimeError, AssertionError, ValueError),
     )
 
 

@@ -37,7 +37,7 @@ def sinusoids(seq_len, embed_dim, start_pos=0):
 
 
 def diagnosis_of(operation, function, arithmetic, law):
-    (violation,) = verify({operation: function}, arithmetic=arithmetic, laws=[f"{law}[{operation}]"], max_examples=30).violations
+    (violation,) = verify({operation: function}, arithmetic=arithmetic, laws=[f"{law}[{operation}]"], max_examples=60).violations
     return violation.diagnosis
 
 
@@ -82,8 +82,8 @@ def test_products_in_tf32_are_named():
     assert named[0].id == "product=float16"  # which has as many bits as TF32 rounded to the nearest
 
 
-REALLY = ("sdpa-scores-in-single-precision", "sdpa-weights-in-half-precision")
-"""Bugs that are an arithmetic: it is named beside them."""
+REALLY = ("sdpa-weights-in-half-precision",)
+"""Bugs that are an arithmetic on many cases: it is named beside them."""
 
 
 @pytest.mark.parametrize("bug", REALLY)

@@ -48,13 +48,13 @@ def convention(operation, **reading):
     return answer
 
 
-def cause_of(chosen, function, arithmetic="float32"):
+def cause_of(chosen, function, arithmetic="float32", examples=20):
     """Of what breaks a law, or agreement, on the reference, in the arithmetic, with another function for the operation."""
     given = in_float32 if arithmetic == "float32" else lambda f: f
     operations = {name: given(function if name == chosen.operation else f) for name, f in OPERATIONS.items()}
     offered = {name: operations[name] for name in (chosen.operation, *chosen.needs)}
     blind = Implementation("blind", offered, arithmetic=arithmetic)
-    outcomes = examine(list(dict.fromkeys([chosen, AGREEMENT[chosen.operation]])), blind, 20, 0)
+    outcomes = examine(list(dict.fromkeys([chosen, AGREEMENT[chosen.operation]])), blind, examples, 0)
     found = verifier.causes_of(blind, [o.violation for o in outcomes if o.violation], shrinks=False)
     return found[0] if found else None
 
@@ -81,7 +81,7 @@ def test_a_public_bug_is_named_first(bug):
     law = AGREEMENT[bug.operation]
     found = cause_of(law, bug.fresh()) or cause_of(law, bug.fresh(), "float64")  # where it is too slight for float32
     if found is None:
-        found = cause_of(find(f"{bug.law}[{bug.operation}]")[0], bug.fresh(), "float64")
+        found = cause_of(find(f"{bug.law}[{bug.operation}]")[0], bug.fresh(), "float64", 60)
     assert found.diagnosis[0].id == bug.id, found.diagnosis
     assert found.diagnosis[0].repair.endswith(".")
     assert "#" in found.diagnosis[0].citation or "none" in found.diagnosis[0].citation

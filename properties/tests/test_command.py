@@ -200,7 +200,12 @@ def test_an_interrupt_prints_what_is_known_and_leaves_nothing_behind(adapters):
     folder.mkdir()
     line = [*COMMAND, *verify("adapters:right", "adapters:hangs")]
     with subprocess.Popen(
-        line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, "TMPDIR": str(folder)}
+        line,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "TMPDIR": str(folder)},
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # which a shell ignores in what it runs in the background
     ) as running:
         assert running.stderr.readline().startswith("right: 1 held")
         time.sleep(0.2)

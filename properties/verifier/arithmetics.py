@@ -4,8 +4,8 @@ An arithmetic explains violations if
 
 - some output is outside its budget in the arithmetic that is declared: where only something exact is broken no rounding is the cause;
 - the laws hold on what was returned, judged by the other arithmetic; and every call that is known, right or wrong, is within its budget;
-- outputs are wrong on at least two calls that were drawn after the violation: rounding shows on cases of every kind, a bug's trigger is
-  rarer, and a counterexample that was made small hides what it is about;
+- outputs are wrong on at least two calls that were drawn after the violation, and on an eighth of all: rounding shows on cases of every
+  kind, a bug's trigger is rarer, and a counterexample that was made small hides what it is about;
 - that budget says something: on at least half of the wrong calls it refuses zeros in a row that is wrong, by a factor of two.
 
 Of those that explain it the one with the narrowest budgets is named. A budget that is merely wide accepts a bug's results too. So a bug, or
@@ -28,12 +28,14 @@ from properties.contract.operations import OPERATIONS
 from properties.contract.subject import BrokenError, Call, Subject
 from properties.laws.law import Law
 from properties.strategies.choices import rounded
+from properties.verifier.remarks import share_of_wrong
 from properties.verifier.report import Violation
 
 __all__ = ["Candidate", "candidates", "explained"]
 
 Mask = NDArray[np.bool_]
 _AFRESH = 2  # calls drawn after the violation that must be wrong too
+_RATE = 1 / 8  # of all calls that must be
 _TEN_BITS = Format("TF32", 2.0**-11, 2.0**-136, 2.0**-126, float(BINARY32.largest))
 _NAMES = {"binary32": "float32", "binary16": "float16", "bfloat16": "bfloat16", "TF32": "TF32"}
 _STORED = {
@@ -163,7 +165,8 @@ def explained(
     judged = [(call, declared.outside(call, implementation)) for call in known if not call.error]
     wrong = [(call, outside) for call, outside in judged if any(x.any() for x in outside)]
     places = {id(call) for call, _ in wrong}
-    if not any(id(call) in places for call in calls) or sum(id(call) in places for call in after) < _AFRESH:
+    shows = sum(id(call) in places for call in after) >= _AFRESH and all(share_of_wrong(v.seen) >= _RATE for _, v in broken)
+    if not shows or not any(id(call) in places for call in calls):
         return []
     known.sort(key=lambda call: id(call) not in places)  # a candidate is refused soonest by what is wrong
     found = []

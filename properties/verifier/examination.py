@@ -293,7 +293,7 @@ class Examination:
         if trial.failed and trial.violation is None:
             return replace(outcome, status="not run", reason=trial.failed)
         if trial.violation is not None:
-            violation = replace(trial.violation, evidence=tuple(self.right), fresh=tuple(self.wrong))
+            violation = replace(trial.violation, evidence=tuple(self.right), fresh=tuple(self.wrong), seen=tuple(self.seen))
             if outcome.reason:
                 return replace(outcome, status="declared", violation=violation)
             found = replace(violation, notes=notes(violation.calls, self.implementation, self.seen))

@@ -1,6 +1,6 @@
 """What is known of a violation besides its cause: which entries are wrong, and from which size on."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +10,7 @@ from properties.contract.implementation import Implementation
 from properties.contract.operations import OPERATIONS
 from properties.contract.subject import Call, Subject
 
-__all__ = ["Seen", "notes", "where"]
+__all__ = ["Seen", "notes", "share_of_wrong"]
 
 
 @dataclass(frozen=True)
@@ -21,12 +21,17 @@ class Seen:
     held: bool
 
 
-def notes(calls: tuple[Call, ...], implementation: Implementation, seen: list[Seen]) -> tuple[str, ...]:
+def share_of_wrong(seen: Sequence[Seen]) -> float:
+    """The share of calls that were wrong; 1 where none was seen."""
+    return sum(not each.held for each in seen) / len(seen) if seen else 1.0
+
+
+def notes(calls: tuple[Call, ...], implementation: Implementation, seen: Sequence[Seen]) -> tuple[str, ...]:
     """Sentences on the first result that is wrong in some calls, and on the sizes that were tried."""
-    return (*where(calls, implementation), *_from_which_size_on(seen))
+    return (*_where(calls, implementation), *_from_which_size_on(seen))
 
 
-def where(calls: tuple[Call, ...], implementation: Implementation) -> Iterator[str]:
+def _where(calls: tuple[Call, ...], implementation: Implementation) -> Iterator[str]:
     """Which entries of the results are outside their budgets, axis by axis, for the first call that has some."""
     for call in calls:
         operation, subject = OPERATIONS[call.operation], Subject(implementation, call.operation)
@@ -64,7 +69,7 @@ def _ranges(at: Any) -> str:
     return ", ".join(map(str, at[:6])) + (" …" if len(at) > 6 else "")
 
 
-def _from_which_size_on(seen: list[Seen]) -> Iterator[str]:
+def _from_which_size_on(seen: Sequence[Seen]) -> Iterator[str]:
     """For each size the least at which the law was seen to fail, where smaller ones held; that nothing at all is right says nothing."""
     failed = [s.sizes for s in seen if not s.held]
     for name in failed[0] if len(failed) > 1 else ():

@@ -8,6 +8,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from properties.contract.subject import Call
+from properties.verifier.remarks import Seen
 
 __all__ = ["Cause", "Diagnosis", "Outcome", "Report", "Status", "Violation", "counted", "with_causes"]
 
@@ -41,9 +42,9 @@ class Violation:
 
     `calls` are those of the case, `evidence` some of those seen before, and `fresh` of cases drawn afterwards, which nothing made smaller.
     `summary` says in a sentence what is wrong there; `counterexample` maps the names of the case to its arrays and numbers; `excess` is
-    the error in units of its budget, ∞ where something else than a number is wrong; `diagnosis` ranks what reproduces it; `notes` say
-    what else is known; `script` is Python that shows it again. `shrunk` says that smaller cases were tried, as they are for one violation
-    of each cause.
+    the error in units of its budget, ∞ where something else than a number is wrong; `seen` tells of every call of the operation whether it
+    was right; `diagnosis` ranks what reproduces it; `notes` say what else is known; `script` is Python that shows it again. `shrunk` says
+    that smaller cases were tried, as they are for one violation of each cause.
     """
 
     law: str
@@ -55,6 +56,7 @@ class Violation:
     calls: tuple[Call, ...] = ()
     evidence: tuple[Call, ...] = ()
     fresh: tuple[Call, ...] = ()
+    seen: tuple[Seen, ...] = ()
     diagnosis: tuple[Diagnosis, ...] = ()
     notes: tuple[str, ...] = ()
     script: str = ""

@@ -15,7 +15,7 @@ from properties.laws.law import Law
 from properties.laws.quick import QUICK
 from properties.verifier.causes import causes
 from properties.verifier.examination import Examination, Observer
-from properties.verifier.remarks import where
+from properties.verifier.remarks import Seen, notes
 from properties.verifier.report import Cause, Outcome, Report, Violation, with_causes
 from properties.verifier.script import script
 from properties.verifier.shrinking import smallest
@@ -23,7 +23,7 @@ from properties.verifier.shrinking import smallest
 __all__ = ["QUICKLY", "Observer", "call", "causes_of", "check", "examine", "grouped", "plan", "replay", "require_planned", "verify"]
 
 QUICKLY = 10
-"""Everyday cases in the quick plan."""
+"""Cases of an operation in the quick plan, at most, but at least one of each domain."""
 
 
 def examine(
@@ -79,7 +79,7 @@ def causes_of(
             example = _smaller(implementation, law, example, observe)
         worst = max((v for _, v in group), key=lambda v: v.excess)
         told = f"{worst.summary} ({worst.law})" if worst.excess > example.excess else ""
-        kept = replace(example, diagnosis=diagnosis, calls=(), evidence=(), fresh=())
+        kept = replace(example, diagnosis=diagnosis, calls=(), evidence=(), fresh=(), seen=())
         found.append(Cause(implementation.name, tuple(each.id for each, _ in group), diagnosis, kept, told, searched))
     return tuple(found)
 
@@ -94,9 +94,9 @@ def _smaller(implementation: Implementation, law: Law, violation: Violation, obs
         return replace(violation, notes=(*violation.notes, why))
     if violation.diagnosis and violation.diagnosis[0].id not in {d.id for d in diagnosis}:
         return violation
-    before = tuple(where(violation.calls, implementation))
-    others = (note for note in violation.notes if note not in before)
-    return replace(found, diagnosis=diagnosis, notes=(*where(found.calls, implementation), *others))
+    o = OPERATIONS[law.operation]
+    smaller = Seen(o.sizes(tuple(found.counterexample[p] for p in o.parameters)), held=False)
+    return replace(found, diagnosis=diagnosis, notes=notes(found.calls, implementation, (*violation.seen, smaller)))
 
 
 def grouped(laws: Iterable[Law]) -> list[list[Law]]:
@@ -152,8 +152,8 @@ def verify(
 
     `target` is a mapping, module or object with functions of the operations' names, or an `Implementation`, whose arithmetic (float64
     otherwise), conventions and deviations the arguments replace. `laws` names some laws, "law" or "law[operation]"; `long` adds those
-    of the long plan, with 131072 keys, and `quick` takes few laws and at most 10 cases. `max_examples` everyday cases of each operation
-    are drawn, fewer of other domains, and some laws are put to each by turns; the same seed draws the same cases. `known_deviations`
+    of the long plan, with 131072 keys, and `quick` takes few laws and few cases. About `max_examples` cases of each operation are drawn,
+    of each domain its share, and two laws by turns are put to each; the same seed draws the same cases. `known_deviations`
     maps laws that are known to be broken to the reason; a declaration that matches no law, or a law that holds, is an error. `progress`
     is told each outcome as it is known. With `strict` the report is not ok either where an error is within its budget and beyond the
     statistical line, which is suspicious and no proof. With `fail_fast` no operation is begun after the first violation.
