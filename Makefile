@@ -30,11 +30,11 @@ report: $(READY) ## write the same verdicts as a page, build/report/index.html, 
 
 .PHONY: mutants
 mutants: $(READY) ## put every law to every known bug; writes docs/kill-matrix.md and docs/kill-matrix.json [JOBS=2]
-	$(BIN)/python -m properties.mutants --jobs $(JOBS)
+	$(BIN)/python -m properties.measurements.mutants --jobs $(JOBS)
 
 .PHONY: seeds
 seeds: $(READY) ## look for false alarms on correct implementations, 50 seeds; writes docs/seeds.txt [EXAMPLES=100 JOBS=2]
-	$(BIN)/python -m properties.seeds --examples $(EXAMPLES) --jobs $(JOBS)
+	$(BIN)/python -m properties.measurements.seeds --examples $(EXAMPLES) --jobs $(JOBS)
 
 .PHONY: test
 test: $(READY) ## run every test
@@ -42,13 +42,13 @@ test: $(READY) ## run every test
 
 .PHONY: another
 another: $(READY) ## run the tests whose outcome could depend on the processor as on another one: its BLAS kernel, its SIMD level
-	$(BIN)/python -m properties.portable --another --jobs $(JOBS)
+	$(BIN)/python -m properties.measurements.portable --another --jobs $(JOBS)
 
 # Each Python has an environment of its own, .venv-python3.12, which the first run sets up.
 .PHONY: portable
 portable: EXAMPLES = 25
 portable: $(READY) ## compare verdicts and run these tests under every BLAS kernel and SIMD level, and all tests with every Python at hand [PYTHONS="python3.12 python3.13"]
-	$(BIN)/python -m properties.portable --examples $(EXAMPLES) --jobs $(JOBS)
+	$(BIN)/python -m properties.measurements.portable --examples $(EXAMPLES) --jobs $(JOBS)
 	@for python in $(PYTHONS); do \
 		if command -v $$python >/dev/null; then $(MAKE) PYTHON=$$python VENV=.venv-$$(basename $$python) test || exit 1; \
 		else echo "$$python is not at hand: nothing was tested with it."; fi; \
@@ -76,27 +76,31 @@ errata: $(READY) ## print where TorchLean's literal definitions break their own 
 
 .PHONY: findings
 findings: $(READY) ## write down what was found about the systems under test; writes docs/findings.md
-	$(BIN)/python -m properties.findings
+	$(BIN)/python -m properties.measurements.findings
 
 .PHONY: bench
 bench: $(READY) ## time the oracles against naive NumPy, torch and mpmath; writes docs/bench.txt and docs/bench.json
-	$(BIN)/python -m properties.benchmarks.timing --output docs/bench.txt --json docs/bench.json
+	$(BIN)/python -m properties.measurements.benchmarks.timing --output docs/bench.txt --json docs/bench.json
+
+.PHONY: bench-verify
+bench-verify: $(READY) ## time verdicts against the revision before, by turns; writes docs/bench-verify.txt
+	$(BIN)/python -m properties.measurements.benchmarks.verdicts --output docs/bench-verify.txt
 
 .PHONY: soundness
 soundness: $(READY) ## put the exact value into every enclosure, on 10,000 cases for each operation; writes docs/soundness.txt [JOBS=2]
-	$(BIN)/python -m properties.benchmarks.soundness --jobs $(JOBS) --output docs/soundness.txt
+	$(BIN)/python -m properties.measurements.benchmarks.soundness --jobs $(JOBS) --output docs/soundness.txt
 
 .PHONY: attack
 attack: $(READY) ## climb towards false certificates, and budgets that refuse honest kernels; writes docs/attack.txt [MINUTES=60 SEED=0 JOBS=2]
-	$(BIN)/python -m properties.benchmarks.attack --minutes $(MINUTES) --seed $(SEED) --jobs $(JOBS) --output docs/attack.txt
+	$(BIN)/python -m properties.measurements.benchmarks.attack --minutes $(MINUTES) --seed $(SEED) --jobs $(JOBS) --output docs/attack.txt
 
 .PHONY: sharpness
 sharpness: $(READY) ## measure how much of its budget PyTorch uses; writes docs/sharpness.txt
-	$(BIN)/python -m properties.benchmarks.sharpness --output docs/sharpness.txt
+	$(BIN)/python -m properties.measurements.benchmarks.sharpness --output docs/sharpness.txt
 
 .PHONY: criteria
 criteria: $(READY) ## compare the budgets with the tolerances in use today, on small planted faults; writes docs/criteria.md
-	$(BIN)/python -m properties.benchmarks.criteria --output docs/criteria.md
+	$(BIN)/python -m properties.measurements.benchmarks.criteria --output docs/criteria.md
 
 .PHONY: docs
 docs: $(DOCS) ## make the documentation site, build/site/index.html, which opens without a network

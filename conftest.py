@@ -4,17 +4,24 @@ import os
 from pathlib import Path
 
 import pytest
+from beartype import beartype
 from hypothesis import settings
 from hypothesis.internal.conjecture import providers
 from hypothesis.internal.constants_ast import Constants
 from jaxtyping import config, install_import_hook
+
+
+def checking(function):
+    """beartype's check of a signature, but for functions within functions: every call makes them anew, and so it would their checks."""
+    return function if "<locals>" in function.__qualname__ else beartype(function)
+
 
 # The modules themselves and not their tests, whose assertions pytest rewrites so that a failure shows both sides; not `properties`, for
 # beartype samples containers with `random`, which Hypothesis forbids in strategies; and not what finds the scalar and keeps the signature
 # of each call, which checks types itself.
 modules = [path for package in ("spec", "oracles") for path in sorted((Path(__file__).parent / package).glob("[!_]*.py"))]
 checked = {f"{path.parent.name}.{path.stem}" for path in modules} - {"spec.lean", "spec.scope", "spec.signature"}
-install_import_hook(sorted(checked), "beartype.beartype")
+install_import_hook(sorted(checked), "conftest.checking")
 
 # Derandomised: the same cases on every machine. No database: nothing is carried from one run into the next. No deadline: machines differ.
 settings.register_profile("attnspec", database=None, derandomize=True, deadline=None, max_examples=100)

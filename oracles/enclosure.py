@@ -18,6 +18,10 @@ from oracles.formats import BINARY64, Format
 Array = NDArray[np.float64]
 
 
+_TIES = 2.0**-50
+"""Where a finite quotient is farther than this from 1, three of whose roundings are at most 3·2⁻⁵³, it tells on which side of 1 it is."""
+
+
 @dataclass(frozen=True, eq=False)
 class Enclosure:
     """All arrays whose every element is within `rad` of `mid`.
@@ -25,8 +29,8 @@ class Enclosure:
     mid, rad   float64 arrays of one shape.  Midpoint NaN with radius 0 means that NaN is the expected value; an
                infinite radius promises nothing, and any element is within it
     format     the output format that is judged: an interval that reaches beyond its largest number contains ±∞ there
-    vacuous    whether it says nothing: in at least half of the rows it is as wide as what it judges, or outputs that know
-               nothing are within it everywhere: all zero; for attention's output the mean of the allowed values, where
+    vacuous    whether it says nothing: in at least half of the rows it is as wide as what it judges, or outputs without
+               information are within it everywhere: all zero; for attention's output the mean of the allowed values, where
                the radius is also at least half their spread, as a tight budget accepts the mean too where attention is
                uniform.  Entries that should be NaN don't count
     judged     whether the radius is narrow enough to judge by: false where even the exact evaluation was not affordable
@@ -70,6 +74,9 @@ class Enclosure:
         """
         got = self._output(out)
         with np.errstate(all="ignore"):
+            quotient = np.abs(got - self.mid) / self.rad
+            if ((np.abs(quotient - 1.0) > _TIES) & (quotient < np.inf)).all():
+                return quotient
             got = self._overflow_as_largest(got)
             quotient = np.abs(got - self.mid) / self.rad
             within = _side(got, self.mid, self.rad) <= 0

@@ -3,7 +3,7 @@
     out = [head_0 | head_1 | …]·wo,   head_h = attention(x·wq_h, x·wk_h, x·wv_h)
 
 where wq_h is the h-th block of columns of wq, as in PyTorch.  Everything is composed of balls: a projection is a ball
-matrix product (`ball.matmul`) widened by the roundings of whoever stores it (`ball.rounded`), attention maps balls to
+matrix product (`ball.matmul`) widened by the roundings of the modelled arithmetic (`ball.rounded`), attention maps balls to
 balls (`oracles.ball_attention`).
 """
 

@@ -1,4 +1,4 @@
-"""The arguments of multi-head attention, validated, and the projections of whoever is modelled, as products of balls."""
+"""The arguments of multi-head attention, validated, and its projections in the modelled arithmetic, as products of balls."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ from oracles.scores import Mask
 
 @dataclass(frozen=True)
 class Projections:
-    """Validated arguments, and the matrix products of whoever is modelled."""
+    """Validated arguments, and the matrix products in the modelled arithmetic."""
 
     x: Array
     wq: Array

@@ -12,23 +12,25 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from properties.implementation import Implementation as Implementation
+    from properties.contract.implementation import Implementation as Implementation
     from properties.pytest_plugin import parametrize_with_laws as parametrize_with_laws
-    from properties.report import Report as Report
-    from properties.report import Violation as Violation
-    from properties.verifier import replay as replay
-    from properties.verifier import verify as verify
+    from properties.verifier.report import Report as Report
+    from properties.verifier.report import Violation as Violation
+    from properties.verifier.verify import call as call
+    from properties.verifier.verify import replay as replay
+    from properties.verifier.verify import verify as verify
 
 # Loaded when first used: pytest imports this package in every session of everyone who has attnspec installed, for its plugin.
 _WHERE = {
-    "Implementation": "properties.implementation",
-    "Report": "properties.report",
-    "Violation": "properties.report",
+    "Implementation": "properties.contract.implementation",
+    "Report": "properties.verifier.report",
+    "Violation": "properties.verifier.report",
+    "call": "properties.verifier.verify",
     "parametrize_with_laws": "properties.pytest_plugin",
-    "replay": "properties.verifier",
-    "verify": "properties.verifier",
+    "replay": "properties.verifier.verify",
+    "verify": "properties.verifier.verify",
 }
-__all__ = ["Implementation", "Report", "Violation", "parametrize_with_laws", "replay", "verify"]
+__all__ = ["Implementation", "Report", "Violation", "call", "parametrize_with_laws", "replay", "verify"]
 
 _home = Path(__file__).resolve().parent.parent
 _found = find_spec("oracles")

@@ -2,7 +2,7 @@
 
 import sys
 
-from properties.cli import main
+from properties.command.cli import main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import pytest
 
 if TYPE_CHECKING:
-    from properties.implementation import Implementation
-    from properties.law import Law
-    from properties.report import Outcome
+    from properties.contract.implementation import Implementation
+    from properties.laws.law import Law
+    from properties.verifier.report import Outcome
 
 __all__ = ["Check", "parametrize_with_laws"]
 
@@ -45,9 +45,9 @@ class Check:
     def __call__(self) -> None:
         """Check it on as many cases as the caller's Hypothesis profile has, or as many as were asked for."""
         __tracebackhide__ = True
-        from properties.script import script
-        from properties.terminal import violation_text
-        from properties.verifier import check
+        from properties.verifier.script import script
+        from properties.verifier.verify import check
+        from properties.views.terminal import violation_text
 
         outcome = self.outcome = check(self.law, self.implementation, self.max_examples, random_seed=None)
         if outcome.status == "violated" and outcome.violation is not None:
@@ -63,9 +63,9 @@ class Check:
 
 def checks(implementations: Sequence[Any], laws: Sequence[str] | None = None, max_examples: int | None = None) -> list[Check]:
     """The checks of all laws, or some, on implementations: those that apply, implementation by implementation."""
-    from properties.implementation import implementation_of
-    from properties.targets import distinct
-    from properties.verifier import plan, require_planned
+    from properties.command.targets import distinct
+    from properties.contract.implementation import implementation_of
+    from properties.verifier.verify import plan, require_planned
 
     if isinstance(implementations, Mapping) or not isinstance(implementations, Sequence):
         raise TypeError(f"implementations has type {type(implementations).__name__}, but should be a list of implementations.")
@@ -79,15 +79,10 @@ def checks(implementations: Sequence[Any], laws: Sequence[str] | None = None, ma
 
 def _applies(law: "Law", implementation: "Implementation") -> bool:
     """Whether a law is about an implementation, and has cases that it supports."""
-    from properties.strategies.arrays import UnsupportedError
+    from properties.verifier.examination import Examination
 
-    if law.not_applicable(implementation):
-        return False
-    try:
-        law.cases(implementation)
-    except UnsupportedError:
-        return False
-    return True
+    settled = Examination(implementation, law.operation, [law]).settled.get(law.id)
+    return settled is None or settled.status != "not applicable"
 
 
 def parametrize_with_laws(
@@ -112,7 +107,7 @@ class _Target(pytest.Collector):
     """The items of one `--attnspec MODULE:NAME`."""
 
     def collect(self) -> Iterator["_Item"]:
-        from properties.targets import TargetError, load
+        from properties.command.targets import TargetError, load
 
         try:
             found = [
@@ -182,7 +177,7 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
                     counts[status] = counts.get(status, 0) + 1
                     examples[implementation] = examples.get(implementation, 0) + number
     if found:
-        from properties.report import counted
+        from properties.verifier.report import counted
 
         terminalreporter.section("attnspec")
         for implementation, counts in sorted(found.items()):

@@ -1,7 +1,9 @@
 """The pages that are made from the modules: definitions, errata, operations with their bugs, laws, measurements, and the API."""
 
+import inspect
 import json
 import re
+import textwrap
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,9 +18,11 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from sources import ROOT, Definition, Module
 
 from properties.bugs import CATALOGUE, Bug
-from properties.law import Law
+from properties.contract.operations import OPERATIONS, Operation
 from properties.laws import LAWS
-from properties.operations import OPERATIONS, Operation
+from properties.laws.law import Law
+from properties.laws.squares import Square
+from properties.views.pages import kind_of
 from spec.errata import ERRATA, Erratum
 
 __all__ = ["Site"]
@@ -269,13 +273,18 @@ class Site:
 
     def _law(self, named: Named) -> str:
         ids = {law.id for law in named.laws}
-        killed = {bug: min(n for law, n in by.items() if law in ids) for bug, by in self.kills.items() if ids & set(by)}
+        killed: dict[str, int] = {}
+        for mutant, by in self.kills.items():
+            bug, first = mutant.partition("[")[0], min((n for law, n in by.items() if law in ids), default=0)
+            if first:
+                killed[bug] = min(first, killed.get(bug, first))
         definitions = [d for d in self.definitions.values() if any(law.operation in d.equation.operations for law in named.laws)]
         statements = [
             {
                 "statement": statement,
                 "laws": laws,
-                "source": Module(laws[0].body.__module__).definitions[laws[0].body.__name__].source,
+                "kind": kind_of(laws[0]),
+                "source": source_of(laws[0]),
                 "compares": compared(statement),
                 "needs": list(dict.fromkeys(o for law in laws for o in law.needs)),
                 "exempts": list(dict.fromkeys(reason for law in laws for reason in self._exempts(law))),
@@ -312,6 +321,12 @@ class Site:
 def slug(name: str) -> str:
     """A name as part of an address: lower case, with hyphens."""
     return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
+
+
+def source_of(law: Law) -> str:
+    """The text of a law's body; of a symmetry that of its terms."""
+    body = law.body.symmetry.terms if isinstance(law.body, Square) else law.body
+    return textwrap.dedent(inspect.getsource(body)).strip()
 
 
 def compared(statement: str) -> list[str]:

@@ -1,28 +1,44 @@
 """What a known bug is: a small executable slip in the reference, with where it was seen, what it does and how it is mended."""
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Literal
+
+import numpy as np
+
+from oracles.ball import Array
+from properties.bugs.reference import operations, users_of
 
 __all__ = ["Bug", "Register", "Requirement"]
 
+SDPA, GQA, CAUSAL = "scaled_dot_product_attention", "grouped_query_attention", "causal_attention"
+SDPA_VJP, SDPA_JVP = f"{SDPA}_vjp", f"{SDPA}_jvp"
+MULTI_HEAD = MHA, MHA_VJP, MHA_JVP = "multi_head_attention", "multi_head_attention_vjp", "multi_head_attention_jvp"
+SOFTMAX, SOFTMAX_VJP, SINUSOID = "hard_masked_softmax", "hard_masked_softmax_vjp", "sinusoidal_positional_encoding"
+BACKWARD = (SDPA_VJP, MHA_VJP, SOFTMAX_VJP)
+
+Gradients = tuple[Array, ...]
+Mutant = Callable[..., Any]
 Requirement = Literal["strided views", "two calls in a row", "tables that are not rotations", "long positions", "large sizes"]
 
 
 @dataclass(frozen=True)
 class Bug:
-    """A known mistake in one operation.
+    """A known mistake, in one operation or in all that take the step in which it is made.
 
-    `fresh` makes a new instance of the mutant, a function of the operation's arguments in NumPy float64, with no memory of earlier calls.
-    `mechanism` says what it does, `effect` what a user sees, `repair` what to change; each is a sentence. `citation` names public reports
-    (owner/repo#number), or says "none" and why it is here. `law` names the law that is expected to see it; `requires` what a harness must
-    do besides calling it on arrays. `public` bugs are the thirty that the suite was tuned on; of the others some are documented in the open
-    too. `promises` are those of an implementation that has the bug, where they are not the usual ones.
+    `operation` is where it was seen. `mutants` has for each operation with the mistake a maker of a new instance: a function of the
+    operation's arguments in NumPy float64, with no memory of earlier calls. `mechanism` says what the mistake does, `effect` what a user
+    sees, `repair` what to change; each is a sentence. `citation` names public reports (owner/repo#number), or says "none" and why it is
+    here. `law` names the law that is expected to see it; `requires` what a harness must do besides calling it on arrays. `public` bugs are
+    the thirty that the suite was tuned on; of the others some are documented in the open too. `promises` are those of an implementation
+    that has the bug, where they are not the usual ones.
     """
 
     id: str
     operation: str
-    fresh: Callable[[], Callable[..., Any]]
+    mutants: Mapping[str, Callable[[], Mutant]]
     mechanism: str
     effect: str
     repair: str
@@ -32,27 +48,53 @@ class Bug:
     public: bool = False
     promises: Mapping[str, Any] = field(default_factory=dict)
 
+    @property
+    def fresh(self) -> Callable[[], Mutant]:
+        """The maker of a new instance of the mutant of the operation in which it was seen."""
+        return self.mutants[self.operation]
+
 
 class Register:
-    """A decorator that turns a mutant into an entry of a catalogue: its name is the id, its docstring the mechanism.
+    """Decorators that turn a function into an entry of a catalogue. Its name is the id, its docstring what there is to say about it:
 
-        @bug("scaled_dot_product_attention", effect="…", repair="…", citation="…", law="…")
-        def sdpa_softmax_query_axis(q, k, v, mask=None):
-            \"\"\"The softmax is taken over the queries instead of the keys.\"\"\"
+        @bug.slip("row_term", seen="scaled_dot_product_attention_vjp", law="…")
+        def vjp_missing_rowdot(weights, grad_weights):
+            \"\"\"The row's own term is left out.
+            Effect: … Repair: … Seen: owner/repo#1; owner/repo#2\"\"\"
+            return np.zeros(())
 
-    With `stateful=True` the function takes no argument and returns the mutant: its local variables are what the mutant remembers.
+    `bug.slip` puts the function in the place of a step of the reference, in all operations that take the step; `bug` in the place of one
+    operation. With `making=True` it takes no argument and returns what takes the place: its local variables are what a mutant remembers.
     """
 
     def __init__(self) -> None:
         self.bugs: list[Bug] = []
 
-    def __call__(self, operation: str, *, stateful: bool = False, **entry: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    def __call__(self, operation: str, *, making: bool = False, **entry: Any) -> Callable[[Mutant], Mutant]:
         """The decorator for a mutant of an operation; the other arguments are fields of `Bug`."""
+        return lambda mutant: self._registered(mutant, {operation: mutant if making else lambda: mutant}, entry)
 
-        def register(mutant: Callable[..., Any]) -> Callable[..., Any]:
-            mechanism = " ".join((mutant.__doc__ or "").split())
-            fresh = mutant if stateful else lambda: mutant
-            self.bugs.append(Bug(mutant.__name__.replace("_", "-"), operation, fresh, mechanism, **entry))
-            return mutant
+    def slip(
+        self, *steps: str, seen: str = "", without: tuple[str, ...] = (), making: bool = False, **entry: Any
+    ) -> Callable[[Mutant], Mutant]:
+        """The decorator for a slip in a step, or in several at once.
 
-        return register
+        `seen` names the operation where it was seen, if it is not the step; `without` those in which it is nothing, or another bug.
+        """
+        first = seen or steps[0]
+        among = [first, *(name for name in users_of(*steps) if name not in (first, *without))]
+
+        def mutant(operation: str, function: Mutant) -> Mutant:
+            others = function() if making else function
+            replaced = operations(**dict(zip(steps, others if isinstance(others, tuple) else (others,), strict=True)))
+            return np.errstate(all="ignore")(replaced[operation])
+
+        return lambda function: self._registered(function, {name: partial(mutant, name, function) for name in among}, entry)
+
+    def _registered(self, function: Mutant, mutants: dict[str, Callable[[], Mutant]], entry: dict[str, Any]) -> Mutant:
+        text = " ".join((function.__doc__ or "").split())
+        mechanism, *told = re.split(r" (?=Effect:|Repair:|Seen:)", text)
+        labelled = dict(part.split(": ", 1) for part in told)
+        sentences = mechanism, labelled.get("Effect", ""), labelled.get("Repair", ""), labelled["Seen"]
+        self.bugs.append(Bug(function.__name__.replace("_", "-"), next(iter(mutants)), mutants, *sentences, **entry))
+        return function

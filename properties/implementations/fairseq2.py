@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn.functional import embedding
 
 from oracles import BFLOAT16, BINARY32, FLOAT16, FLOAT32, Angle, Conventions
-from properties.implementation import Implementation
+from properties.contract.implementation import Implementation
 
 __all__ = ["IMPLEMENTATIONS", "LearnedPositionEncoder", "ReferenceRotaryEncoder", "RotaryEncoder", "SinusoidalPositionEncoder"]
 

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from oracles import FLOAT32, FLOAT64, Arithmetic
-from properties.implementation import Implementation
+from properties.contract.implementation import Implementation
 
 __all__ = ["IMPLEMENTATIONS", "LearnedPositionalEncoding", "PositionalEncoding"]
 

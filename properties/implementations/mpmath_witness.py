@@ -5,7 +5,7 @@ from typing import Any
 import mpmath
 import numpy as np
 
-from properties.implementation import Implementation
+from properties.contract.implementation import Implementation
 from spec.tensor_core import Array
 
 __all__ = ["ATTENTION", "POSITIONAL"]

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from oracles import BINARY32, FLOAT32, FLOAT64, Arithmetic, Conventions
-from properties.implementation import Implementation
+from properties.contract.implementation import Implementation
 from spec.tensor_core import Array
 
 __all__ = [
@@ -392,13 +392,11 @@ IMPLEMENTATIONS = [
         operations={"causal_mask": _causal_keys_first, "padding_mask": _padding, "combine_masks": operator.or_},
         known_deviations={
             "a padding mask is its definition": _PADDING,
-            "a padding mask allows as many as the length": _PADDING,
-            "after padding comes only padding": _PADDING,
+            "each row allows as many positions as its sequence has": _PADDING,
             "empty sequences are all padding and full ones have none": _PADDING,
-            "more padding is only blocked positions": _PADDING,
+            "more padding is only masked positions": _PADDING,
             "a combined mask is its definition": _COMBINED,
-            "a mask that allows all changes nothing": _COMBINED,
-            "a mask that blocks all blocks all": _COMBINED,
+            "masks that allow all or nothing decide": _COMBINED,
             "causal and padding masks allow the first keys": _COMBINED,
         },
     ),

@@ -16,7 +16,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
 from oracles import BFLOAT16, BFLOAT16_STORED_GRADIENTS, Arithmetic
-from properties.implementation import Implementation
+from properties.contract.implementation import Implementation
 
 __all__ = ["IMPLEMENTATIONS", "NO_CUDA"]
 
@@ -24,9 +24,16 @@ NO_CUDA = "" if torch.cuda.is_available() else "There is no CUDA device."
 """Why nothing runs on CUDA here; "" where it does."""
 
 
-def _attend(backend: SDPBackend, q: Any, k: Any, v: Any, mask: Any = None, /, **options: Any) -> torch.Tensor:
+def _as_given(backend: SDPBackend, q: Any, k: Any, v: Any, mask: Any = None, /, **options: Any) -> torch.Tensor:
     with sdpa_kernel(backend):
         return scaled_dot_product_attention(q, k, v, attn_mask=mask, **options)
+
+
+def _attend(backend: SDPBackend, q: Any, k: Any, v: Any, mask: Any = None, /, **options: Any) -> torch.Tensor:
+    """The flash kernel's masks get an axis more where they have one or three, of which it takes none."""
+    if mask is not None and backend == SDPBackend.FLASH_ATTENTION and mask.ndim % 2:
+        mask = mask[None]
+    return _as_given(backend, q, k, v, mask, **options)
 
 
 def _causal(backend: SDPBackend, q: Any, k: Any, v: Any) -> torch.Tensor:
@@ -89,10 +96,11 @@ def _math(dtype: str, names: Sequence[str]) -> Implementation:
 
 # The flash kernel's masks have two or four axes; the documentation has any that broadcast to the weights. Without a choice of a backend
 # three axes lead to the math backend, and one axis to the same IndexError.
-_BROADCAST = {
-    "a mask broadcasts": "The kernel takes masks of two or four axes only: three are refused, and one raises IndexError, also where no "
-    "backend is chosen. See check_attn_mask_shape in pytorch/pytorch#115913."
-}
+_BROADCAST = dict.fromkeys(
+    ("a mask can be written out", "attention is within its budget"),
+    "The kernel takes masks of two or four axes only: three are refused, and one raises IndexError, also where no backend is chosen. "
+    "See check_attn_mask_shape in pytorch/pytorch#115913.",
+)
 # In 16 bits the flash backward adds dk and dv up in the narrow type.
 _FLASH: dict[str, Arithmetic | str] = {
     "float16": "float16-stored-gradients",
@@ -110,7 +118,6 @@ def _flash(dtype: str, names: Sequence[str]) -> Implementation:
         batch_ranks=(2,),
         supports={"value_dim_minus_head_dim": _equal},
         refuses=(RuntimeError,),
-        known_deviations=_BROADCAST if _SDPA in names else {},
     )
 
 
@@ -155,9 +162,17 @@ def _cuda(name: str, backend: SDPBackend, dtype: str, names: Sequence[str], widt
 _MATH = [_math("float64", _ALL), _math("float32", _FORWARD), _math("float16", _FEW), _math("bfloat16", _FORWARD)]
 _FLASHES = [_flash("float64", _FORWARD), _flash("float32", _PLAIN), _flash("float16", _FEW), _flash("bfloat16", _PLAIN)]
 
+_GIVEN = replace(
+    _FLASHES[1],
+    name="torch flash float32, masks as given",
+    operations={_SDPA: partial(_as_given, SDPBackend.FLASH_ATTENTION)},
+    known_deviations=_BROADCAST,
+)
+
 IMPLEMENTATIONS = [
     *_MATH,
     *_FLASHES,
+    _GIVEN,
     _functional("torch math float32 func", SDPBackend.MATH, _MATH[1]),
     _functional("torch flash float64 func", SDPBackend.FLASH_ATTENTION, _FLASHES[0]),
     _cuda("math", SDPBackend.MATH, "float32", _ALL),

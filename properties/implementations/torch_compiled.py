@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from oracles import Conventions
-from properties.implementation import Implementation
+from properties.contract.implementation import Implementation
 
 __all__ = ["IMPLEMENTATIONS"]
 

@@ -13,7 +13,7 @@ import torch
 from torch.func import functional_call
 
 from oracles import Conventions
-from properties.implementation import Implementation
+from properties.contract.implementation import Implementation
 from properties.implementations.torch_multi_head import additive, parameters
 
 __all__ = ["IMPLEMENTATIONS"]
@@ -40,8 +40,9 @@ class _Mode:
 
     def __call__(self, x: Any, wq: Any, wk: Any, wv: Any, wo: Any, num_heads: int, mask: Any = None) -> torch.Tensor:
         """Multi-head attention of a sequence, or of a batch of them; one mask for all, or one for each."""
-        if mask is not None and mask.ndim == 3:
-            mask = mask.expand(len(x), *mask.shape[1:]).repeat_interleave(num_heads, dim=0)
+        if mask is not None:
+            mask = mask.expand(*x.shape[: mask.ndim - 2], x.shape[-2], x.shape[-2])
+            mask = mask if mask.ndim == 2 else mask.repeat_interleave(num_heads, dim=0)
         weights = {f"layer.self_attn.{name}": w for name, w in parameters((wq, wk, wv, wo), bias=True).items()}
         block = _Block(x.shape[-1], num_heads, x.dtype).train(self.train)
         with torch.no_grad():
@@ -57,7 +58,7 @@ def _implementation(name: str, mode: _Mode) -> Implementation:
         arrays="torch",
         batch_ranks=(0, 1),
         supports={"model_dim_minus_heads_width": lambda difference: difference == 0, "batch": lambda n: n > 0},
-        refuses=(RuntimeError, AssertionError),
+        refuses=(RuntimeError, AssertionError, ValueError),
     )
 
 

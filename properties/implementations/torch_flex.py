@@ -12,7 +12,7 @@ from unittest.mock import patch
 import torch
 from torch.nn.attention import flex_attention as flex
 
-from properties.implementation import Implementation
+from properties.contract.implementation import Implementation
 
 __all__ = ["IMPLEMENTATIONS"]
 

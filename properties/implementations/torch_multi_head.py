@@ -16,7 +16,7 @@ import torch
 from torch.func import functional_call
 
 from oracles import Conventions
-from properties.implementation import Implementation
+from properties.contract.implementation import Implementation
 
 __all__ = ["IMPLEMENTATIONS", "additive", "parameters"]
 
@@ -63,6 +63,8 @@ class _Path:
         shape = {"embed_dim": x.shape[-1], "num_heads": num_heads, "bias": self.bias}
         module = torch.nn.MultiheadAttention(**shape, batch_first=True, device="meta", dtype=x.dtype).train(self.train)
         padding = None
+        if mask is not None:  # the module takes no row for all queries
+            mask = mask.expand(*mask.shape[:-2], x.shape[-2], x.shape[-2])
         if mask is not None and self.masks == "padding":
             padding, mask = _padding(mask, x)
         mask = _each(mask, x, num_heads)
@@ -95,7 +97,7 @@ class _Path:
 
 
 _HEADS = "multi_head_attention"
-_DEAD = "a token with nothing to attend to follows its convention"
+_DEAD = "a query with no allowed key follows its convention[multi_head_attention]"
 _NATIVE = {
     _DEAD: "On a batch, with an even number of heads and a boolean mask, the native kernel takes a softmax over −∞ alone: NaN. Otherwise "
     "the module calls scaled_dot_product_attention, whose row is 0. See pytorch/pytorch#190486."

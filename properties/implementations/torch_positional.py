@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from properties.implementation import Implementation
+from properties.contract.implementation import Implementation
 
 __all__ = ["IMPLEMENTATIONS"]
 

@@ -16,7 +16,7 @@ import mpmath
 import numpy as np
 
 from oracles import Conventions
-from properties.implementation import Implementation
+from properties.contract.implementation import Implementation
 from spec import FLOAT64, MPF, Context, attention, corrected
 from spec.activation import softmax_spec
 from spec.positional_encoding import (
@@ -216,49 +216,47 @@ _SPLIT = (
     "splitHeadsSpec reshapes (n, numHeads·headDim) straight to (numHeads, n, headDim): heads mix tokens. See errata head-split-inverse, "
     "head-split-token-mixing, head-split-causality and multi-head-adjoint."
 )
+_SOFTMAX, _SDPA, _HEADS = "hard_masked_softmax", "scaled_dot_product_attention", "multi_head_attention"
+
+
+def _declared(reason: str, *operations: str, names: tuple[str, ...]) -> dict[str, str]:
+    """Some laws of some operations, broken for one reason."""
+    return {f"{name}[{operation}]": reason for operation in operations for name in names}
+
+
 _OVERFLOWING = {
-    **dict.fromkeys(
-        (
-            "softmax is within its budget at extreme scores[hard_masked_softmax]",
-            "adding a constant to a row changes nothing[hard_masked_softmax]",
-            "rows of weights do not depend on each other[hard_masked_softmax]",
-            "the vjp is within its budget at extreme logits[hard_masked_softmax_vjp]",
-            "adding a constant to a row changes no gradient[hard_masked_softmax_vjp]",
-            "the vjp is within its budget at extreme logits[scaled_dot_product_attention_vjp]",
-            "the jvp is within its budget at extreme logits[scaled_dot_product_attention_jvp]",
-        ),
-        _EXP,
+    **_declared(_EXP, _SOFTMAX, names=("softmax is within its budget",)),
+    **_declared(_EXP, _SOFTMAX, f"{_SOFTMAX}_vjp", names=("rows do not see each other", "a constant added to a row changes nothing")),
+    **_declared(_EXP, f"{_SOFTMAX}_vjp", f"{_SDPA}_vjp", names=("the vjp is within its budget",)),
+    **_declared(_EXP, f"{_SDPA}_jvp", names=("the jvp is within its budget",)),
+    **_declared(
+        _EXP, f"{_SDPA}_vjp", f"{_SDPA}_jvp", names=("queries do not see each other", "a vector added to all keys changes nothing")
     ),
-    "a dead query has gradients by convention[scaled_dot_product_attention_vjp]": _DEAD,
+    **_declared(_DEAD, f"{_SDPA}_vjp", names=("a query with no allowed key follows its convention",)),
 }
-_OF_SEVERAL_HEADS = dict.fromkeys(
-    (
-        "the vjp is within its budget[multi_head_attention_vjp]",
-        "the vjp is within its budget across tiles[multi_head_attention_vjp]",
-        "the vjp is certified by the derivative of the forward[multi_head_attention_vjp]",
-        "a dead token gives no gradient[multi_head_attention_vjp]",
-        "the jvp is within its budget[multi_head_attention_jvp]",
-        "the jvp is within its budget across tiles[multi_head_attention_jvp]",
-        "the jvp is certified by the derivative of the forward[multi_head_attention_jvp]",
-        "vjp and jvp are adjoint[multi_head_attention_vjp]",
-        "multi head attention is within its budget",
-        "multi head attention is within its budget across tiles",
-        "identity weights merge what they split",
-        "one allowed token gives its projection",
-        "heads permute with the rows of wo",
-        "the past does not depend on the future[multi_head_attention]",
-        "tokens move with their outputs",
-        "blocked tokens do not matter[multi_head_attention]",
-        "weights of a head turn alike",
-        "gradients move with their tokens",
-        "under a causal mask tokens get nothing from earlier ones",
-        "multi head attention equals that of torch",
-        "a call does not depend on earlier calls[multi_head_attention]",
-        "a call does not depend on earlier calls[multi_head_attention_vjp]",
-        "a call does not depend on earlier calls[multi_head_attention_jvp]",
-    ),
-    _SPLIT,
+_ROWS = (
+    "the order of tokens does not matter",
+    "the order of heads does not matter",
+    "the order of columns within heads does not matter",
+    "tokens need only those that they may read",
 )
+_DERIVED = ("it is certified by the derivative of the forward", "no derivative passes the mask")
+_OF_GRADIENTS = (
+    "the vjp is within its budget",
+    "queries and keys turn alike",
+    "values and outputs turn alike",
+    "vjp and jvp are adjoint",
+    "a query with no allowed key follows its convention",
+)
+_OF_OUTPUTS = (
+    "multi head attention is within its budget",
+    "one allowed token gives its projection",
+)
+_OF_SEVERAL_HEADS = {
+    **_declared(_SPLIT, _HEADS, names=(*_ROWS, *_OF_OUTPUTS)),
+    **_declared(_SPLIT, f"{_HEADS}_vjp", names=(*_ROWS, *_DERIVED, *_OF_GRADIENTS)),
+    **_declared(_SPLIT, f"{_HEADS}_jvp", names=(*_ROWS, *_DERIVED, "the jvp is within its budget")),
+}
 
 
 def _implementation(name: str, operations: dict[str, Callable[..., Any]], sizes: str, **promises: Any) -> Implementation:

@@ -1,49 +1,30 @@
-"""The laws, one module for each family of operations."""
+"""The laws: agreement with the oracle, the table of symmetries, and a module for each family of what is neither."""
 
-from properties.law import Law
+from properties.contract.operations import OPERATIONS
 from properties.laws import (
     attention,
-    attention_invariance,
-    attention_masks,
-    batches,
     conduct,
-    dominating,
     frequencies,
-    gradient_masks,
-    gradient_sums,
-    gradient_symmetries,
     gradients,
-    grouped,
-    halves,
     lanes,
-    learned,
-    lookups,
     masks,
     multi_head,
-    multi_head_gradients,
-    padding,
     positional,
     rotary,
-    rotary_tables,
-    rotations,
     softmax,
-    tables,
+    symmetries,
     tangents,
-    torch_witness,
 )
+from properties.laws.agreement import AGREEMENT, LONG
+from properties.laws.law import Law
 
 __all__ = ["LAWS", "LONG", "find"]
 
-_MODULES = (
-    *(masks, padding, softmax, attention, attention_invariance, attention_masks, grouped, dominating),
-    *(gradients, gradient_sums, gradient_symmetries, gradient_masks, tangents),
-    *(multi_head, multi_head_gradients, torch_witness),
-    *(positional, learned, lookups, frequencies, tables, rotary, rotations, rotary_tables, halves, lanes),
-    *(conduct, batches),
+_MODULES = (symmetries, masks, softmax, attention, gradients, tangents, multi_head, positional, frequencies, rotary, lanes, conduct)
+_ORDER = list(OPERATIONS)
+LAWS: tuple[Law, ...] = tuple(
+    sorted((*AGREEMENT, *(law for module in _MODULES for law in module.law.laws)), key=lambda law: _ORDER.index(law.operation))
 )
-LAWS: tuple[Law, ...] = tuple(law for module in _MODULES for law in module.law.laws)
-LONG: tuple[Law, ...] = tuple(dominating.long.laws)
-"""Laws of the long plan only: seconds for a case, and gigabytes for some kernels."""
 
 
 def find(names: str) -> list[Law]:

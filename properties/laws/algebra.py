@@ -1,13 +1,12 @@
-"""Balls cut, joined, turned and summed: what laws of gradients compare."""
+"""Balls kept, turned and multiplied: what laws of gradients compare."""
 
-from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
-from oracles.ball import Ball, divide, exact, matmul, sqrt, total
+from oracles.ball import Ball, matmul
 
-__all__ = ["inner", "joined", "kept", "reciprocal_root", "summed", "turned"]
+__all__ = ["inner", "kept", "turned"]
 
 
 def turned(x: Ball) -> Ball:
@@ -15,32 +14,12 @@ def turned(x: Ball) -> Ball:
     return Ball(x.mid.swapaxes(-1, -2), x.rad.swapaxes(-1, -2))
 
 
-def joined(parts: Sequence[Ball], axis: int = -2) -> Ball:
-    """Balls one after the other along an axis."""
-    return Ball(np.concatenate([x.mid for x in parts], axis), np.concatenate([x.rad for x in parts], axis))
-
-
 def kept(x: Ball, where: Any) -> Ball:
     """The ball with exact zeros elsewhere."""
     return Ball(np.where(where, x.mid, 0.0), np.where(where, x.rad, 0.0))
 
 
-def summed(x: Ball, rank: int = 0) -> Ball:
-    """The sum over all axes but the last `rank`."""
-    return total(Ball(x.mid.reshape(-1, *x.mid.shape[x.mid.ndim - rank :]), x.rad.reshape(-1, *x.mid.shape[x.mid.ndim - rank :])), 0)
-
-
-def inner(pairs: Iterable[tuple[Any, Any]]) -> Ball:
-    """⟨a, b⟩ summed over pairs of balls or exact arrays, of shape (1,)."""
-    found = [(x if isinstance(x, Ball) else exact(x), y if isinstance(y, Ball) else exact(y)) for x, y in pairs]
-    products = [matmul(_line(x), turned(_line(y)))[0] for x, y in found]
-    return sum(products[1:], products[0])
-
-
-def _line(x: Ball) -> Ball:
-    return Ball(x.mid.reshape(1, -1), x.rad.reshape(1, -1))
-
-
-def reciprocal_root(d: int) -> Ball:
-    """1/√d, and 1 for d = 0, of shape (1,)."""
-    return divide(exact(np.ones(1)), sqrt(exact(np.full(1, float(max(d, 1))))))
+def inner(a: Ball, b: Ball, rank: int = 0) -> Ball:
+    """Σ a·b over all axes but the last `rank`, 0 or 1, of either, which the result has: of shape (1, 1), or their product aᵀ·b."""
+    x, y = (Ball(*(part.reshape(-1, part.shape[-1] if rank else 1) for part in (z.mid, z.rad))) for z in (a, b))
+    return matmul(turned(x), y)

@@ -5,19 +5,14 @@ from typing import Any
 import numpy as np
 
 from oracles.ball import Ball, divide, exact, exp, matmul, max_shift, sqrt
-from properties.implementation import Implementation
+from properties.contract.implementation import Implementation
 
-__all__ = ["allowed", "as_many", "exponentials", "mean"]
+__all__ = ["allowed", "exponentials", "mean", "own_heads"]
 
 
 def allowed(mask: Any, q: Any, k: Any) -> Any:
     """The mask as a bool array (…, n_q, n_k)."""
     return np.broadcast_to(True if mask is None else mask, (*q.shape[:-1], k.shape[-2]))
-
-
-def as_many(i: Implementation) -> str:
-    """Why a law about other numbers of keys than of queries does not apply, if it does not."""
-    return "" if any(i.allows(n_k_minus_n_q=n) for n in range(-300, 301) if n) else "It takes as many queries as keys only."
 
 
 def mean(v: Any, may: Any) -> Ball:
@@ -31,3 +26,8 @@ def exponentials(q: Any, k: Any, may: Any) -> Ball:
     lowest = s.mid.min(axis=-1, keepdims=True)
     e = exp(max_shift(Ball(np.where(may, s.mid, lowest), np.where(may, s.rad, 0.0))))
     return Ball(np.where(may, e.mid, 0.0), np.where(may, e.rad, 0.0))
+
+
+def own_heads(i: Implementation, heads: int, few: int) -> Any:
+    """The head of keys that each head of queries reads, by the convention `kv_heads`."""
+    return np.arange(heads) // (heads // few) if i.reading.kv_heads == "repeat" else np.arange(heads) % few

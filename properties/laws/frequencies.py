@@ -1,147 +1,189 @@
-"""Laws of the frequencies base^(−2i/d), of sinusoids and of rotary embeddings alike: what pairs of one width or of two have in common."""
+"""Laws of the angles position · base^(−2i/d), which sinusoids, rotary embeddings, their frequencies, angles and tables have in common."""
 
-from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import numpy as np
-from hypothesis import strategies as st
 
-from oracles.ball import cos, exact, sin
-from properties.implementation import Implementation
-from properties.law import Cases, Laws
-from properties.laws.pairs import Pair, angles, both, conjugate, joined, lanes, of
-from properties.strategies.arrays import UnsupportedError
-from properties.strategies.positional import ACROSS, EVEN, SEQUENCES, has_width, shapes
-from properties.subject import Subject
+from oracles.ball import Ball, cos, exact, sin
+from properties.contract.implementation import Implementation
+from properties.contract.operations import OPERATIONS
+from properties.contract.subject import Subject
+from properties.laws.law import Laws
+from properties.laws.pairs import close, joined, lanes, of, position, times
+from properties.strategies.choices import Choices
 
 law = Laws()
-SINUSOID = "sinusoidal_positional_encoding"
-ALL = (SINUSOID, "rope", "rope_vjp")
-_NARROW = (2, 4, 6, 8, 10, 12, 16, 20, 24, 32, 40, 48, 64)
+SINUSOID, INV_FREQ, ANGLES, TABLES = "sinusoidal_positional_encoding", "inv_freq", "rope_angles", "rope_tables"
+_ROPE = ("rope", "rope_vjp")
+_OF_ALL_WIDTHS = ("everyday", "odd widths")
 
 
-def _turns(subject: Subject, operation: str, seq_len: int, dim: int, start_pos: int) -> Pair:
-    """The cosines and sines of all pairs in each row: those of an encoding, or those to which ones are turned, or turned back."""
-    i = subject.implementation
-    if operation == SINUSOID:
-        return angles(i, subject.call(operation, (seq_len, dim, start_pos)))
-    where = lanes(i, dim)
-    lead = (1,) * min(i.batch_ranks)
-    ones = np.tile(joined(np.ones(dim // 2), np.zeros(dim // 2), where), (*lead, seq_len, 1))
-    arguments = (ones, start_pos) if operation == "rope" else (ones, ones, start_pos)
-    first, second = (x[(0,) * len(lead)] for x in of(subject.call(operation, arguments), where))
-    return (first, second) if operation == "rope" else conjugate((first, second))
+def _size(subject: Subject, arguments: tuple[Any, ...]) -> tuple[int, int, int]:
+    """The number of rows, the width and the first position of a case."""
+    sizes = OPERATIONS[subject.operation].sizes(arguments)
+    return sizes.get("seq_len", 1), sizes["embed_dim" if subject.operation == SINUSOID else "head_dim"], sizes.get("start_pos", 0)
 
 
-def _compare(subject: Subject, actual: Pair, expected: Pair) -> None:
-    for name, a, b in zip(("cosines", "sines"), actual, expected, strict=True):
-        subject.close(a, b, name)
+def _angles(subject: Subject, n: int, d: int, start_pos: int, operation: str = "") -> tuple[Ball, ...]:
+    """Of each row and pair the cosine and the sine; or the angle; or, of each pair, the frequency. Those of rope are what ones become."""
+    o, i = operation or subject.operation, subject.implementation
+    call = subject if o == subject.operation else getattr(subject, o)
+    if o in (INV_FREQ, ANGLES):
+        return (call(*(d,) if o == INV_FREQ else (n, d, start_pos)).ball,)
+    if o == SINUSOID:
+        encoding, sines = call(n, d, start_pos).ball, (d + 1) // 2
+        return (
+            (encoding[:, 1::2], encoding[:, ::2])
+            if i.reading.sinusoid_layout == "interleaved"
+            else (encoding[:, sines:], encoding[:, :sines])
+        )
+    if o == TABLES:
+        pairs = d // 2 if i.reading.odd_lane == "passthrough" else (d + 1) // 2
+        lead = slice(0, d // 2) if i.reading.rope_pairing == "half" else slice(0, 2 * pairs, 2)
+        return tuple(table.ball[:, lead] for table in call(n, d, start_pos))
+    where, rank = lanes(i, d), min(i.batch_ranks)
+    ones = np.tile(joined(np.ones(d // 2), np.zeros(d // 2), where), (*(1,) * rank, n, 1))
+    first, second = (x[(0,) * rank] for x in of(call(*(ones,) * (1 + o.endswith("_vjp")), start_pos), where))
+    return first, -second if o.endswith("_vjp") else second
 
 
-def _width(operation: str) -> str:
-    return "embed_dim" if operation == SINUSOID else "head_dim"
+def _compare(subject: Subject, actual: tuple[Ball, ...], expected: tuple[Any, ...]) -> None:
+    close(subject, actual, expected, *(("cosines", "sines") if len(actual) == 2 else OPERATIONS[subject.operation].outputs))
 
 
-def _sized(operation: str, i: Implementation, widths: tuple[int, ...] = EVEN, farther: int = 1) -> st.SearchStrategy[tuple[Any, ...]]:
-    positions = ACROSS.map(lambda p: p // farther)
-    checked = positions.map(lambda p: p if i.allows(start_pos=p) and i.allows(start_pos=farther * p) else 0)
-    return st.builds(lambda size, start: (*size, start), shapes(i, _width(operation), SEQUENCES, widths), checked)
+@law(SINUSOID, ANGLES, TABLES)
+def position_zero_is_the_identity(subject: Subject, *arguments: Any) -> None:
+    """For every length and width: all angles of position 0 are 0, cosines are 1 and sines 0, each where it belongs.
+
+    Within budget; exact for angles.
+    """
+    n, d, _ = _size(subject, arguments)
+    first = tuple(x[0] for x in _angles(subject, n, d, 0))
+    if len(first) == 1:
+        subject.same(first[0].mid, np.zeros(d // 2), "angles")
+    else:
+        _compare(subject, first, (np.ones(d // 2), np.zeros(d // 2)))
 
 
-def _cases(make: Callable[..., Any]) -> dict[str, Cases]:
-    return {operation: partial(make, operation) for operation in ALL}
-
-
-@law(
-    SINUSOID,
-    cases=_cases(_sized)[SINUSOID],
-    kills="rope-turns-backwards",
-    purpose="It fixes unit, direction and origin of angles without an oracle.",
-)
-@both(
-    law,
-    "rope",
-    cases=_cases(_sized),
-    kills="rope-turns-backwards",
-    purpose="It fixes unit, direction and origin of angles without an oracle.",
-)
-def the_first_pair_turns_by_its_position(subject: Subject, seq_len: int, dim: int, start_pos: int) -> None:
+@law(SINUSOID, *_ROPE, ANGLES, TABLES)
+def the_first_pair_rotates_by_its_position(subject: Subject, *arguments: Any) -> None:
     """For every width and position p to 2²⁰: the angle of the first pair is p, in radians, from the first lane towards the second.
 
-    For 1 is the base's power 0. Positions of rotary embeddings are scaled, where the convention says so. Within budget.
+    For the base's power 0 is 1. Positions of rotary embeddings are multiplied by the scale of the conventions. Within budget.
     """
-    found = _turns(subject, subject.operation, seq_len, dim, start_pos)
-    p = exact(np.arange(start_pos, start_pos + seq_len, dtype=np.float64))
-    if subject.operation != SINUSOID and subject.implementation.reading.rope_scale != 1:
-        p = p * exact(subject.implementation.reading.rope_scale)
-    _compare(subject, (found[0][:, 0], found[1][:, 0]), (cos(p), sin(p)))
-
-
-def _doubled(operation: str, i: Implementation) -> st.SearchStrategy[tuple[Any, ...]]:
-    return _sized(operation, i, tuple(d for d in _NARROW if i.allows(**{_width(operation): 2 * d})))
+    n, d, start_pos = _size(subject, arguments)
+    theta, scale = exact(np.arange(start_pos, start_pos + n, dtype=np.float64)), subject.implementation.reading.rope_scale
+    if subject.operation != SINUSOID and scale != 1:
+        theta = theta * exact(scale)
+    found = tuple(x[:, 0] for x in _angles(subject, n, d, start_pos))
+    _compare(subject, found, (cos(theta), sin(theta)) if len(found) == 2 else (theta,))
 
 
 def _other_exponents(i: Implementation) -> str:
     return "Its exponents are those of tensor2tensor." if i.reading.sinusoid_layout == "tensor2tensor" else ""
 
 
-@law(
-    SINUSOID,
-    cases=_cases(_doubled)[SINUSOID],
-    exempts=_other_exponents,
-    kills="sin-floor-division-comes-last",
-    purpose="It ties the frequencies of all widths together without an oracle.",
-)
-@both(
-    law,
-    "rope",
-    cases=_cases(_doubled),
-    kills="rope-cache-ignores-width",
-    purpose="It ties the frequencies of all widths together without an oracle.",
-)
-def every_second_pair_of_twice_the_width_is_alike(subject: Subject, seq_len: int, dim: int, start_pos: int) -> None:
+@law(SINUSOID, domains=_OF_ALL_WIDTHS, exempts=_other_exponents)
+@law(INV_FREQ, ANGLES, TABLES, domains=_OF_ALL_WIDTHS)
+@law(*_ROPE)
+def every_second_pair_of_twice_the_width_is_alike(subject: Subject, *arguments: Any) -> bool:
     """For every width d and position: the pairs 0, 2, 4, … of width 2·d have the angles of the pairs 0, 1, 2, … of width d.
 
-    For 2·2i/2d is 2i/d. Within budget. The exponents of tensor2tensor are exempt.
+    For 2·2i/2d is 2i/d. The last lane of an odd width begins a pair, unless it passes through. Within budget. The exponents of
+    tensor2tensor are exempt, and odd widths where they are refused.
     """
-    first, second = _turns(subject, subject.operation, seq_len, 2 * dim, start_pos)
-    _compare(subject, _turns(subject, subject.operation, seq_len, dim, start_pos), (first[:, ::2], second[:, ::2]))
-
-
-_OF_DECADES = (8, 16, 24, 32, 48, 64, 128)
-
-
-def _decades(operation: str, i: Implementation) -> st.SearchStrategy[tuple[Any, ...]]:
-    by_halves = operation == SINUSOID and i.reading.sinusoid_layout == "tensor2tensor"
-    widths = tuple(d + 2 for d in _OF_DECADES) if by_halves else _OF_DECADES
-    if not i.allows(seq_len=1):
-        raise UnsupportedError(f"{i.name} supports no sequence of one row.")
-    return _sized(operation, i, widths, 10).map(lambda case: (1, case[1], case[2]))
+    n, d, start_pos = _size(subject, arguments)
+    i, sinusoid = subject.implementation, subject.operation == SINUSOID
+    refused = d % 2 and not sinusoid and (i.reading.odd_lane == "reject" or i.reading.rope_pairing == "half")
+    if refused or not i.allows(**{"embed_dim" if sinusoid else "head_dim": 2 * d}):
+        return False
+    found = _angles(subject, n, d, start_pos)
+    wide = _angles(subject, n, 2 * d, start_pos)
+    _compare(subject, found, tuple(x[..., ::2][..., : own.mid.shape[-1]] for x, own in zip(wide, found, strict=True)))
+    return True
 
 
 def _other_base(i: Implementation) -> str:
     return "" if i.reading.rope_base == 10000.0 else f"Its frequencies are powers of {i.reading.rope_base:g}, not of 10000."
 
 
-@law(SINUSOID, cases=_cases(_decades)[SINUSOID], kills="sin-integer-exponent", purpose="It pins the base down without an oracle.")
-@both(
-    law,
-    "rope",
-    cases=_cases(_decades),
-    exempts=_other_base,
-    kills="rope-exponent-not-doubled",
-    purpose="It pins the base down without an oracle.",
-)
-def a_tenth_of_the_frequency_takes_ten_times_the_position(subject: Subject, seq_len: int, dim: int, start_pos: int) -> None:
-    """For every width divisible by 8 and position p: the pairs from number d/8 on have at 10·p the angles that the first ones have at p.
+@law(SINUSOID)
+@law(*_ROPE, ANGLES, TABLES, exempts=_other_base)
+def a_tenth_of_the_frequency_takes_ten_times_the_position(subject: Subject, *arguments: Any) -> bool:
+    """For every width divisible by 8 and position p > 0: the pairs from number d/8 on have at 10·p the angles of the first ones at p.
 
     For 10000^(−1/4) is 1/10. In the exponents of tensor2tensor the step is (d/2 − 1)/4. Within budget; other bases are exempt.
     """
-    near, far = (_turns(subject, subject.operation, seq_len, dim, p) for p in (start_pos, 10 * start_pos))
-    step = dim // 8  # (d/2 − 1)/4 is the same where d − 2 is divisible by 8
-    pairs = dim // 2 - step
-    _compare(subject, (far[0][:, step:], far[1][:, step:]), (near[0][:, :pairs], near[1][:, :pairs]))
+    n, d, start_pos = _size(subject, arguments)
+    i, near, step = subject.implementation, start_pos // 10, d // 8
+    fewer = 2 if subject.operation == SINUSOID and i.reading.sinusoid_layout == "tensor2tensor" else 0
+    if near == 0 or step == 0 or (d - fewer) % 8 or not (i.allows(start_pos=near) and i.allows(start_pos=10 * near)):
+        return False
+    first, later = (_angles(subject, n, d, p) for p in (near, 10 * near))
+    _compare(subject, tuple(x[0, step:] for x in later), tuple(x[0, : d // 2 - step] for x in first))
+    return True
+
+
+@law(SINUSOID, ANGLES, TABLES)
+def angles_add_up_as_positions_do(subject: Subject, *arguments: Any, choose: Choices) -> None:
+    """For every shift to 2²⁰: the angles of position p + shift are those of p plus those of the shift.
+
+    Cosines and sines are multiplied as complex numbers: cos(a + b) = cos a cos b − sin a sin b. Within budget.
+    """
+    n, d, start_pos = _size(subject, arguments)
+    shift = position(subject.implementation, choose, start_pos)
+    rows, by = _angles(subject, n, d, start_pos), tuple(x[:1] for x in _angles(subject, n, d, shift))
+    expected = times((rows[0], rows[1]), (by[0], by[1])) if len(rows) == 2 else (rows[0] + by[0],)
+    _compare(subject, _angles(subject, n, d, start_pos + shift), expected)
+
+
+@law(SINUSOID, TABLES)
+def cosines_and_sines_lie_on_the_circle(subject: Subject, *arguments: Any) -> None:
+    """For every row and pair: cos² + sin² is 1.
+
+    Within budget.
+    """
+    c, s = _angles(subject, *_size(subject, arguments))
+    subject.close(c * c + s * s, np.ones(c.mid.shape), "cos² + sin²")
+
+
+@law(INV_FREQ)
+def the_first_frequency_is_the_scale(subject: Subject, head_dim: int) -> None:
+    """For every even width: the first pair's frequency is the scale of the conventions, which is 1 unless declared.
+
+    For any base's power 0 is 1. Within budget.
+    """
+    subject.close(subject(head_dim).ball[:1], np.full(1, subject.implementation.reading.rope_scale))
+
+
+@law(ANGLES, needs=(INV_FREQ,))
+def angles_are_positions_times_frequencies(subject: Subject, seq_len: int, head_dim: int, start_pos: int) -> None:
+    """For every width and position: the angles of a row are the frequencies, times the position.
+
+    Within budget.
+    """
+    positions = exact(np.arange(start_pos, start_pos + seq_len, dtype=np.float64)[:, None])
+    subject.close(subject(seq_len, head_dim, start_pos), positions * subject.inv_freq(head_dim).ball)
+
+
+@law(TABLES, needs=(ANGLES,), domains=("near positions",))
+def tables_are_cosines_and_sines_of_the_angles(subject: Subject, *arguments: Any) -> None:
+    """For every width and position to 64: the entries of a pair are the cosine and the sine of its angle.
+
+    Within budget.
+    """
+    (theta,) = _angles(subject, *_size(subject, arguments), operation=ANGLES)
+    _compare(subject, _angles(subject, *_size(subject, arguments)), (cos(theta), sin(theta)))
+
+
+@law(TABLES, needs=("rope",))
+def tables_are_what_rope_rotates_by(subject: Subject, *arguments: Any) -> None:
+    """For every width and position: the entries of a pair are the cosine and the sine that rope makes of ones.
+
+    Within budget.
+    """
+    size = _size(subject, arguments)
+    _compare(subject, _angles(subject, *size), _angles(subject, *size, operation="rope"))
 
 
 def _other_angles(i: Implementation) -> str:
@@ -149,14 +191,14 @@ def _other_angles(i: Implementation) -> str:
     return _other_exponents(i) or _other_base(i) or scaled
 
 
-def _both(i: Implementation) -> st.SearchStrategy[tuple[Any, ...]]:
-    return _sized("rope", i, tuple(d for d in EVEN if has_width(i, "embed_dim", d)))
-
-
-@law("rope", cases=_both, needs=(SINUSOID,), exempts=_other_angles, purpose="Two ways to the same angles agree, in every pair.")
-def rope_turns_by_the_angles_of_the_sinusoidal_encoding(subject: Subject, seq_len: int, dim: int, start_pos: int) -> None:
-    """For every width and position: ones in the first lanes are turned to the cosines and the sines of the encoding.
+@law("rope", needs=(SINUSOID,), exempts=_other_angles)
+def rope_rotates_by_the_angles_of_the_sinusoidal_encoding(subject: Subject, x: Any, start_pos: int) -> bool:
+    """For every width and position: ones in the first lanes become the cosines and the sines of the encoding.
 
     Within budget. Other bases, scaled positions, and the exponents of tensor2tensor, are exempt.
     """
-    _compare(subject, _turns(subject, "rope", seq_len, dim, start_pos), _turns(subject, SINUSOID, seq_len, dim, start_pos))
+    if not subject.implementation.allows(embed_dim=x.shape[-1]):
+        return False
+    n, d = x.shape[-2:]
+    _compare(subject, _angles(subject, n, d, start_pos), _angles(subject, n, d, start_pos, SINUSOID))
+    return True

@@ -1,178 +1,182 @@
-"""Laws of the vector–Jacobian products of attention, of softmax and of multi-head attention: what they are."""
+"""Laws of the vector–Jacobian products of attention, of softmax and of multi-head attention.
+
+What symmetries say of gradients is in `properties.laws.symmetries`; here are their infinitesimal forms, and what gradients are.
+"""
 
 from typing import Any
 
 import numpy as np
 
-from oracles.ball import Ball, exact, matmul, multiply, total
-from properties.law import Laws
-from properties.laws.algebra import inner, reciprocal_root, turned
-from properties.laws.averages import allowed
-from properties.laws.derivatives import DERIVATIVES
-from properties.strategies.arrays import TILES
-from properties.strategies.attention import attention_vjp, softmax_vjp
-from properties.strategies.gradients import (
-    anywhere_vjp,
-    beside,
-    directions,
-    extreme_softmax_vjp,
-    extreme_vjp,
-    masks_of_several,
-    parts,
-    require_small,
-)
-from properties.strategies.multi_head import multi_head_vjp
-from properties.subject import Subject
+from oracles.ball import Array, Ball, divide, exact, matmul, total
+from properties.contract.implementation import Implementation
+from properties.contract.subject import Result, Subject
+from properties.laws.algebra import inner, kept, turned
+from properties.laws.conduct import results_of
+from properties.laws.law import Laws
+from properties.strategies.choices import Choices
 
 law = Laws()
-VJP = "scaled_dot_product_attention_vjp"
-SOFTMAX = "hard_masked_softmax_vjp"
-HEADS = "multi_head_attention_vjp"
+VJP, SOFTMAX, HEADS = "scaled_dot_product_attention_vjp", "hard_masked_softmax_vjp", "multi_head_attention_vjp"
 
 
-def _tuple(results: Any) -> tuple[Any, ...]:
-    return results if isinstance(results, tuple) else (results,)
+def _columns(w: Any, num_heads: int) -> list[slice]:
+    """The columns that belong to each head."""
+    width = w.shape[1] // num_heads
+    return [slice(h * width, (h + 1) * width) for h in range(num_heads)]
 
 
-@law(VJP, SOFTMAX, HEADS, cases={VJP: attention_vjp, SOFTMAX: softmax_vjp, HEADS: multi_head_vjp}, agreement=True)
-def the_vjp_is_within_its_budget(subject: Subject, *case: Any) -> None:
-    """For every case and cotangent: the gradients are those of Σ grad_out ⊙ out with respect to each input.
-
-    Within budget.
-    """
-    for gradient in _tuple(subject(*case)):
-        subject.within(gradient)
+# -- What they add up to -----------------------------------------------------------------------------------------------------------
 
 
-@law(
-    VJP,
-    SOFTMAX,
-    HEADS,
-    cases={
-        VJP: lambda i: attention_vjp(i, lengths=TILES, widths=(1, 2, 8, 16, 64)),
-        SOFTMAX: lambda i: softmax_vjp(i, lengths=TILES),
-        HEADS: lambda i: multi_head_vjp(i, lengths=TILES[:16], widths=(1, 2, 8, 16)),
-    },
-    agreement=True,
-    effort=0.5,
-)
-def the_vjp_is_within_its_budget_across_tiles(subject: Subject, *case: Any) -> None:
-    """For all lengths around the tiles of kernels, to 300: the gradients are those of Σ grad_out ⊙ out with respect to each input.
+def _balanced(subject: Subject, x: Result, axis: int) -> None:
+    """Entries sum to 0 along an axis: the positive ones make up for the negative ones, so that the size of what cancels is seen."""
+    up = x.value > 0
+    subject.close(total(kept(x.ball, up), axis), -total(kept(x.ball, ~up), axis), f"sum of positive {x.name}")
+
+
+@law(VJP, watches=True)
+def key_gradients_sum_to_zero(subject: Subject, *case: Any) -> None:
+    """For every case: dk sums to 0 over the keys, for a vector added to every key changes no weight.
 
     Within budget.
     """
-    for gradient in _tuple(subject(*case)):
-        subject.within(gradient)
+    _balanced(subject, subject(*case)[1], -2)
 
 
-@law(VJP, SOFTMAX, cases={VJP: extreme_vjp, SOFTMAX: extreme_softmax_vjp}, agreement=True)
-def the_vjp_is_within_its_budget_at_extreme_logits(subject: Subject, *case: Any) -> None:
-    """For all logits to ±1e4, which vary within a row or are all large or all very low: the gradients are those of Σ grad_out ⊙ out.
+@law(SOFTMAX, domains=("everyday", "long rows"), watches=True)
+def score_gradients_sum_to_zero(subject: Subject, *case: Any) -> None:
+    """For every case: each row of the gradient of the scores sums to 0, for a number added to every score of a row changes no weight.
 
     Within budget.
     """
-    for gradient in _tuple(subject(*case)):
-        subject.within(gradient)
+    _balanced(subject, subject(*case), -1)
 
 
-@law(
-    VJP,
-    SOFTMAX,
-    HEADS,
-    cases={
-        VJP: lambda i: beside(anywhere_vjp(i), lambda *case: parts(case[-1].shape)),
-        SOFTMAX: lambda i: beside(softmax_vjp(i), lambda *case: parts(case[-1].shape)),
-        HEADS: lambda i: beside(multi_head_vjp(i), lambda *case: parts(case[-1].shape)),
-    },
-    effort=0.5,
-    purpose="A vector–Jacobian product is a product: nothing of the cotangent is limited, rounded, or added twice.",
-)
-def the_vjp_is_linear(subject: Subject, first: Any, *case: Any) -> None:
-    """For every cotangent g = a + b, cut into two by its entries, rows or columns: those of −2g are −2 times those of a and b.
+@law(VJP, watches=True)
+def value_gradients_sum_to_the_cotangents(subject: Subject, q: Any, k: Any, v: Any, mask: Any, grad_out: Any) -> None:
+    """For every case: dv summed over the keys is grad_out summed over the queries, for the weights of a query sum to 1.
 
     Within budget.
+    """
+    subject.close(total(subject(q, k, v, mask, grad_out)[2].ball, -2), total(exact(grad_out), -2), "sum of dv")
+
+
+@law(VJP, HEADS, watches=True)
+def queries_and_keys_turn_alike(subject: Subject, *case: Any) -> None:
+    """For every case: qᵀ·dq is dkᵀ·k, for q·A with k·A⁻ᵀ has the scores of q with k, whatever the matrix A.
+
+    In multi-head attention wqᵀ·dwq is dwkᵀ·wk, for each head. Within budget.
+    """
+    if subject.operation == VJP:
+        dq, dk, _ = subject(*case)
+        subject.close(matmul(turned(exact(case[0])), dq.ball), matmul(turned(dk.ball), exact(case[1])), "qᵀ·dq")
+        return
+    _, wq, wk, *_, num_heads, _, _ = case
+    dwq, dwk = (x.ball for x in subject(*case)[1:3])
+    for h in _columns(wq, num_heads):
+        subject.close(matmul(exact(wq[:, h].T), dwq[:, h]), matmul(turned(dwk[:, h]), exact(wk[:, h])), "wqᵀ·dwq")
+
+
+@law(VJP, needs=("scaled_dot_product_attention",))
+@law(HEADS, needs=("multi_head_attention",))
+def values_and_outputs_turn_alike(subject: Subject, *case: Any) -> None:
+    """For every case: vᵀ·dv is outᵀ·grad_out, for the output is linear in the values.
+
+    In multi-head attention woᵀ·dwo is outᵀ·grad_out, summed over the batch, and wvᵀ·dwv is dwo·woᵀ, for each head. Within budget. It needs
+    the forward.
     """
     *inputs, g = case
-    both = _tuple(subject(*inputs, -2.0 * g))
-    ones, others = (_tuple(subject(*inputs, np.where(part, g, 0.0))) for part in (first, ~first))
-    for whole, a, b in zip(both, ones, others, strict=True):
-        subject.close(whole, exact(-2.0) * (a.ball + b.ball))
+    gradients, out = subject(*case), getattr(subject, subject.operation.removesuffix("_vjp"))(*inputs)
+    if subject.operation == VJP:
+        subject.close(matmul(turned(exact(case[2])), gradients[2].ball), matmul(turned(out.ball), exact(g)), "vᵀ·dv")
+        return
+    *_, wv, wo, num_heads, _, _ = case
+    dwv, dwo = (x.ball for x in gradients[3:])
+    subject.close(matmul(exact(wo.T), dwo), inner(out.ball, exact(g), 1), "woᵀ·dwo")
+    for h in _columns(wv, num_heads):
+        subject.close(matmul(exact(wv[:, h].T), dwv[:, h]), matmul(dwo[h], exact(wo[h].T)), "wvᵀ·dwv")
 
 
-def _small(i: Any) -> Any:
-    require_small(i, n_q=(2, 1, 3), n_k=(2, 1, 3), head_dim=(1, 2, 3))
-    return beside(attention_vjp(i, lengths=(2, 1, 3), widths=(1, 2, 3)), lambda q, k, v, mask, g: directions(q.shape, k.shape, v.shape))
+# -- Readouts ----------------------------------------------------------------------------------------------------------------------
 
 
-def _small_softmax(i: Any) -> Any:
-    require_small(i, n_q=(2, 1, 3, 4), n_k=(2, 3, 4))
-    cases = softmax_vjp(i, lengths=(2, 1, 3, 4), keys=(2, 3, 4), masks=masks_of_several, logits=(1.0, 0.25))
-    return beside(cases, lambda scores, mask, g: directions(scores.shape))
+@law(SOFTMAX, needs=("hard_masked_softmax",))
+def one_hot_cotangents_give_columns_of_the_jacobian(subject: Subject, scores: Any, mask: Any, grad_weights: Any) -> None:
+    """For every case and a cotangent that is 1 at one entry c of each row: the gradient is p_c·(δ_jc − p_j), with p the forward's weights.
 
-
-def _small_heads(i: Any) -> Any:
-    require_small(i, seq_len=(2, 1, 3), head_dim=(1, 2))
-    cases = multi_head_vjp(i, lengths=(2, 1, 3), widths=(1, 2), heads=(1, 2))
-    return beside(cases, lambda x, wq, wk, wv, wo, heads, mask, g: directions(*(w.shape for w in (x, wq, wk, wv, wo))))
-
-
-@law(
-    VJP,
-    SOFTMAX,
-    HEADS,
-    cases={VJP: _small, SOFTMAX: _small_softmax, HEADS: _small_heads},
-    effort=0.25,
-    purpose="It compares with no formula of a gradient, but with the derivative of the forward's own definition.",
-)
-def the_vjp_is_certified_by_the_derivative_of_the_forward(subject: Subject, along: Any, *case: Any) -> None:
-    """For every small case and direction t of each input: ⟨gradient, t⟩ is ⟨grad_out, derivative of the output along t⟩.
-
-    The derivative is enclosed by running the forward's definition over Taylor series of balls. Within budget.
+    Within budget. It needs the forward.
     """
-    *inputs, g = case
-    gradients = _tuple(subject(*inputs, g))
-    forward = DERIVATIVES[subject.operation.removesuffix("_vjp")]
-    for place, gradient in enumerate(gradients):
-        one = [t if place == n else np.zeros(t.shape) for n, t in enumerate(along)]
-        subject.close(inner([(gradient.ball, along[place])]), inner([(g, forward(tuple(inputs), one))]), gradient.name)
+    chosen = (np.abs(scores) if mask is None else np.broadcast_to(mask, scores.shape)).argmax(-1, keepdims=True)
+    one_hot = np.zeros(scores.shape)
+    np.put_along_axis(one_hot, chosen, 1.0, -1)
+    p = subject.hard_masked_softmax(scores, mask).ball
+    one = Ball(np.take_along_axis(p.mid, chosen, -1), np.take_along_axis(p.rad, chosen, -1))
+    subject.close(subject(scores, mask, one_hot), one * (exact(one_hot) - p))
 
 
-def _one_hot(q: Any, v: Any) -> tuple[Any, Any]:
-    """As many different rows as there may be, the last one among them, and a cotangent that is 1 in one column of each."""
-    n_q, columns = q.shape[-2], v.shape[-1]
-    rows = np.unique(np.linspace(n_q - 1, 0, min(n_q, columns)).astype(int))[::-1]
-    g = np.zeros((*q.shape[:-1], columns))
-    g[..., rows, np.arange(len(rows))] = 1.0
-    return rows, g
+# -- Masks -------------------------------------------------------------------------------------------------------------------------
 
 
-@law(VJP, cases=lambda i: anywhere_vjp(i), effort=0.5, purpose="The weights that the backward uses are seen one by one.")
-def one_hot_cotangents_read_out_the_weights(subject: Subject, q: Any, k: Any, v: Any, mask: Any, grad_out: Any) -> None:
-    """For every q, k, mask and one-hot cotangent: the column of dv is its query's row of weights.
+def _nothing(subject: Subject, x: Result, where: Any, whose: str) -> None:
+    """A gradient is exactly 0 somewhere."""
+    subject.same(np.where(where, x.value, 0.0), np.zeros(x.value.shape), f"{x.name} of {whose}")
 
-    Never negative, zero behind the mask, and zero in columns without a cotangent. Exact. Its sum is 1. Within budget.
+
+def _may(inputs: Any, mask: Any, g: Array) -> Any:
+    """The mask as a bool array (…, n_q, n_k)."""
+    n_k = g.shape[-1] if len(inputs) == 1 else inputs[1 if len(inputs) == 3 else 0].shape[-2]
+    return np.broadcast_to(True if mask is None else mask, (*g.shape[:-1], n_k))
+
+
+@law(VJP, SOFTMAX, HEADS, domains=("everyday", "padded masks"))
+def no_derivative_passes_the_mask(subject: Subject, *case: Any, choose: Choices) -> bool:
+    """For every mask, a causal one among them, and cotangents that are 0 in some rows, the last ones for instance: queries and rows without
+    a cotangent have gradients 0, and so have keys, values and scores that no others may read.
+
+    Exact.
     """
-    rows, g = _one_hot(q, v)
-    dv = subject(q, k, v, mask, g)[2]
-    columns = np.arange(len(rows))
-    readable = np.zeros(v.shape, dtype=bool)
-    readable[..., columns] = allowed(mask, q, k)[..., rows, :].swapaxes(-1, -2)
-    subject.same(np.where(readable, np.abs(dv.value), 0.0), dv, "dv")
-    subject.close(total(dv.ball, -2)[..., columns], np.ones((*q.shape[:-2], len(rows))), "sum of dv")
+    *inputs, mask, g = case
+    n, n_k = _may(inputs, mask, g).shape[-2:]
+    mask = choose.among([mask, mask, np.tri(n, n_k, dtype=bool)])
+    rows = (np.arange(n) < choose.cut(n) if choose.happens() else choose.bits(n))[:, None]
+    may = _may(inputs, mask, g) & rows
+    if may.all():
+        return False
+    found, unread = results_of(subject(*inputs, mask, np.where(rows, g, 0.0))), ~may.any(-2)[..., None]
+    own = ~may if subject.operation == SOFTMAX else ~rows if subject.operation == VJP else unread & ~rows
+    _nothing(subject, found[0], own, "what reads nothing, or has no cotangent")
+    for x in found[1:] if subject.operation == VJP else ():
+        _nothing(subject, x, unread, "a key that is not read")
+    subject.informative_if((g * rows).any())
+    return True
 
 
-@law(VJP, cases=lambda i: anywhere_vjp(i), effort=0.5, purpose="dq and dk follow from dv: neither the oracle nor a forward is asked.")
-def gradients_follow_from_the_weights_they_read_out(subject: Subject, q: Any, k: Any, v: Any, mask: Any, grad_out: Any) -> None:
-    """For every case and one-hot cotangents, whose columns of dv are weights p: dS = p ⊙ (v − p·v), dq = dS·k/√d and dk = dSᵀ·q/√d.
+def _no_reading_of_dead_tokens(i: Implementation) -> str:
+    return "" if i.reading.dead_rows == "zero" else "Its gradients of weights are not defined where tokens may read nothing."
 
-    Within budget.
+
+@law(VJP, SOFTMAX, domains=("dead rows",))
+@law(HEADS, domains=("dead rows",), exempts=_no_reading_of_dead_tokens)
+def a_query_with_no_allowed_key_follows_its_convention(subject: Subject, *case: Any) -> bool:
+    """For every query, row of scores or token that may read nothing, by the convention dead_rows: all gradients are as if its row of the
+    cotangent were 0. Its own is 0, and may be anything for `nan`; for `uniform` dv of every key gets 1/n_k of its row of grad_out besides.
+
+    Exact for its own, else within budget. It exempts multi-head attention with other conventions than `zero`.
     """
-    rows, g = _one_hot(q, v)
-    dq, dk, dv = subject(q, k, v, mask, g)
-    columns = np.arange(len(rows))
-    weights = turned(dv.ball[..., columns])
-    means = total(multiply(weights, turned(exact(v[..., columns]))))
-    apart = turned(exact(v[..., columns])) + -Ball(means.mid[..., None], means.rad[..., None])
-    grad_scores = multiply(multiply(weights, apart), reciprocal_root(q.shape[-1]))
-    subject.close(dq.ball[..., rows, :], matmul(grad_scores, exact(k)), "dq")
-    subject.close(dk, matmul(turned(grad_scores), exact(q[..., rows, :])))
+    *inputs, mask, g = case
+    may, reading = _may(inputs, mask, g), subject.implementation.reading.dead_rows
+    live = may.any(-1, keepdims=True)
+    found, without = (results_of(subject(*inputs, mask, cotangent)) for cotangent in (g, np.where(live, g, 0.0)))
+    if subject.operation != HEADS and reading != "nan":
+        _nothing(subject, found[0], ~live, "what reads nothing")
+    if not live.any() and reading != "uniform":
+        for x in found[subject.operation != HEADS :]:
+            _nothing(subject, x, True, "what nothing reads")
+        return subject.operation != SOFTMAX or reading != "nan"
+    for a, b in zip(found, without, strict=True):
+        where, expected = live if a is found[0] and subject.operation != HEADS else True, b.ball
+        if a.name == "dv" and reading == "uniform":
+            total_of_dead = total(exact(np.where(live, 0.0, g)), -2)
+            expected = expected + divide(total_of_dead, exact(np.full(1, float(may.shape[-1]))))[..., None, :]
+        subject.close(kept(a.ball, where), kept(expected, where), a.name)
+    return True

@@ -1,16 +1,16 @@
-"""Pairs of lanes, and of a sine and a cosine, as complex numbers made of balls: where an implementation keeps them, and products."""
+"""Pairs of lanes, and of a cosine and a sine, as complex numbers made of balls: where an implementation keeps them, and products."""
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from oracles.ball import Array, Ball, ball, exact
-from properties.implementation import Implementation
-from properties.law import Laws
-from properties.subject import Result, Subject
+from properties.contract.implementation import Implementation
+from properties.contract.operations import OPERATIONS
+from properties.contract.subject import Result, Subject
+from properties.strategies.choices import Choices
 
-__all__ = ["Pair", "Places", "angles", "both", "conjugate", "distance", "dot", "joined", "lanes", "moved", "of", "times", "turned"]
+__all__ = ["Pair", "Places", "close", "distance", "joined", "lanes", "moved", "of", "position", "rotated", "times", "what_rotates"]
 
 Pair = tuple[Ball, Ball]
 Places = tuple[slice, slice]
@@ -29,14 +29,6 @@ def of(x: Any, where: Places) -> Pair:
     return found[..., where[0]], found[..., where[1]]
 
 
-def angles(i: Implementation, encoding: Any) -> Pair:
-    """The cosines and sines of a sinusoidal encoding's whole pairs, in the implementation's layout."""
-    found, width = encoding.ball, encoding.value.shape[1]
-    if i.reading.sinusoid_layout == "interleaved":
-        return found[:, 1::2], found[:, 0 : width // 2 * 2 : 2]
-    return found[:, width - width // 2 :], found[:, : width // 2]
-
-
 def joined(first: Array, second: Array, where: Places) -> Array:
     """The array whose pairs these are."""
     x = np.empty((*first.shape[:-1], 2 * first.shape[-1]))
@@ -45,18 +37,14 @@ def joined(first: Array, second: Array, where: Places) -> Array:
 
 
 def times(a: Pair, b: Pair) -> Pair:
-    """The products: turned by each other's angles."""
+    """The products: rotated by each other's angles."""
     return a[0] * b[0] - a[1] * b[1], a[0] * b[1] + a[1] * b[0]
 
 
-def conjugate(a: Pair) -> Pair:
-    """Reflected, so that it turns the other way."""
-    return a[0], -a[1]
-
-
-def dot(a: Pair, b: Pair) -> Pair:
-    """a times the conjugate of b: what a pair adds to a score, and how far it is from b to a."""
-    return times(a, conjugate(b))
+def close(subject: Subject, actual: Any, expected: Any, *names: str) -> None:
+    """Both entries of two pairs have one exact value."""
+    for name, a, b in zip(names or ("first lanes", "second lanes"), actual, expected, strict=True):
+        subject.close(a, b, name)
 
 
 def moved(x: Ball, bound: Ball) -> Ball:
@@ -69,22 +57,23 @@ def distance(value: Array, x: Ball) -> Ball:
     return exact((np.abs(value - x.mid) + x.rad) * (1 + 2.0**-40))
 
 
-def both(law: Laws, operation: str, **entry: Any) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """The decorator `law` for an operation and, with fewer examples, for its gradient: what is said of turning holds for turning back."""
-
-    def register(body: Callable[..., None]) -> Callable[..., None]:
-        effort = entry.pop("effort", 1.0)
-        law(operation, effort=effort, **entry)(body)
-        return law(f"{operation}_vjp", effort=0.4 * effort, **entry)(body)
-
-    return register
+def what_rotates(subject: Subject, arguments: tuple[Any, ...]) -> Any:
+    """The array that the law's operation rotates: x, or, where it is a gradient, the cotangent."""
+    return arguments[OPERATIONS[subject.operation].parameters.index("grad_out") if subject.operation.endswith("_vjp") else 0]
 
 
-def turned(subject: Subject, x: Any, *by: Any) -> Result:
-    """x turned by the law's operation, by a position or tables; where that is a gradient, as a cotangent, for other values of x."""
-    if subject.operation.endswith("vjp"):
+def rotated(subject: Subject, x: Any, *by: Any) -> Result:
+    """x rotated by the law's operation, by a position or tables; where that is a gradient, as a cotangent, for other values of x."""
+    if subject.operation.endswith("_vjp"):
         arguments = (x[..., ::-1], x, *by) if subject.operation == "rope_vjp" else (x[..., ::-1], *by, x)
     else:
         arguments = (x, *by)
     found: Result = subject(*arguments)
     return found
+
+
+def position(i: Implementation, choose: Choices, start_pos: int = 0) -> int:
+    """A position to 2²⁰ that is supported, and so is the one that is farther by `start_pos`; else 0."""
+    near, edge = choose.integer(0, 16), 2 ** choose.integer(7, 20) - choose.integer(0, 2)
+    found = choose.among([near, edge, choose.integer(0, 2**20)])
+    return found if i.allows(start_pos=found) and i.allows(start_pos=start_pos + found) else 0

@@ -1,158 +1,148 @@
-"""Laws of rotary position embeddings and of their gradients: which lanes they turn, and that they turn each row by itself."""
+"""Laws of rotations of pairs of lanes: by a position, by tables, by a quarter turn, and back."""
 
 from typing import Any
 
 import numpy as np
-from hypothesis import strategies as st
 
-from properties.implementation import Implementation
-from properties.law import Laws
-from properties.laws.pairs import both, joined, lanes, turned
-from properties.strategies.arrays import Draw, numbers
-from properties.strategies.positional import ANY_LENGTH, LONG, chunks, exact_rows, rotary, rotary_vjp
-from properties.subject import Subject
+from oracles.ball import Ball, exact
+from properties.contract.operations import OPERATIONS
+from properties.contract.subject import Subject
+from properties.laws.law import Laws
+from properties.laws.pairs import Places, close, distance, joined, lanes, moved, of, position, rotated, what_rotates
+from properties.strategies.choices import Choices, rounded
 
 law = Laws()
+_ROPE, _TABLES, _HALF = ("rope", "rope_vjp"), ("apply_rotary", "apply_rotary_vjp"), "rotate_half"
 
 
-def _near(i: Implementation) -> st.SearchStrategy[tuple[Any, ...]]:
-    return rotary(i, positions=st.integers(0, 64))
+def _places(subject: Subject, dim: int) -> Places:
+    """The pairs: those of the convention; of a quarter turn the halves."""
+    return (slice(0, dim // 2), slice(dim // 2, None)) if subject.operation == _HALF else lanes(subject.implementation, dim)
 
 
-def _near_vjp(i: Implementation) -> st.SearchStrategy[tuple[Any, ...]]:
-    return rotary_vjp(i, positions=st.integers(0, 64))
-
-
-@both(law, "rope", cases={"rope": _near, "rope_vjp": _near_vjp}, agreement=True, lean="Spec.ropeApplySpec")
-def rope_is_within_its_budget(subject: Subject, *arguments: Any) -> None:
-    """For every x of even width and start to 64: the pair i of row p is turned by (start + p)·base^(−2i/d); its gradient is turned back.
-
-    Within budget.
-    """
-    subject.within(subject(*arguments))
-
-
-@both(law, "rope", cases={"rope": rotary, "rope_vjp": rotary_vjp}, agreement=True)
-def rope_is_within_its_budget_at_long_positions(subject: Subject, *arguments: Any) -> None:
-    """For every start to 2²⁰, across powers of two above all: pairs are turned by the angles of their positions.
-
-    Within budget.
-    """
-    subject.within(subject(*arguments))
-
-
-def _long(i: Implementation) -> st.SearchStrategy[tuple[Any, ...]]:
-    return rotary(i, lengths=LONG, widths=(2, 4, 8, 32))
-
-
-def _long_vjp(i: Implementation) -> st.SearchStrategy[tuple[Any, ...]]:
-    return rotary_vjp(i, lengths=LONG, widths=(2, 4, 8, 32))
-
-
-@both(law, "rope", cases={"rope": _long, "rope_vjp": _long_vjp}, agreement=True)
-def rope_is_within_its_budget_over_long_sequences(subject: Subject, *arguments: Any) -> None:
-    """For every length to 1100: pairs are turned by the angles of their positions, in the last row as in the first.
-
-    Within budget.
-    """
-    subject.within(subject(*arguments))
-
-
-@both(law, "rope", cases=lambda i: rotary(i, lengths=ANY_LENGTH, positions=st.just(0)), purpose="Whoever counts positions from 1 turns it.")
-def position_zero_is_the_identity(subject: Subject, x: Any, start_pos: int) -> None:
+@law(*_ROPE)
+def position_zero_is_the_identity(subject: Subject, *arguments: Any) -> None:
     """For every x from position 0 on: its first row comes back as it is.
 
     Within budget.
     """
-    subject.close(turned(subject, x, start_pos).ball[..., 0, :], x[..., 0, :])
+    x = what_rotates(subject, arguments)
+    subject.close(rotated(subject, x, 0).ball[..., 0, :], x[..., 0, :])
 
 
-@both(law, "rope", cases=lambda i: exact_rows(i, 2, lengths=ANY_LENGTH), purpose="Turning multiplies by numbers that do not depend on x.")
-def rope_is_linear(subject: Subject, x: Any, y: Any, start_pos: int) -> None:
-    """For every x and y whose difference is exact: turning x − y is turning x, minus turning y.
+@law(*_ROPE, _HALF)
+def pairs_keep_their_norm(subject: Subject, *arguments: Any) -> None:
+    """For every x: the sum of a pair's squares is what it was before it was rotated.
 
     Within budget.
     """
-    difference = turned(subject, x, start_pos).ball - turned(subject, y, start_pos).ball
-    subject.close(turned(subject, x - y, start_pos), difference)
+    x = what_rotates(subject, arguments)
+    (a, b), (c, d) = (of(part, _places(subject, x.shape[-1])) for part in (x, subject(*arguments)))
+    subject.close(c * c + d * d, a * a + b * b, "norm²")
 
 
-def _pairs_kept(i: Implementation) -> st.SearchStrategy[tuple[Any, ...]]:
-    @st.composite
-    def build(draw: Draw, x: Any, start_pos: int) -> tuple[Any, ...]:
-        pairs = x.shape[-1] // 2
-        one = draw(st.integers(0, pairs - 1))
-        kept = np.arange(pairs) == one
-        return x, start_pos, kept if draw(st.booleans()) else ~kept
+@law(*_ROPE)
+def scores_depend_on_relative_positions_only(subject: Subject, *arguments: Any, choose: Choices) -> bool:
+    """For every query and key, the same in every row, and every distance between two positions: what a pair of lanes adds to the score
+    is the same at all positions, as at the first ones.
 
-    return rotary(i, lengths=ANY_LENGTH).flatmap(lambda case: build(*case))
-
-
-@both(law, "rope", cases=_pairs_kept, kills="rope-half-split-pairs", purpose="It shows which lanes are pairs.")
-def rope_turns_each_pair_by_itself(subject: Subject, x: Any, start_pos: int, kept: Any) -> None:
-    """For every x: with some pairs of lanes set to zero these come out as zeros, and the others as before.
-
-    Informative from two pairs on. Exact for zeros, else within budget.
+    Within budget.
     """
-    subject.informative_if(len(kept) > 1)
-    where = lanes(subject.implementation, x.shape[-1])
-    lane_kept = joined(kept, kept, where).astype(bool)
-    some = turned(subject, np.where(lane_kept, x, 0.0), start_pos)
-    subject.same(some.value[..., ~lane_kept], np.zeros((*x.shape[:-1], int((~lane_kept).sum()))), "lanes of zeros")
-    subject.close(some.ball[..., lane_kept], turned(subject, x, start_pos).ball[..., lane_kept])
+    x, start_pos = what_rotates(subject, arguments), arguments[-1]
+    n = x.shape[-2]
+    if n < 2:
+        return False
+    apart, where = choose.among([1, n - 1, choose.integer(1, n - 1)]), lanes(subject.implementation, x.shape[-1])
+
+    def scores(start: int) -> Ball:
+        (a, b), (c, d) = (of(rotated(subject, np.repeat(x[..., [row], :], n, axis=-2), start), where) for row in (0, -1))
+        return a[..., apart:, :] * c[..., :-apart, :] + b[..., apart:, :] * d[..., :-apart, :]
+
+    subject.close(scores(start_pos), scores(0)[..., np.zeros(n - apart, int), :], "scores")
+    return True
 
 
-def _cut(i: Implementation) -> st.SearchStrategy[tuple[Any, ...]]:
-    lead = (1,) * min(i.batch_ranks)
+@law(*_ROPE)
+def rotations_compose(subject: Subject, *arguments: Any, choose: Choices) -> None:
+    """For every two positions: the first row, rotated by the one and then by the other, is rotated by their sum.
 
-    def build(n: int, dim: int, start_pos: int, cut: int) -> st.SearchStrategy[tuple[Any, ...]]:
-        return st.tuples(numbers(i, (*lead, n, dim)), st.just(start_pos), st.just(cut))
-
-    return chunks(i, "head_dim").flatmap(lambda case: build(*case))
-
-
-@both(law, "rope", cases=_cut, kills="rope-decodes-at-zero")
-def a_chunk_is_the_slice_of_the_whole(subject: Subject, x: Any, start_pos: int, cut: int) -> None:
-    """For every sequence to 1100 rows, cut in two anywhere, after one row or before one too: the parts are turned as in the whole.
-
-    Half of the chunks of one sequence have the same shape, but start elsewhere. Within budget.
+    Within budget; the error of what is rotated a second time is rotated with it.
     """
-    first = turned(subject, x[..., :cut, :], start_pos)
-    second = turned(subject, x[..., cut:, :], start_pos + cut)
-    whole = turned(subject, x, start_pos).ball
-    subject.close(first, whole[..., :cut, :])
-    subject.close(second, whole[..., cut:, :])
+    x, start_pos, i = what_rotates(subject, arguments), arguments[-1], subject.implementation
+    further, where = position(i, choose, start_pos), lanes(i, x.shape[-1])
+    once = rotated(subject, x, start_pos)
+    between = rounded(once.value, i.rounding.inputs)
+    first, second = of(distance(between, once.ball), where)
+    twice = (moved(part, first + second)[..., 0, :] for part in of(rotated(subject, between, further), where))
+    close(subject, of(rotated(subject, x, start_pos + further).ball[..., 0, :], where), twice)
 
 
-def _two_batches(i: Implementation) -> st.SearchStrategy[tuple[Any, ...]]:
-    @st.composite
-    def build(draw: Draw, x: Any, start_pos: int) -> tuple[Any, ...]:
-        return x, draw(numbers(i, x.shape)), start_pos, tuple(draw(st.integers(0, n - 1)) for n in x.shape[:-2])
+@law("rope_vjp", needs=("rope",))
+@law("apply_rotary_vjp", needs=("apply_rotary",))
+def it_is_the_adjoint_of_its_forward(subject: Subject, *arguments: Any) -> None:
+    """For every x, cotangent g and rotation, by any tables too: ⟨g, rotated x⟩ = ⟨gradient of g, x⟩, pair by pair.
 
-    return rotary(i, rank=1).flatmap(lambda case: build(*case))
-
-
-@both(law, "rope", cases=_two_batches, purpose="What is summed or shared over heads, or read from the wrong one, shows in all of them.")
-def heads_do_not_depend_on_each_other(subject: Subject, x: Any, others: Any, start_pos: int, head: tuple[int, ...]) -> None:
-    """For every batch and one element of it: whatever the other elements are, it is turned the same.
-
-    Informative from two elements on. Exact for an implementation that declares to be deterministic, else within budget.
+    Within budget.
     """
-    subject.informative_if(x[..., 0, 0].size > 1)
-    changed = others.copy()
-    changed[head] = x[head]
-    a, b = turned(subject, x, start_pos), turned(subject, changed, start_pos)
-    if subject.implementation.deterministic:
-        subject.same(a.value[head], b.value[head])
-    else:
-        subject.close(a.ball[head], b.ball[head])
+    given, forward = dict(zip(OPERATIONS[subject.operation].parameters, arguments, strict=True)), OPERATIONS[subject.operation].forward
+    out = subject.call(forward, tuple(given[p] for p in OPERATIONS[forward].parameters))
+    x, g = given["x"], given["grad_out"]
+    (a, b), (c, d), (p, q), (r, s) = (of(part, lanes(subject.implementation, x.shape[-1])) for part in (g, out, subject(*arguments), x))
+    subject.close(a * c + b * d, p * r + q * s, "⟨g, out⟩")
 
 
-@law("rope_vjp", cases=rotary_vjp, purpose="Rope is linear: its gradient does not depend on where it is taken.")
-def the_gradient_does_not_depend_on_x(subject: Subject, x: Any, grad_out: Any, start_pos: int) -> None:
-    """For every cotangent: its gradient is the same for all x.
+@law(*_TABLES)
+def without_cosines_lanes_are_exchanged(subject: Subject, *arguments: Any) -> None:
+    """For every x and sines: with cosines of 0 a pair (a, b) becomes (−b·sin₁, a·sin₂), and its gradient (b·sin₂, −a·sin₁).
 
-    Exact for an implementation that declares to be deterministic, else within budget.
+    Within budget.
     """
-    a, b = subject(x, grad_out, start_pos), subject(np.zeros(x.shape), grad_out, start_pos)
-    (subject.same if subject.implementation.deterministic else subject.close)(a, b)
+    x, s = what_rotates(subject, arguments), arguments[2]
+    (a, b), (sin_a, sin_b) = (of(part, lanes(subject.implementation, x.shape[-1])) for part in (x, s))
+    out = of(rotated(subject, x, np.zeros(s.shape), s), lanes(subject.implementation, x.shape[-1]))
+    close(subject, out, (-(b * sin_a), a * sin_b) if subject.operation == "apply_rotary" else (b * sin_b, -(a * sin_a)))
+
+
+@law("apply_rotary", needs=("rope",))
+def rope_is_rotating_by_its_own_tables(subject: Subject, x: Any, cos: Any, sin: Any, choose: Choices) -> None:
+    """For every x and position: by tables of the cosines and sines to which rope rotates ones, x is rotated as by rope.
+
+    Within budget; the errors of the tables' entries are multiplied by the lanes that they meet.
+    """
+    i, start_pos = subject.implementation, position(subject.implementation, choose)
+    where, half = lanes(i, x.shape[-1]), np.ones(x.shape[-1] // 2)
+    ones = np.broadcast_to(joined(half, 0 * half, where), x.shape)
+    found = [part[(0,) * (x.ndim - 2)] for part in of(subject.rope(ones, start_pos), where)]
+    tables = [rounded(part.mid, i.rounding.angle.table) for part in found]
+    cos_error, sin_error = (distance(table, part) for table, part in zip(tables, found, strict=True))
+    a, b = of(np.abs(x), where)
+    errors = a * cos_error + b * sin_error, b * cos_error + a * sin_error
+    out = of(subject(x, *(joined(table, table, where) for table in tables)), where)
+    close(subject, out, (moved(part, error) for part, error in zip(of(subject.rope(x, start_pos), where), errors, strict=True)))
+
+
+@law(_HALF)
+def one_hot_rows_read_out_the_quarter_turn(subject: Subject, x: Any, choose: Choices) -> None:
+    """For every even width d and row that is 1 in one lane: 1 in lane i becomes 1 in lane i + d/2, and from there −1 in lane i.
+
+    Exact: 0, 1 and −1 are numbers of every format.
+    """
+    d, rows = x.shape[-1], np.arange(x.shape[-2])
+    hot = choose.integers(0, d - 1, rows.shape)
+    found, expected = np.zeros(x.shape), np.zeros(x.shape)
+    found[..., rows, hot], expected[..., rows, (hot + d // 2) % d] = 1.0, np.where(hot < d // 2, 1.0, -1.0)
+    subject.same(subject(found), expected)
+
+
+@law(_HALF, needs=("apply_rotary",))
+def apply_rotary_is_written_with_rotate_half(subject: Subject, x: Any, choose: Choices) -> None:
+    """For every x and tables, of rotations or not: x ⊙ cos + rotate_half(x) ⊙ sin is `apply_rotary`, where its pairs are the halves'
+    lanes; adjacent pairs are brought to the halves, and back.
+
+    Within budget.
+    """
+    target = subject.implementation.rounding.angle.table
+    cos, sin = (choose.numbers(x.shape[-2:], target, choose.among(["grid", "normal"])) for _ in range(2))
+    order = np.concatenate([np.arange(x.shape[-1])[part] for part in lanes(subject.implementation, x.shape[-1])])
+    found = exact(x[..., order]) * exact(cos[:, order]) + subject(x[..., order]).ball * exact(sin[:, order])
+    subject.close(subject.apply_rotary(x, cos, sin).ball[..., order], found)

@@ -1,1 +1,1 @@
-"""What is drawn: Hypothesis strategies over everything legal for an implementation, which shrink towards small readable cases."""
+"""What cases are: domains of sizes and numbers, and all that is chosen from a seed."""

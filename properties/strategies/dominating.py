@@ -6,18 +6,13 @@ the score is large: 1/2¹¹ of a score of 1024 is half the weight. A one-hot val
 with a budget that is a share of the weight itself, of 1/2 and of exp(−30) alike; no sum over the keys hides it, however many there are.
 """
 
-from collections.abc import Sequence
-from typing import Any
-
 import numpy as np
-from hypothesis import strategies as st
 
 from oracles.ball import Array
 from oracles.formats import Arithmetic, Format
-from properties.implementation import Implementation
-from properties.strategies.arrays import Draw, batches, numbers, rounded, sizes
+from properties.strategies.choices import rounded
 
-__all__ = ["LONG", "MANY", "dominated", "dominated_jvp", "dominated_vjp", "dominating", "scores_of"]
+__all__ = ["LONG", "MANY", "dominating", "scores_of"]
 
 MANY = (2, 3, 9, 17, 33, 65, 128, 129, 257, 511, 1024, 1025, 2048, 4095, 8191, 8192)
 """Numbers of keys, the simplest first."""
@@ -57,32 +52,3 @@ def scores_of(a: Arithmetic) -> list[float]:
     stored = [x.unit_roundoff for x in (a.scores, a.scale_on_inputs) if x is not None]
     share = 2 * a.product + 2 * max([0.0, *stored])
     return [s for s in _SCORES if s * share <= 0.25 and s * a.inputs.unit_roundoff <= 4] or [16.0]
-
-
-@st.composite
-def dominated(draw: Draw, i: Implementation, keys: Sequence[int] = MANY) -> tuple[Any, ...]:
-    """(q, k, v, mask) without a mask, in which a few keys share the weight of each query."""
-    wide = (64,) if max(keys) <= 2**13 else ()
-    n_q = draw(sizes(i, "n_q", (1, 2, 3, 4, 8)))
-    n_k = draw(sizes(i, "n_k", keys, minus=("n_q", n_q)))
-    d = draw(sizes(i, "head_dim", (8, 4, 1, 2, 16, *wide)))
-    d_v = draw(sizes(i, "value_dim", (8, 1, 4, *wide), minus=("head_dim", d)))
-    lead = draw(batches(i, among=(1,)))
-    seed, score = draw(st.integers(0, 2**16)), draw(st.sampled_from(scores_of(i.rounding)))
-    found = dominating(np.random.default_rng(seed), n_q, n_k, d, d_v, score, i.rounding.inputs)
-    return *(np.broadcast_to(x, (*lead, *x.shape)).copy() for x in found), None
-
-
-@st.composite
-def dominated_vjp(draw: Draw, i: Implementation, keys: Sequence[int] = MANY) -> tuple[Any, ...]:
-    """(q, k, v, mask, grad_out) likewise."""
-    case = draw(dominated(i, keys))
-    return *case, draw(numbers(i, (*case[0].shape[:-1], case[2].shape[-1])))
-
-
-@st.composite
-def dominated_jvp(draw: Draw, i: Implementation, keys: Sequence[int] = MANY) -> tuple[Any, ...]:
-    """(q, k, v, mask, dq, dk, dv) likewise; dq and dk are 0 half the time, and dv then reads out the weights as values do."""
-    q, k, v, mask = draw(dominated(i, keys))
-    dq, dk = (draw(numbers(i, x.shape, (1 / 64,))) for x in (q, k))
-    return q, k, v, mask, *((dq, dk) if draw(st.booleans()) else (0 * q, 0 * k)), v[..., ::-1].copy()

@@ -1,96 +1,130 @@
-"""Masks with what laws need besides live queries: keys that nobody may read, dead queries, axes of size 1; and what masks are made of."""
+"""Masks, chosen: live ones, in which every query may attend to a key, and others."""
 
-import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from hypothesis import strategies as st
 
-from properties.implementation import Implementation
-from properties.strategies.arrays import LENGTHS, SHORT, Draw, bits, live_masks, sizes
+from properties.strategies.choices import Choices
 
-__all__ = ["alternating_masks", "dead_masks", "lengths_of_sequences", "narrow_masks", "padded_masks", "two_masks"]
+__all__ = ["Masks", "any_or_none", "dead", "live", "loose", "narrow", "none", "one", "padded", "row", "sequences", "starting"]
+
+Masks = Callable[[Choices, tuple[int, ...]], Any]
+"""A mask of a shape (…, n_q, n_k), chosen."""
+
+_EVERYDAY = ("bits", "lengths", "starts", "band", "row", "aligned", "blocks")
 
 
-@st.composite
-def padded_masks(draw: Draw, n_q: int, n_k: int, lead: tuple[int, ...] = ()) -> Any:
-    """Live masks (…, n_q, n_k) with some keys that no query may attend to, unless there is one key only."""
-    kept = draw(bits(n_k)) & (np.arange(n_k) != draw(st.integers(0, n_k - 1)))
-    kept[draw(st.integers(0, n_k - 1)) if not kept.any() else kept.argmax()] = True
-    mask = draw(live_masks(n_q, n_k, lead)) & kept
+def live(choose: Choices, shape: tuple[int, ...]) -> Any:
+    """A mask in which every query may attend to a key.
+
+    Bits, causal ones of either alignment, keys from or up to a length, a band, blocks on the diagonal, one row for all.
+    """
+    *lead, n_q, n_k = shape
+    kind, i, j = choose.among(_EVERYDAY), np.arange(n_q)[:, None], np.arange(n_k)
+    ends = choose.integers(1, max(n_k, 1), (*lead, 1, 1))
+    kinds: dict[str, Callable[[], Any]] = {
+        "bits": lambda: choose.bits(shape),
+        "causal": lambda: j <= i,
+        "aligned": lambda: j <= i + n_k - n_q,
+        "lengths": lambda: j < ends,
+        "starts": lambda: j >= ends - 1,
+        "band": lambda: np.abs(i * n_k // max(n_q, 1) - j) <= choose.integer(0, n_k),
+        "row": lambda: choose.bits(n_k),
+        "blocks": lambda: i * 3 // max(n_q, 1) == j * 3 // max(n_k, 1),
+    }
+    return _revived(np.broadcast_to(kinds[kind](), shape).copy())
+
+
+def _revived(mask: Any) -> Any:
+    """The mask with a key allowed to each query that may read none."""
+    dead = ~mask.any(-1)
+    mask[dead, np.flatnonzero(dead) % max(mask.shape[-1], 1)] = True
+    return mask
+
+
+def any_or_none(choose: Choices, shape: tuple[int, ...]) -> Any:
+    """No mask; or a live one, for all of the leading axes together, or for each."""
+    kind = choose.among([None, shape[-2:], shape])
+    return kind if kind is None else live(choose, kind)
+
+
+def none(choose: Choices, shape: tuple[int, ...]) -> None:
+    """No mask."""
+
+
+def padded(choose: Choices, shape: tuple[int, ...]) -> Any:
+    """A live mask with some keys that no query may attend to, unless there is one key only."""
+    kept = choose.bits(shape[-1]) & (np.arange(shape[-1]) != choose.integer(0, shape[-1] - 1))
+    kept[choose.integer(0, shape[-1] - 1)] |= not kept.any()
+    mask = live(choose, shape) & kept
     mask[~mask.any(-1)] = kept
     return mask
 
 
-@st.composite
-def narrow_masks(draw: Draw, n_q: int, n_k: int, lead: tuple[int, ...] = ()) -> Any:
-    """Live masks that broadcast to (…, n_q, n_k): axes have size 1, or are not there. They block a key unless its axis has size 1."""
-    axes = [n if draw(st.booleans()) else 1 for n in (*lead, n_q)] + [draw(st.sampled_from([n_k, n_k, n_k, 1]))]
-    axes = axes[draw(st.integers(0, len(lead) + 1)) :]
-    if len(lead) > 1 and draw(st.booleans()):  # one for each sequence, shared by its heads
-        axes = [*lead[:-1], 1, n_q, n_k]
-    mask = draw(bits(math.prod(axes))).reshape(axes).copy()
-    blocked = draw(st.integers(0, axes[-1] - 1))
+def row(choose: Choices, shape: tuple[int, ...]) -> Any:
+    """A live mask that all queries share: of padding, for each problem or for all."""
+    found = choose.bits(choose.among([shape[-1:], (*shape[:-2], 1, shape[-1])]))
+    return _revived(found if found.ndim > 1 else found[None])
+
+
+def one(choose: Choices, shape: tuple[int, ...]) -> Any:
+    """A mask that allows each query one key, the last one every other time."""
+    low = choose.among([0, shape[-1] - 1])
+    return np.arange(shape[-1]) == choose.integers(low, shape[-1] - 1, shape[:-1])[..., None]
+
+
+def starting(choose: Choices, shape: tuple[int, ...]) -> Any:
+    """No mask; a live one; or one of keys from some on, as padding on the left leaves."""
+    return (
+        np.arange(shape[-1]) >= choose.integers(0, shape[-1] - 1, (*shape[:-1], 1)) if choose.happens(0.3) else any_or_none(choose, shape)
+    )
+
+
+def sequences(choose: Choices, shape: tuple[int, ...]) -> Any:
+    """A live mask for each sequence of a batch, shared by its heads."""
+    return _revived(choose.bits((*shape[:-3], 1, *shape[-2:])))
+
+
+def narrow(choose: Choices, shape: tuple[int, ...]) -> Any:
+    """A live mask of which axes have size 1, or are not there; one for each sequence, shared by its heads, for instance."""
+    axes = [n if choose.happens() else 1 for n in shape[:-1]] + [choose.among([shape[-1], shape[-1], 1])]
+    axes = axes[choose.integer(0, len(axes) - 1) :]
+    if len(shape) > 3 and choose.happens():
+        axes = [*shape[:-3], 1, *shape[-2:]]
+    mask = choose.bits(tuple(axes))
+    blocked = choose.integer(0, axes[-1] - 1)
     mask[..., blocked] = axes[-1] == 1
     mask[~mask.any(-1), blocked - 1] = True
     return mask
 
 
-@st.composite
-def alternating_masks(draw: Draw, n_q: int, n_k: int, lead: tuple[int, ...] = ()) -> Any:
-    """Masks (…, n_q, n_k) that are two live ones by turns along the leading axes."""
-    even, odd = draw(live_masks(n_q, n_k)), draw(live_masks(n_q, n_k))
-    return np.where(np.indices(lead).sum(0)[..., None, None] % 2, odd, even)
-
-
-@st.composite
-def dead_masks(draw: Draw, n_q: int, n_k: int, lead: tuple[int, ...] = ()) -> Any:
-    """Masks (…, n_q, n_k) in which some query may attend to no key: one, all, those of one problem, some, or the first ones."""
-    mask = draw(live_masks(n_q, n_k, lead))
-    row, kind = draw(st.integers(0, n_q - 1)), draw(st.sampled_from(["one", "all", "problem", "some", "first"]))
+def dead(choose: Choices, shape: tuple[int, ...]) -> Any:
+    """A mask in which some query may attend to no key: one, all, those of one problem, some, or the first ones; it may be for all problems,
+    and queries may share it."""
+    mask = live(choose, choose.among([shape, shape[-2:]]))
+    row, kind = choose.integer(0, shape[-2] - 1), choose.among(["one", "all", "problem", "some", "first", "for all queries"])
+    if kind == "for all queries":
+        shared = mask[..., :1, :].copy()
+        shared[(0,) * (shared.ndim - 1)] = False
+        return shared
     if kind == "problem":
-        mask[(0,) * len(lead)] = False
+        mask[(0,) * (mask.ndim - 2)] = False
     elif kind == "some":
-        mask[np.random.default_rng(row).random(mask.shape[:-1]) < 0.5] = False
+        mask[choose.bits(mask.shape[:-1], 0.5)] = False
         mask[..., row, :] = False
     else:
         mask[..., {"one": slice(row, row + 1), "all": slice(None), "first": slice(row + 1)}[kind], :] = False
     return mask
 
 
-def lengths_of_sequences(i: Implementation) -> st.SearchStrategy[tuple[Any, ...]]:
-    """(lengths, max_len): of up to eight sequences, empty ones and those without padding among them, padded to 300 at most."""
-    count = sizes(i, "batch", (1, 2, 3, 4, 5, 8))
-
-    @st.composite
-    def build(draw: Draw) -> tuple[Any, ...]:
-        batch, max_len = draw(count), draw(st.sampled_from(LENGTHS))
-        length = st.integers(0, max_len) | st.sampled_from([max_len, max_len - 1, 0])
-        return np.array(draw(st.lists(length, min_size=batch, max_size=batch)), np.int64), max_len
-
-    return build()
-
-
-def two_masks(i: Implementation) -> st.SearchStrategy[tuple[Any, ...]]:
-    """(first, second): masks that broadcast to one shape; axes of either have size 1, or are not there, and any entries may be blocked.
-
-    Every other time they are as masks of queries and of padding are: one for all problems, and a row for all queries of each. Often there
-    are as many problems as queries: axes that are taken for each other broadcast too.
-    """
-    rows, columns, batch = (sizes(i, name, among) for name, among in (("n_q", SHORT), ("n_k", SHORT), ("batch", (1, 2, 3))))
-
-    @st.composite
-    def build(draw: Draw) -> tuple[Any, ...]:
-        usual, n_q = draw(st.booleans()), draw(rows)
-        alike = batch | st.just(n_q) if n_q < 10 and i.allows(batch=n_q) else batch
-        full = (*draw(st.lists(alike, min_size=usual, max_size=2 - usual)), n_q, draw(columns))
-
-        def some() -> tuple[int, ...]:
-            shape = tuple(n if draw(st.integers(0, 3)) else 1 for n in full)
-            return shape[draw(st.integers(0, len(full) - 2)) :]
-
-        shapes = (full[-2:], (*full[:-2], 1, full[-1])) if usual else (some(), some())
-        first, second = (draw(bits(math.prod(shape))).reshape(shape).copy() for shape in shapes)
-        return first, second
-
-    return build()
+def loose(choose: Choices, shape: tuple[int, ...]) -> Any:
+    """Any booleans, of which axes have size 1, or are not there, beside at least two; as masks of queries and of padding are, for instance:
+    one for all problems, and a row for all queries of each."""
+    kind = choose.among(["queries", "padding", "any", "any"])
+    if kind == "queries":
+        return choose.bits(shape[-2:])
+    if kind == "padding":
+        return choose.bits((*shape[:-2], 1, shape[-1]))
+    axes = tuple(n if choose.happens(0.75) else 1 for n in shape)
+    return choose.bits(axes[choose.integer(0, len(axes) - 2) :])

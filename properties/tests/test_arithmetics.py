@@ -8,12 +8,12 @@ import pytest
 
 from oracles import preset
 from oracles.formats import PRESETS
-from properties.arithmetics import candidates
 from properties.bugs import CATALOGUE
-from properties.narrowest import finer_presets
-from properties.reference import OPERATIONS
-from properties.tests.test_causes import KILLS, violation_of
-from properties.verifier import verify
+from properties.bugs.reference import OPERATIONS
+from properties.tests.test_causes import AGREEMENT, cause_of
+from properties.verifier.arithmetics import candidates
+from properties.verifier.narrowest import finer_presets
+from properties.verifier.verify import verify
 
 SDPA = "scaled_dot_product_attention"
 SIN = "sinusoidal_positional_encoding"
@@ -37,7 +37,7 @@ def sinusoids(seq_len, embed_dim, start_pos=0):
 
 
 def diagnosis_of(operation, function, arithmetic, law):
-    (violation,) = verify({operation: function}, arithmetic=arithmetic, laws=[f"{law}[{operation}]"], max_examples=10).violations
+    (violation,) = verify({operation: function}, arithmetic=arithmetic, laws=[f"{law}[{operation}]"], max_examples=60).violations
     return violation.diagnosis
 
 
@@ -48,7 +48,7 @@ def test_float64_attention_of_float32_accuracy_is_named_so(law):
     assert "arithmetic=float32" in (first.id, second.id)
 
 
-@pytest.mark.parametrize("law", ["attention is within its budget", "few dominating keys share the weight"])
+@pytest.mark.parametrize("law", ["attention is within its budget", "a vector added to all keys changes nothing"])
 def test_scores_of_16_bits_are_named_so(law):
     first, *_ = diagnosis_of(SDPA, attention(np.float32, np.float16, np.float32), "float32", law)
     assert first.id == "scores=float16"
@@ -62,7 +62,7 @@ def test_inputs_converted_to_16_bits_are_named_so():
     assert first.id == "inputs=float16"
 
 
-@pytest.mark.parametrize("law", ["the sinusoidal encoding is within its budget", "shifting is a rotation"])
+@pytest.mark.parametrize("law", ["the sinusoidal encoding is within its budget", "angles add up as positions do"])
 def test_sinusoids_of_bfloat16_are_named_so(law):
     first, *_ = diagnosis_of(SIN, sinusoids, "float32", law)
     assert first.id == "angle.table=bfloat16"
@@ -82,14 +82,13 @@ def test_products_in_tf32_are_named():
     assert named[0].id == "product=float16"  # which has as many bits as TF32 rounded to the nearest
 
 
-REALLY = ("sdpa-scores-in-single-precision", "sdpa-weights-in-half-precision")
-"""Bugs that are an arithmetic: it is named beside them."""
+REALLY = ("sdpa-weights-in-half-precision",)
+"""Bugs that are an arithmetic on many cases: it is named beside them."""
 
 
 @pytest.mark.parametrize("bug", REALLY)
 def test_a_bug_that_is_an_arithmetic_is_named_first_and_the_arithmetic_beside_it(bug):
-    law = min(KILLS[bug], key=KILLS[bug].get)
-    found = violation_of(law, SDPA, CATALOGUE[bug].fresh()) or violation_of(law, SDPA, CATALOGUE[bug].fresh(), "float64")
+    found = cause_of(AGREEMENT[SDPA], CATALOGUE[bug].fresh()) or cause_of(AGREEMENT[SDPA], CATALOGUE[bug].fresh(), "float64")
     first, second, *_ = found.diagnosis
     assert first.id == bug
     assert second.citation.startswith("an arithmetic")
@@ -100,8 +99,7 @@ LANES = ("rope-half-split-pairs", "sdpa-scale-missing", "sdpa-last-key-dropped",
 
 @pytest.mark.parametrize("bug", LANES)
 def test_no_arithmetic_explains_a_bug_that_is_none(bug):
-    law = min(KILLS[bug], key=KILLS[bug].get)
-    found = violation_of(law, CATALOGUE[bug].operation, CATALOGUE[bug].fresh())
+    found = cause_of(AGREEMENT[CATALOGUE[bug].operation], CATALOGUE[bug].fresh())
     assert not [d for d in found.diagnosis if d.citation.startswith("an arithmetic")]
 
 
@@ -142,5 +140,6 @@ def test_a_passing_implementation_is_told_the_narrowest_preset_it_is_within(decl
     exact = attention(np.float32, np.float32, np.float32)
     report = verify({SDPA: exact}, arithmetic=declared, laws=["attention is within its budget"], max_examples=50)
     assert report.ok
-    assert report.narrowest() == {"implementation": (narrowest, 2)}
-    assert report.to_dict()["narrowest"] == {"implementation": {"arithmetic": narrowest, "calls": 2}}
+    ((name, calls),) = report.narrowest().values()
+    assert (name, calls > 1) == (narrowest, True)
+    assert report.to_dict()["narrowest"] == {"implementation": {"arithmetic": narrowest, "calls": calls}}

@@ -8,9 +8,9 @@ import pytest
 
 import oracles
 from oracles.formats import BINARY16, BINARY32, BRAIN16
-from properties.benchmarks import judge
-from properties.benchmarks.attack import __main__ as command
-from properties.benchmarks.attack import budgets, certificates, chunks, climb, kernels, rounding
+from properties.measurements.benchmarks import judge
+from properties.measurements.benchmarks.attack import __main__ as command
+from properties.measurements.benchmarks.attack import budgets, certificates, chunks, climb, kernels, rounding
 
 SDPA = "scaled_dot_product_attention"
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import oracles
-from properties.benchmarks import cases, criteria, faults, judge, kernels, naive, sharpness, soundness, timing
+from properties.measurements.benchmarks import cases, criteria, faults, judge, kernels, naive, sharpness, soundness, timing
 
 
 def shrunk(operation, factor):

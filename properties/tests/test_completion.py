@@ -11,7 +11,7 @@ import pytest
 
 from oracles.formats import PRESETS
 from properties.bugs import CATALOGUE
-from properties.cli import main
+from properties.command.cli import main
 from properties.laws import LAWS
 
 
@@ -47,12 +47,12 @@ def test_what_is_offered_for_a_law_is_a_name_of_it(capsys):
 
 
 def test_the_operations_of_a_law_are_offered_after_a_bracket(tmp_path):
-    assert offered("attnspec explain 'rope is linear[", tmp_path) == ["rope is linear[rope]", "rope is linear[rope_vjp]"]
-    assert offered("attnspec explain rope-is-linear[", tmp_path) == [r"rope-is-linear\[rope\]", r"rope-is-linear\[rope_vjp\]"]
+    assert offered("attnspec explain 'rotations compose[", tmp_path) == ["rotations compose[rope]", "rotations compose[rope_vjp]"]
+    assert offered("attnspec explain rotations-compose[", tmp_path) == [r"rotations-compose\[rope\]", r"rotations-compose\[rope_vjp\]"]
 
 
 def test_a_name_in_quotes_is_completed_with_spaces(tmp_path):
-    assert "rope is linear" in offered("attnspec explain 'rope is", tmp_path)
+    assert "rotations compose" in offered("attnspec explain 'rotations co", tmp_path)
 
 
 def test_bugs_arithmetics_and_modules_are_offered(tmp_path):
@@ -82,13 +82,13 @@ def test_tab_completes_the_line(shell, tmp_path):
         os.set_blocking(running.stdout.fileno(), False)
         running.stdin.write(f"{load}; echo rea''dy\r".encode())
         seen, typed, end = "", False, time.monotonic() + 40
-        while "rope-is-linear" not in seen.partition("ready")[2] and time.monotonic() < end:
+        while "rotations-compose" not in seen.partition("ready")[2] and time.monotonic() < end:
             if "ready" in seen and not typed:
-                typed = bool(running.stdin.write(b"attnspec explain rope-is-li\t"))
+                typed = bool(running.stdin.write(b"attnspec explain rotations-co\t"))
             time.sleep(0.05)
             seen += (running.stdout.read() or b"").decode(errors="replace")
         running.kill()
-    assert "rope-is-linear" in seen.partition("ready")[2], seen
+    assert "rotations-compose" in seen.partition("ready")[2], seen
 
 
 HEAVY = {"numpy", "rich", "hypothesis", "pytest", "torch"}
@@ -116,4 +116,4 @@ def test_subcommands_and_options_are_completed_without_anything_heavy(tmp_path):
 
 
 def test_the_marker_for_global_completion_is_where_argcomplete_looks():
-    assert "PYTHON_ARGCOMPLETE_OK" in (Path(__file__).parents[1] / "cli.py").read_text("utf-8")[:1024]
+    assert "PYTHON_ARGCOMPLETE_OK" in (Path(__file__).parents[1] / "command" / "cli.py").read_text("utf-8")[:1024]

@@ -16,9 +16,9 @@ import oracles.terms
 from oracles.tests.test_terms import CASES
 from oracles.tests.test_terms import without as forgotten
 from properties.bugs import CATALOGUE
-from properties.cli import main
+from properties.command.cli import main
+from properties.contract.operations import OPERATIONS
 from properties.laws import LAWS
-from properties.operations import OPERATIONS
 from spec.errata import ERRATA
 from spec.tests.declarations import MODULES
 

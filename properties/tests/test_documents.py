@@ -2,16 +2,17 @@
 
 import graphlib
 import importlib.util
+import os
 import re
+import shutil
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
 import pytest
 
 import spec
-from properties.implementation import Implementation
-from properties.reference import OPERATIONS
-from properties.verifier import check
 
 ROOT = Path(spec.__file__).parents[1]
 
@@ -79,14 +80,27 @@ def test_arrows_that_follow_are_left_out_and_circles_are_refused(architecture):
         architecture.reduced({"a": {"b"}, "b": {"a"}})
 
 
-def test_the_law_that_contributing_shows_sees_the_bug_that_it_shows():
-    namespace = {}
-    for block in re.findall(r"^```python\n(.*?)^```", read("CONTRIBUTING.md"), flags=re.MULTILINE | re.DOTALL):
-        exec(block, namespace)
-    [law], [bug] = namespace["law"].laws, namespace["bug"].bugs
-    assert (law.kills, bug.law) == (bug.id, law.name)
-    assert check(law, Implementation("planted", {law.operation: bug.fresh()}), 20, shrink=False).status == "violated"
-    assert check(law, Implementation("right", {law.operation: OPERATIONS[law.operation]}), 20).status == "held"
+ADDED = """
+from properties import verify
+from properties.bugs import CATALOGUE
+from properties.bugs.reference import OPERATIONS
+
+wrong = CATALOGUE["shift-right-around-the-end"]
+assert verify({"shift_right": OPERATIONS["shift_right"]}, max_examples=5).ok
+(cause,) = verify({"shift_right": wrong.fresh()}, max_examples=5).causes
+assert cause.diagnosis[0].id == wrong.id
+assert f"{wrong.law}[shift_right]" in cause.laws
+"""
+
+
+def test_the_operation_that_contributing_adds_works_when_it_is_added(tmp_path):
+    """The diff applies to what there is; the reference of the new operation keeps all laws, and its bug is found and named."""
+    for package in ("spec", "oracles", "properties", "docs/site"):
+        shutil.copytree(ROOT / package, tmp_path / package, ignore=shutil.ignore_patterns("tests", "__pycache__"))
+    (diff,) = re.findall(r"^```diff\n(.*?)^```", read("CONTRIBUTING.md"), flags=re.MULTILINE | re.DOTALL)
+    environment = {**os.environ, "GIT_CEILING_DIRECTORIES": str(tmp_path.parent)}
+    subprocess.run(["git", "apply", "-"], input=diff, text=True, cwd=tmp_path, env=environment, check=True)
+    subprocess.run([sys.executable, "-c", ADDED], cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(tmp_path)}, check=True)
 
 
 @pytest.mark.parametrize("name", ["ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md"])

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from properties.findings.page import FINDINGS, declared, errata, findings
+from properties.measurements.findings.page import FINDINGS, declared, errata, findings
 
 PAGE = (Path(__file__).parents[2] / "docs" / "findings.md").read_text()
 

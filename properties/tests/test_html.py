@@ -11,17 +11,17 @@ import pytest
 
 import properties
 from oracles import Conventions
-from properties import cli
-from properties.html import page as pages
-from properties.html.environment import environment
-from properties.html.figures import FIGURES, measured
-from properties.html.figures.criteria import what_criteria_see
-from properties.html.figures.kills import kill_matrix
-from properties.html.matrix import matrix
-from properties.html.page import html, read, write
-from properties.html.violations import finding, linked
-from properties.implementation import Implementation
+from properties.command import cli
+from properties.contract.implementation import Implementation
 from properties.laws import LAWS
+from properties.views.html import page as pages
+from properties.views.html.environment import environment
+from properties.views.html.figures import FIGURES, measured
+from properties.views.html.figures.criteria import what_criteria_see
+from properties.views.html.figures.kills import kill_matrix
+from properties.views.html.matrix import matrix
+from properties.views.html.page import html, read, write
+from properties.views.html.violations import finding, linked
 
 HOSTILE = "</script><script>alert(1)</script><b id='data'>"
 
@@ -34,7 +34,7 @@ def half_rope(x, start_pos=0):
 
 
 def outcome(law, operation, implementation, status="held", **more):
-    numbers = {"examples": 10, "informative": 10, "vacuous": 0, "discarded": 0, "worst_excess": 0.25, "seconds": 0.1, "reason": ""}
+    numbers = {"examples": 10, "informative": 10, "vacuous": 0, "worst_excess": 0.25, "seconds": 0.1, "reason": ""}
     return {"law": law, "operation": operation, "implementation": implementation, "status": status, **numbers, **more}
 
 
@@ -52,7 +52,7 @@ def report_of(outcomes, **settings):
 @pytest.fixture(scope="module")
 def real():
     """What a verification of a wrong RoPE found."""
-    laws = ["rope is within its budget[rope]", "rope is linear[rope]", "the first pair turns by its position[rope]"]
+    laws = ["rope is within its budget[rope]", "parts add up[rope]", "the first pair rotates by its position[rope]"]
     broken = Implementation("half", {"rope": half_rope}, supports={"head_dim": lambda d: d % 2 == 0}, conventions=Conventions())
     return properties.verify(broken, laws=laws, max_examples=20).to_dict()
 
@@ -170,11 +170,11 @@ def test_a_cell_is_its_outcome(real):
     data = data_of(html([real]))
     assert len(data["cells"]) == len(real["outcomes"])
     for cell, o in zip(data["cells"], real["outcomes"], strict=True):
-        law, column, status, examples, informative, vacuous, discarded, worst, seconds, reason = cell
+        law, column, status, examples, informative, vacuous, worst, seconds, reason = cell
         assert data["laws"][law][:2] == [o["law"], o["operation"]]
         assert data["implementations"][column][0] == "half"
         assert data["statuses"][status][0] == o["status"]
-        assert [examples, informative, vacuous, discarded] == [o[k] for k in ("examples", "informative", "vacuous", "discarded")]
+        assert [examples, informative, vacuous] == [o[k] for k in ("examples", "informative", "vacuous")]
         assert float(worst) == pytest.approx(float(o["worst_excess"]), rel=5e-3)
         assert seconds == pytest.approx(o["seconds"], abs=5e-3)
         assert data["reasons"][reason] == o["reason"]
@@ -184,7 +184,7 @@ def test_a_cell_is_its_outcome(real):
 
 def test_a_violation_is_shown_with_its_input_what_reproduces_it_and_its_script(real):
     text = html([real])
-    violation = next(o["violation"] for o in real["outcomes"] if o["law"] == "the first pair turns by its position")
+    violation = next(o["violation"] for o in real["outcomes"] if o["law"] == "the first pair rotates by its position")
     assert "rope-half-split-pairs" in text
     assert 'href="https://github.com/EleutherAI/gpt-neox/issues/834"' in text
     assert "properties.replay(" in text
@@ -270,15 +270,14 @@ def test_the_page_says_how_to_make_it_again(real):
     settings = {
         "targets": ["m:a", "n"],
         "arithmetic": "float32",
-        "laws": ["rope is linear"],
+        "laws": ["parts add up"],
         "only": ["one"],
         "timeout": 5.0,
         "environment": {"python": "3.11.7"},
     }
     text = html([report_of([outcome(LAWS[0].name, LAWS[0].operation, "one")], **settings)])
     assert (
-        "attnspec verify m:a n --max-examples 10 --seed 0 --arithmetic float32 --laws &#39;rope is linear&#39; --only one --timeout 5"
-        in text
+        "attnspec verify m:a n --max-examples 10 --seed 0 --arithmetic float32 --laws &#39;parts add up&#39; --only one --timeout 5" in text
     )
     assert "3.11.7" in text
 
@@ -330,9 +329,9 @@ def test_the_command_makes_a_page_of_reports(real, tmp_path, capsys):
 
 
 def test_verifying_writes_the_page_too(tmp_path, monkeypatch, capsys):
-    (tmp_path / "kernels.py").write_text("from properties.reference import OPERATIONS\nadapter = {'rope': OPERATIONS['rope']}\n")
+    (tmp_path / "kernels.py").write_text("from properties.bugs.reference import OPERATIONS\nadapter = {'rope': OPERATIONS['rope']}\n")
     monkeypatch.chdir(tmp_path)
-    law = "rope is linear[rope]"
+    law = "parts add up[rope]"
     assert cli.main(["verify", "kernels:adapter", "--laws", law, "--max-examples", "5", "--jobs", "1", "--html", "page"]) == 0
     text = (tmp_path / "page" / "index.html").read_text()
     assert "Every law held." in text
@@ -435,8 +434,8 @@ def test_criteria_are_drawn_from_what_was_measured(pictures):
 
 def test_pictures_of_measurements_that_are_not_at_hand_are_left_out(tmp_path, monkeypatch):
     assert (measured.kills(tmp_path), measured.criteria(tmp_path)) == (None, None)
-    monkeypatch.setattr("properties.html.figures.kills.kills", lambda: None)
-    monkeypatch.setattr("properties.html.figures.criteria.criteria", lambda: None)
+    monkeypatch.setattr("properties.views.html.figures.kills.kills", lambda: None)
+    monkeypatch.setattr("properties.views.html.figures.criteria.criteria", lambda: None)
     assert (kill_matrix(), what_criteria_see()) == (None, None)
 
 

@@ -1,8 +1,6 @@
 """The published kill matrix is what the laws and the bugs of today give."""
 
 import json
-from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
 from pathlib import Path
 from statistics import median
 from zlib import crc32
@@ -10,9 +8,8 @@ from zlib import crc32
 import pytest
 
 from properties.bugs import CATALOGUE
-from properties.bugs.equivalent import EQUIVALENT
-from properties.laws import LAWS
-from properties.mutants import as_json, is_about, kills_of, markdown, sole_victims
+from properties.laws import LAWS, quick
+from properties.measurements.mutants import MUTANTS, TRAPS, as_json, kills_of, markdown, quick_module
 
 DOCS = Path(__file__).parents[2] / "docs"
 PUBLISHED = json.loads((DOCS / "kill-matrix.json").read_text())
@@ -22,50 +19,44 @@ BY_ID = {law.id: law for law in LAWS}
 
 def test_the_published_matrix_is_about_the_laws_and_the_bugs_that_there_are():
     assert PUBLISHED["laws"] == list(BY_ID)
-    assert list(KILLS) == list(CATALOGUE)
+    assert list(KILLS) == list(MUTANTS)
     assert (DOCS / "kill-matrix.json").read_text() == as_json(KILLS, PUBLISHED["survivors"])
     assert (DOCS / "kill-matrix.md").read_text() == markdown(KILLS, PUBLISHED["survivors"])
 
 
-@pytest.fixture(scope="module")
-def process():
-    """A process of its own, as `make mutants` has: Hypothesis also draws constants of the modules that happen to be imported."""
-    with ProcessPoolExecutor(1, get_context("spawn")) as pool:
-        yield pool
+@pytest.mark.parametrize("law", list(BY_ID)[::12])
+def test_a_law_kills_what_is_published_and_nothing_equivalent(law):
+    """For every twelfth law, and of the bugs to which it is blind for one, chosen by its name: all would take as long as the matrix.
 
-
-@pytest.mark.parametrize("law", list(BY_ID)[::4])
-def test_a_law_kills_what_is_published_and_nothing_equivalent(law, process):
-    """For every fourth law, and of the bugs to which it is blind for one, chosen by its name: all would take as long as the matrix.
-
-    After how many examples may differ by a few from processor to processor, and is not compared.
+    After how many cases may differ by a few from processor to processor, and is not compared.
     """
-    published = {bug for bug, kills in KILLS.items() if law in kills}
-    blind = [bug.id for bug in CATALOGUE.values() if is_about(BY_ID[law], bug) and bug.id not in published]
+    published = {mutant for mutant, kills in KILLS.items() if law in kills}
+    blind = [mutant.id for mutant in MUTANTS.values() if mutant.is_about(BY_ID[law]) and mutant.id not in published]
     one = [blind[crc32(law.encode()) % len(blind)]] if blind else []
-    assert set(process.submit(kills_of, law, [*published, *one, *EQUIVALENT]).result()) == published
+    assert set(kills_of(law, [*published, *one, *TRAPS])) == published
 
 
-def test_every_bug_is_killed_and_by_a_law_other_than_plain_agreement():
-    assert not [bug for bug, kills in KILLS.items() if all(BY_ID[law].agreement for law in kills)]
+def test_every_bug_is_killed_and_nearly_all_without_plain_agreement():
+    assert not [mutant for mutant, kills in KILLS.items() if not kills]
+    by_agreement = [mutant for mutant, kills in KILLS.items() if all(BY_ID[law].agreement for law in kills)]
+    assert len(by_agreement) <= 0.05 * len(KILLS), by_agreement
 
 
-def test_public_bugs_are_killed_with_every_seed_and_soon():
+def test_public_bugs_are_killed_with_every_seed_and_most_bugs_soon():
     assert PUBLISHED["survivors"] == []
-    assert median(min(kills.values()) for kills in KILLS.values()) <= 20
+    assert median(min(kills.values()) for kills in KILLS.values()) <= 3
 
 
-def test_every_law_kills_a_bug_that_no_other_law_kills_or_says_what_it_is_for():
-    alone = sole_victims(KILLS)
-    for law in LAWS:
-        assert law.agreement or law.name in alone or law.purpose.endswith("."), law.id
-
-
-def test_every_law_kills_a_bug_and_the_one_that_it_names():
-    killed = {law.name: {bug for bug, kills in KILLS.items() for i in kills if BY_ID[i].name == law.name} for law in LAWS}
-    assert [name for name, bugs in killed.items() if not bugs] == []
-    assert [(law.id, law.kills) for law in LAWS if law.kills and law.kills not in killed[law.name]] == []
+def test_every_law_kills_a_bug():
+    killing = {BY_ID[law].name for kills in KILLS.values() for law in kills}
+    assert [law.id for law in LAWS if law.name not in killing] == []
 
 
 def test_the_law_that_a_bug_names_kills_it():
     assert not [(bug.id, bug.law) for bug in CATALOGUE.values() if bug.law not in {BY_ID[law].name for law in KILLS[bug.id]}]
+
+
+def test_the_quick_plan_kills_all_that_the_laws_do():
+    assert Path(quick.__file__).read_text() == quick_module(KILLS)
+    plan = {*quick.QUICK, *(law.id for law in LAWS if law.agreement or law.watches)}
+    assert not [mutant for mutant, kills in KILLS.items() if plan.isdisjoint(kills)]

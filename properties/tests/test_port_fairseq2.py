@@ -16,12 +16,12 @@ from properties.implementations.fairseq2 import (
     SinusoidalPositionEncoder,
 )
 from properties.laws import find
-from properties.verifier import check
+from properties.verifier.verify import examine
 
 BY_NAME = {i.name: i for i in IMPLEMENTATIONS}
 SINUSOID = "the sinusoidal encoding is within its budget[sinusoidal_positional_encoding]"
 ROPE = "rope is within its budget[rope]"
-LEARNED = "one hot tables read out positions[learned_positional_encoding]"
+LEARNED = "tables of row numbers read out the rows[learned_positional_encoding]"
 
 # The page's example: SinusoidalPositionEncoder(encoding_dim=4, max_seq_len=16) on ones of shape (3, 4).
 PRINTED = [[1.0, 1.0, 2.0, 2.0], [9.4147e-1, 2.0e-4, 6.4030e-1, 2.0], [1.0930e-2, 3.0e-4, -5.1615e-1, 2.0]]
@@ -136,7 +136,7 @@ def test_width_two_is_nan_without_a_word_and_a_law_notices():
         supports={"embed_dim": lambda d: d % 2 == 0 and d != 2, "seq_len": lambda n: n < 64, "start_pos": lambda p: p < 2**10},
     )
     (law,) = find("what is not supported is refused[sinusoidal_positional_encoding]")
-    assert check(law, silent, 100, 0, shrink=False).status == "violated"
+    assert examine([law], silent, 100, 0)[0].status == "violated"
 
 
 def test_the_reference_rotary_encoder_turns_shuffled_lanes():
@@ -165,14 +165,14 @@ def test_the_port_keeps_its_laws(implementation):
 
 def broken(name, law):
     (chosen,) = find(law)
-    return check(chosen, BY_NAME[name], 30, 0, shrink=False).status == "violated"
+    return examine([chosen], BY_NAME[name], 30, 0)[0].status == "violated"
 
 
 def test_another_offset_is_caught(monkeypatch):
     plain = SinusoidalPositionEncoder
     monkeypatch.setattr(fairseq2, "SinusoidalPositionEncoder", lambda dim, longest: plain(dim, longest, legacy_pad_idx=0))
     assert broken("fairseq2 sinusoidal float32", SINUSOID)
-    assert broken("fairseq2 sinusoidal bfloat16", "position zero is zero and one[sinusoidal_positional_encoding]")
+    assert broken("fairseq2 sinusoidal bfloat16", "position zero is the identity[sinusoidal_positional_encoding]")
 
 
 def test_the_papers_exponents_are_caught(monkeypatch):

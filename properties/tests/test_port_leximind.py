@@ -9,7 +9,7 @@ import torch
 
 from properties.implementations import leximind as port
 from properties.implementations.leximind import IMPLEMENTATIONS, LearnedPositionalEncoding, PositionalEncoding
-from properties.verifier import check, plan
+from properties.verifier.verify import examine, grouped, plan
 
 BY_NAME = {i.name.removeprefix("LexiMind "): i for i in IMPLEMENTATIONS}
 
@@ -18,7 +18,8 @@ BY_NAME = {i.name.removeprefix("LexiMind "): i for i in IMPLEMENTATIONS}
 def test_it_agrees_with_the_oracles(name):
     for law in plan(BY_NAME[name]):
         if law.agreement:
-            assert check(law, BY_NAME[name], 10, 0, shrink=False).status == "held", law.id
+            (found,) = examine([law], BY_NAME[name], 10, 0)
+            assert found.status == "held", law.id
 
 
 def test_the_table_is_a_buffer_and_no_parameter():
@@ -129,4 +130,4 @@ CORRUPTIONS = {
 def test_the_laws_notice_a_change_of_one_line(name, monkeypatch):
     which, place, attribute, changed = CORRUPTIONS[name]
     monkeypatch.setattr(place, attribute, changed)
-    assert any(check(law, BY_NAME[which], 10, 0, shrink=False).status == "violated" for law in plan(BY_NAME[which]))
+    assert any(found.status == "violated" for laws in grouped(plan(BY_NAME[which])) for found in examine(laws, BY_NAME[which], 10, 0))

@@ -20,7 +20,7 @@ from properties.implementations.positional_embeddings_jl import (
     create_padding_mask,
     neg_half,
 )
-from properties.verifier import check, plan
+from properties.verifier.verify import examine, grouped, plan
 
 BY_NAME = {i.name.removeprefix("PositionalEmbeddings.jl "): i for i in IMPLEMENTATIONS}
 
@@ -32,10 +32,9 @@ def _declared(law, implementation):
 @pytest.mark.parametrize("name", BY_NAME)
 def test_it_agrees_with_the_oracles_but_where_it_declares_not_to(name):
     implementation = BY_NAME[name]
-    for law in plan(implementation):
-        if law.agreement or _declared(law, implementation):
-            expected = "declared" if _declared(law, implementation) else "held"
-            assert check(law, implementation, 5, 0, shrink=False).status == expected, law.id
+    for laws in grouped(law for law in plan(implementation) if law.agreement or _declared(law, implementation)):
+        for law, found in zip(laws, examine(laws, implementation, 5, 0), strict=True):
+            assert found.status == ("declared" if _declared(law, implementation) else "held"), law.id
 
 
 def test_frequencies_have_half_the_rows_that_the_docstring_promises():
@@ -275,5 +274,5 @@ CORRUPTIONS = {
 def test_the_laws_notice_a_change_of_one_line(name, monkeypatch):
     attribute, changed, which = CORRUPTIONS[name]
     monkeypatch.setattr(port, attribute, changed)
-    laws = [law for law in plan(BY_NAME[which]) if not _declared(law, BY_NAME[which])]
-    assert any(check(law, BY_NAME[which], 5, 0, shrink=False).status == "violated" for law in laws)
+    groups = grouped(law for law in plan(BY_NAME[which]) if not _declared(law, BY_NAME[which]))
+    assert any(found.status == "violated" for laws in groups for found in examine(laws, BY_NAME[which], 5, 0))

@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
-from properties import portable
-from properties.portable import KERNELS, TESTS, Setting, another, compared, settings
+from properties.measurements import portable
+from properties.measurements.portable import KERNELS, TESTS, Setting, another, compared, settings
 
 OUTCOME = {"status": "held", "examples": 25, "informative": 20, "worst_excess": 0.5, "seconds": 1.0}
 
@@ -64,8 +64,9 @@ def test_a_setting_that_fails_or_differs_is_named(monkeypatch, capsys):
 
 def test_the_same_case_has_the_same_verdict_under_another_kernel_and_level(found):
     """Laws that rounding once decided: for the mutant's dk they hold, but for its own rounding, where the right dk is 0 ± 0."""
-    laws = [f"{law}[scaled_dot_product_attention_vjp]" for law in ("gradients move with their lanes", "a view equals its copy")]
-    code = f"from properties.mutants import kills_of; print([kills_of(law, ['vjp-transpose-missing-when-square']) for law in {laws}])"
+    laws = [f"{law}[scaled_dot_product_attention_vjp]" for law in ("the order of lanes does not matter", "a view equals its copy")]
+    kills = f"[kills_of(law, ['vjp-transpose-missing-when-square']) for law in {laws}]"
+    code = f"from properties.measurements.mutants import kills_of; print({kills})"
     for environment in ({}, another(found).environment):
         variables = os.environ | environment
         ran = subprocess.run([sys.executable, "-c", code], env=variables, capture_output=True, text=True, cwd=portable.ROOT)

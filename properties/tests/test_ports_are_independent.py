@@ -32,6 +32,6 @@ def test_a_port_imports_no_formula(path):
         if package == "oracles":
             assert name in DATA, (module, name)
         elif package == "properties" and not module.startswith("properties.implementations."):
-            assert (module, name) == ("properties.implementation", "Implementation")
+            assert (module, name) == ("properties.contract.implementation", "Implementation")
         elif package == "spec" and path.stem != "torchlean":
             assert name in SPEC, (module, name)

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from properties.bugs import CATALOGUE
-from properties.cli import main
+from properties.command.cli import main
+from properties.contract.operations import OPERATIONS
 from properties.implementations import GROUPS
 from properties.laws import LAWS
-from properties.operations import OPERATIONS
-from properties.verifier import plan
+from properties.verifier.verify import plan
 
 README = Path(__file__).parents[2] / "README.md"
 ADAPTER = re.search(r"```python\n(# my_kernels.py\n.*?)```", README.read_text(), re.DOTALL).group(1)

@@ -8,22 +8,20 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import strategies as st
 from rich.console import Console
 
 import properties
 from oracles import Conventions, Enclosure
-from properties import reference
-from properties.implementation import Implementation, implementation_of
-from properties.law import Laws
+from properties.bugs import reference
+from properties.bugs.reference import OPERATIONS as OPERATIONS_
+from properties.bugs.reference import rope
+from properties.contract.implementation import Implementation, implementation_of
+from properties.contract.operations import OPERATIONS
+from properties.contract.subject import BrokenError, Result, Subject
 from properties.laws import LAWS, find
-from properties.operations import OPERATIONS
-from properties.reference import OPERATIONS as OPERATIONS_
-from properties.reference import rope
-from properties.strategies.arrays import UnsupportedError
-from properties.subject import BrokenError, Result, Subject
-from properties.terminal import print_report
-from properties.verifier import check, plan, replay, verify
+from properties.laws.law import Laws
+from properties.verifier.verify import check, examine, plan, replay, verify
+from properties.views.terminal import print_report
 
 SDPA = "scaled_dot_product_attention"
 ROPE = "rope is within its budget[rope]"
@@ -68,21 +66,20 @@ def test_too_many_values_are_a_violation():
 
 def test_a_slow_call_is_a_violation(monkeypatch):
     clock = itertools.count(step=100.0)
-    monkeypatch.setattr("properties.subject.time.perf_counter", lambda: next(clock))
+    monkeypatch.setattr("properties.contract.subject.time.perf_counter", lambda: next(clock))
     assert outcome_of(rope).violation.summary == "took 100 s for a call, but should take at most 60 s."
 
 
-def test_a_case_that_passes_when_tried_again_is_reported_all_the_same():
+def test_what_is_wrong_once_is_reported_all_the_same():
     calls = itertools.count()
     found = outcome_of(lambda x, start_pos=0: rope(x, start_pos) + (next(calls) == 3))
     assert found.status == "violated"
-    assert found.violation.summary.endswith("The same case passed when it was tried again.")
 
 
 def test_a_run_counts_what_it_tried():
     found = outcome_of(rope)
-    assert (found.status, found.examples, found.discarded) == ("held", 40, 0)
-    assert 0 < found.informative <= 40
+    assert found.status == "held"
+    assert 0 < found.informative <= found.examples
     assert 0 < found.worst_excess < 1
 
 
@@ -93,51 +90,41 @@ def test_the_same_seed_gives_the_same_cases_and_another_seed_others():
     assert first.worst_excess != other.worst_excess
 
 
-def test_a_law_below_its_floor_of_informative_examples_is_not_held():
-    law = Laws()
-
-    @law("rope", cases=lambda i: st.just((np.zeros((1, 2)), 0)))
-    def nothing_is_demanded(subject, x, start_pos):
-        """For every case nothing is demanded."""
-        subject.informative_if(False)
-
-    found = check(law.laws[0], implementation_of(reference), 1, 0)
-    assert (found.status, found.informative) == ("vacuous", 0)
-    assert found.reason == "Only 0 of 1 examples were informative, but at least 1 should be."
-
-
-def of(cases, body):
+def of(body, **entry):
     """A law about rope."""
-    law = Laws()
     body.__doc__ = "For every case. Exact."
-    law("rope", cases=cases)(body)
+    law = Laws()
+    law("rope", **entry)(body)
     return law.laws[0]
 
 
-def demands_nothing(subject, *case):
-    subject.informative_if(True)
+def test_a_law_below_its_floor_of_informative_examples_is_not_held():
+    def nothing_is_demanded(subject, x, start_pos):
+        subject.informative_if(False)
+
+    found = check(of(nothing_is_demanded), implementation_of(reference), 1, 0)
+    assert (found.status, found.informative) == ("vacuous", 0)
+    assert found.reason.startswith("Only 0 of ")
 
 
-def raising(error):
-    def cases(i):
-        raise error
+def test_a_law_that_says_nothing_of_any_case_does_not_apply():
+    found = check(of(lambda subject, x, start_pos: False), implementation_of(reference), 5, 0)
+    assert (found.status, found.examples) == ("not applicable", 0)
+    assert found.reason.startswith("It says nothing of any of ")
 
-    return cases
 
+def test_a_law_that_fails_itself_says_nothing_and_the_others_go_on():
+    def stumbles(subject, x, start_pos):
+        raise ZeroDivisionError("a mistake in the suite")
 
-def sometimes(i):
-    """Every second case is of a size that is not supported."""
-
-    def drawn(n):
-        if n % 2:
-            raise UnsupportedError("mine supports no odd size.")
-        return np.ones((2, 2)), n
-
-    return st.integers(0, 1000).map(drawn)
+    found, other = examine([of(stumbles), find(ROPE)[0]], implementation_of(reference), 5, 0)
+    assert (found.status, other.status) == ("not run", "held")
+    stumbled = "The law itself failed, which says nothing about properties.bugs.reference"
+    assert found.reason == f"{stumbled}: ZeroDivisionError: a mistake in the suite"
 
 
 def test_a_law_that_compares_nothing_is_not_held():
-    found = check(of(lambda i: st.just((np.zeros((1, 2)), 0)), demands_nothing), implementation_of(reference), 1, 0)
+    found = check(of(lambda subject, x, start_pos: None), implementation_of(reference), 1, 0)
     assert (found.status, found.informative) == ("vacuous", 0)
 
 
@@ -150,28 +137,6 @@ def test_a_comparison_of_no_entries_or_within_a_radius_that_is_not_judged_tells_
         subject.begin()
         subject.within(Result(subject, "out", x, lambda told=told: Enclosure(x, x, **told), lambda: None))
         assert subject.informative is (not told)
-
-
-def test_an_error_while_cases_are_made_is_an_error_and_only_what_is_unsupported_does_not_apply():
-    with pytest.raises(ValueError, match="a mistake in the suite"):
-        check(of(raising(ValueError("a mistake in the suite")), demands_nothing), implementation_of(reference))
-    unsupported = check(of(raising(UnsupportedError("mine supports none.")), demands_nothing), implementation_of(reference))
-    assert (unsupported.status, unsupported.reason) == ("not applicable", "mine supports none.")
-
-
-def test_a_draw_of_an_unsupported_size_is_discarded_and_the_others_are_tried():
-    def agrees(subject, x, start_pos):
-        subject.within(subject(x, start_pos))
-
-    held = check(of(sometimes, agrees), implementation_of(reference), 20, 0)
-    assert held.status == "held"
-    assert held.examples >= 20
-    assert held.discarded > 0
-    wrong = check(of(sometimes, agrees), Implementation("wrong", {"rope": lambda x, start_pos=0: -x}), 20, 0)
-    assert wrong.status == "violated"
-    none = of(lambda i: sometimes(i).map(lambda case: raising(UnsupportedError("mine supports nothing."))(case)), agrees)
-    never = check(none, implementation_of(reference), 20, 0)
-    assert (never.status, never.reason, never.examples) == ("not applicable", never.reason, 0)
 
 
 def test_a_wrong_result_is_compared_by_more_than_its_own_rounding():
@@ -194,14 +159,13 @@ def test_a_declared_deviation_must_really_happen(name):
     assert declared.violation is not None
     gone = outcome_of(rope, known_deviations={name: "it counts from one."})
     assert gone.status == "violated"
-    assert gone.violation.summary == (
-        "is declared to be broken, but held on 140 examples: the declaration should go. It says: it counts from one."
-    )
+    assert gone.violation.summary.startswith("is declared to be broken, but held on ")
+    assert gone.violation.summary.endswith(" examples: the declaration should go. It says: it counts from one.")
 
 
 def test_a_declared_deviation_of_a_law_without_cases_should_go():
-    name = f"attention is within its budget across tiles[{SDPA}]"
-    found = outcome_of(OPERATIONS_[SDPA], name, supports={"n_q": lambda n: n == 1}, known_deviations={name: "it has no tiles."})
+    name = f"a query with no allowed key follows its convention[{SDPA}]"
+    found = outcome_of(OPERATIONS_[SDPA], name, supports={"n_q": lambda n: n > 2000}, known_deviations={name: "it has no such rows."})
     assert found.status == "violated"
     assert found.violation.summary.startswith(
         "is declared to be broken, but does not apply: the declaration should go. planted supports no"
@@ -209,8 +173,8 @@ def test_a_declared_deviation_of_a_law_without_cases_should_go():
 
 
 def test_a_declaration_that_matches_no_law_is_refused():
-    with pytest.raises(ValueError, match=r"^implementation declares to deviate from \['rope is linear\[rope_vjp\]'\], but no such law"):
-        verify({"rope": rope}, known_deviations={"rope is linear[rope_vjp]": "a reason"})
+    with pytest.raises(ValueError, match=r"^implementation declares to deviate from \['parts add up\[rope_vjp\]'\], but no such law"):
+        verify({"rope": rope}, known_deviations={"parts add up[rope_vjp]": "a reason"})
 
 
 def test_a_report_is_plain_data_and_ok_only_if_all_held():
@@ -223,7 +187,7 @@ def test_a_report_is_plain_data_and_ok_only_if_all_held():
     assert violation.operation == "rope"
     assert set(violation.counterexample) == {"x", "start_pos"}
     found = json.loads(json.dumps(bad.to_dict()))["outcomes"][0]
-    assert {"law", "operation", "status", "examples", "informative", "discarded", "vacuous", "worst_excess", "seconds"} <= set(found)
+    assert {"law", "operation", "status", "examples", "informative", "vacuous", "worst_excess", "seconds"} <= set(found)
     assert found["status"] == "violated"
 
 
@@ -258,11 +222,13 @@ def test_what_is_unavailable_is_not_run_and_never_held(capsys):
     printed = capsys.readouterr().out
     assert printed.count("absent") == 1
     assert "not run: There is no CUDA device." in printed
-    assert "1 law held on 5 examples" in printed
+    assert "1 law held on " in printed
 
 
 def test_a_law_whose_cases_are_not_supported_does_not_apply():
-    found = outcome_of(OPERATIONS_[SDPA], law=f"attention is within its budget across tiles[{SDPA}]", supports={"n_q": lambda n: n == 1})
+    found = outcome_of(
+        OPERATIONS_[SDPA], law=f"a query with no allowed key follows its convention[{SDPA}]", supports={"n_q": lambda n: n > 2000}
+    )
     assert (found.status, found.reason.startswith("planted supports no n_q among [")) == ("not applicable", True)
 
 
@@ -284,8 +250,8 @@ def test_shrinking_ends_even_where_every_case_fails():
         next(calls)
         return reference.scaled_dot_product_attention(q, k, v, mask) + 1
 
-    assert outcome_of(wrong, law="attention is within its budget across tiles", examples=100).status == "violated"
-    assert next(calls) < 1000
+    assert outcome_of(wrong, law="attention is within its budget", examples=100).status == "violated"
+    assert next(calls) < 2000
 
 
 def test_modules_and_objects_are_implementations_of_what_they_have():
@@ -307,14 +273,14 @@ def test_modules_and_objects_are_implementations_of_what_they_have():
         ({"target": {"rope": rope}, "conventions": "half"}, TypeError, "conventions has type str"),
         ({"target": {"rope": rope}, "laws": ["no such law"]}, ValueError, "There is no law 'no such law'"),
         (
-            {"target": {"rope": rope}, "laws": [ROPE, "key order does not matter"]},
+            {"target": {"rope": rope}, "laws": [ROPE, "zero queries take the mean"]},
             ValueError,
-            "'key order does not matter' is a law",
+            "'zero queries take the mean' is a law",
         ),
-        ({"target": {"rope": rope}, "laws": "rope is linear"}, TypeError, "should be a collection of names"),
+        ({"target": {"rope": rope}, "laws": "parts add up"}, TypeError, "should be a collection of names"),
         ({"target": {"rope": rope}, "max_examples": 0}, ValueError, "max_examples=0, but should be a whole number from 1."),
         ({"target": {"rope": rope}, "seed": 1.5}, TypeError, "seed has type float, but should be an int."),
-        ({"target": {"rope": rope}, "known_deviations": {"rope is linear": ""}}, TypeError, "should be a reason, a str."),
+        ({"target": {"rope": rope}, "known_deviations": {"parts add up": ""}}, TypeError, "should be a reason, a str."),
     ],
 )
 def test_nonsense_is_refused_in_a_sentence(arguments, error, sentence, unchecked):
@@ -349,7 +315,6 @@ def test_every_law_is_about_operations_that_there_are_and_says_what_it_states():
         assert law.statement[0].isupper(), law.id
         said = " ".join(law.statement.split())
         assert "Within budget" in said or "Exact" in said, law.id
-        assert law.agreement or law.kills or law.purpose, law.id
     assert len({law.id for law in LAWS}) == len(LAWS)
 
 
@@ -365,7 +330,7 @@ def without_zeros(function):
     def call(*arguments):
         sizes = [n for x in arguments if x is not None for n in (np.shape(x) or ())]
         if 0 in sizes:
-            raise AssertionError("A size is 0.")
+            raise ValueError("A size is 0.")
         return function(*arguments)
 
     return call
@@ -376,11 +341,9 @@ def test_positive_sizes_in_a_word_mean_that_no_law_draws_a_size_of_0():
     promised = Implementation("mine", small, supports="positive sizes")
     assert promised.allows(n_q=1, n_k_minus_n_q=0, start_pos=0)
     assert not promised.allows(head_dim=0)
-    about = [law for law in LAWS if {"empty", "zero", "without", "nothing"} & set(law.name.split())]
-    statuses = {law.id: check(law, promised, 5, 0, shrink=False) for law in about}
-    assert {name: o.reason for name, o in statuses.items() if o.status not in ("held", "not applicable")} == {}
-    sentences = {o.reason for o in statuses.values() if o.status == "not applicable"}
-    assert {"mine supports no size of 0.", "mine supports no empty batch.", "mine supports no mask without entries."} <= sentences
+    laws = ["batches are computed one by one", "what is not supported is refused", *(law.id for law in LAWS if law.agreement)]
+    report = verify(promised, laws=laws, max_examples=3)
+    assert report.ok, [(o.law, o.operation, o.status, o.reason) for o in report.outcomes]
     even = Implementation("mine", small, supports={"every size": lambda n: n > 0, "head_dim": lambda d: d % 2 == 0})
     assert not even.allows(head_dim=0)
     (law,) = find("what is not supported is refused[rope]")
@@ -389,6 +352,18 @@ def test_positive_sizes_in_a_word_mean_that_no_law_draws_a_size_of_0():
 
 def test_laws_about_more_keys_than_queries_do_not_apply_where_there_are_as_many():
     square = {"supports": {"n_k_minus_n_q": lambda n: n == 0}}
-    for law in ("a chunk of queries is part of the whole[causal_attention]", f"duplicating every key changes nothing[{SDPA}]"):
-        found = outcome_of(OPERATIONS_[find(law)[0].operation], law, 5, **square)
-        assert (found.status, found.reason) == ("not applicable", "It takes as many queries as keys only.")
+    for law in (f"every key twice changes nothing[{SDPA}]", f"blocked keys can be appended[{SDPA}]"):
+        assert outcome_of(OPERATIONS_[SDPA], law, 5, **square).status == "not applicable"
+
+
+def test_a_violation_is_shown_on_a_small_input():
+    """A key of which there must be a thirtieth: the smallest input has thirty, and numbers that are simple."""
+
+    def wrong(q, k, v, mask=None):
+        return reference.scaled_dot_product_attention(q, k[..., :29, :], v[..., :29, :], None if mask is None else mask[..., :29])
+
+    found = outcome_of(wrong, law="attention is within its budget", examples=100).violation
+    q, k = found.counterexample["q"], found.counterexample["k"]
+    assert (q.shape[:-1], k.shape[-2]) == ((1,), 30)
+    assert q.shape[-1] == 1
+    assert found.shrunk

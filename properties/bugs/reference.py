@@ -1,0 +1,416 @@
+"""Every operation as one would write it in NumPy: short, batched, in float64, in named steps that operations share.
+
+A known bug is a slip in one step, made in every operation that takes it: `operations(scores_of=…)` are the operations with that slip.
+
+It is no oracle: it proves nothing about its errors. It is an implementation like any other, and the verifier judges it.
+"""
+
+from collections.abc import Callable, Iterator
+from types import CodeType, FunctionType
+from typing import Any
+
+import numpy as np
+
+from oracles.ball import Array
+
+__all__ = [
+    "OPERATIONS",
+    "add_positional_encoding",
+    "allowed",
+    "angles",
+    "apply_rotary",
+    "apply_rotary_vjp",
+    "attention_weights",
+    "causal_attention",
+    "causal_mask",
+    "channels",
+    "combine_masks",
+    "exponentials",
+    "exponents",
+    "grouped_query_attention",
+    "hard_masked_softmax",
+    "hard_masked_softmax_vjp",
+    "heads_mask",
+    "inv_freq",
+    "key_heads",
+    "largest_of",
+    "learned_positional_encoding",
+    "merge_heads",
+    "multi_head_attention",
+    "multi_head_attention_jvp",
+    "multi_head_attention_vjp",
+    "normalized",
+    "operations",
+    "padding_mask",
+    "positions",
+    "rope",
+    "rope_angles",
+    "rope_tables",
+    "rope_vjp",
+    "rotary_tables",
+    "rotate_half",
+    "rotated",
+    "row_term",
+    "scaled",
+    "scaled_dot_product_attention",
+    "scaled_dot_product_attention_jvp",
+    "scaled_dot_product_attention_vjp",
+    "scores_of",
+    "scores_tangent",
+    "sinusoidal_positional_encoding",
+    "softmax_backward",
+    "split_heads",
+    "summed",
+    "table_lookup",
+    "tables_of",
+    "token_gradient",
+    "transposed",
+    "users_of",
+]
+
+Mask = Any  # a bool array that broadcasts to the scores, or None
+
+
+def transposed(x: Array) -> Array:
+    """The last two axes exchanged."""
+    return x.swapaxes(-1, -2)
+
+
+# -- Attention -------------------------------------------------------------------------------------------------------------------
+
+
+def scaled(products: Array, width: int) -> Array:
+    """Divided by √width; a width of 0 divides by 1."""
+    return np.asarray(products / np.sqrt(max(width, 1)))
+
+
+def scores_of(q: Array, k: Array) -> Array:
+    """q·kᵀ / √d."""
+    return scaled(q @ transposed(k), q.shape[-1])
+
+
+def allowed(mask: Mask, shape: tuple[int, ...]) -> Any:
+    """True for each entry of this shape that the mask allows; without a mask, for all."""
+    return np.broadcast_to(True if mask is None else mask, shape)
+
+
+def largest_of(scores: Array, visible: Any) -> Array:
+    """The largest allowed score of each row; 0 for a row with no allowed entry."""
+    largest = scores.max(-1, keepdims=True, where=visible, initial=-np.inf)
+    return np.where(np.isneginf(largest), 0.0, largest)
+
+
+def exponentials(scores: Array, visible: Any, largest: Array) -> Array:
+    """exp(score − largest); 0 for blocked entries."""
+    return np.asarray(np.exp(np.where(visible, scores - largest, -np.inf)))
+
+
+def normalized(e: Array) -> Array:
+    """Each row divided by its sum; a row whose sum is 0 stays as it is."""
+    total = e.sum(-1, keepdims=True)
+    return np.asarray(e / np.where(total == 0, 1.0, total))
+
+
+def hard_masked_softmax(scores: Array, mask: Mask = None) -> Array:
+    """The softmax over the allowed entries of each row; blocked entries and rows without an allowed entry are 0."""
+    visible = allowed(mask, scores.shape)
+    return normalized(exponentials(scores, visible, largest_of(scores, visible)))
+
+
+def row_term(weights: Array, grad_weights: Array) -> Array:
+    """Σ w g of each row."""
+    return np.asarray((weights * grad_weights).sum(-1, keepdims=True))
+
+
+def softmax_backward(weights: Array, grad_weights: Array) -> Array:
+    """The gradient of the scores: w ⊙ (g − Σ w g) in each row."""
+    return np.asarray(weights * (grad_weights - row_term(weights, grad_weights)))
+
+
+def hard_masked_softmax_vjp(scores: Array, mask: Mask, grad_weights: Array) -> Array:
+    """The gradient of Σ grad_weights ⊙ weights with respect to the scores."""
+    return softmax_backward(hard_masked_softmax(scores, mask), grad_weights)
+
+
+def attention_weights(q: Array, k: Array, mask: Mask = None) -> Array:
+    """The softmax of the scores over the allowed keys."""
+    return hard_masked_softmax(scores_of(q, k), mask)
+
+
+def scaled_dot_product_attention(q: Array, k: Array, v: Array, mask: Mask = None) -> Array:
+    """The weights times the values."""
+    return attention_weights(q, k, mask) @ v
+
+
+def scaled_dot_product_attention_vjp(q: Array, k: Array, v: Array, mask: Mask, grad_out: Array) -> tuple[Array, ...]:
+    """The gradients of Σ grad_out ⊙ out with respect to q, k and v."""
+    p = attention_weights(q, k, mask)
+    ds = scaled(softmax_backward(p, grad_out @ transposed(v)), q.shape[-1])
+    return ds @ k, transposed(ds) @ q, transposed(p) @ grad_out
+
+
+def scores_tangent(q: Array, k: Array, dq: Array, dk: Array) -> Array:
+    """The derivative of the scores in the direction (dq, dk)."""
+    return scores_of(dq, k) + scores_of(q, dk)
+
+
+def scaled_dot_product_attention_jvp(q: Array, k: Array, v: Array, mask: Mask, dq: Array, dk: Array, dv: Array) -> Array:
+    """The derivative of the output in the direction (dq, dk, dv)."""
+    p = attention_weights(q, k, mask)
+    return softmax_backward(p, scores_tangent(q, k, dq, dk)) @ v + p @ dv
+
+
+def key_heads(heads: int, groups: int) -> Any:
+    """The key head of each query head: h // (heads / groups)."""
+    return np.repeat(np.arange(groups), heads // groups)
+
+
+def grouped_query_attention(q: Array, k: Array, v: Array, mask: Mask = None) -> Array:
+    """Attention of query head h over key head h // (H / H_kv)."""
+    each = key_heads(q.shape[-3], k.shape[-3])
+    return scaled_dot_product_attention(q, k.take(each, -3), v.take(each, -3), mask)
+
+
+def split_heads(x: Array, num_heads: int) -> Array:
+    """(…, n, heads·width) as (…, heads, n, width): head h has the h-th block of columns."""
+    return x.reshape(*x.shape[:-1], num_heads, x.shape[-1] // num_heads).swapaxes(-2, -3)
+
+
+def merge_heads(x: Array) -> Array:
+    """The inverse of `split_heads`."""
+    x = x.swapaxes(-2, -3)
+    return x.reshape(*x.shape[:-2], x.shape[-2] * x.shape[-1])
+
+
+def heads_mask(mask: Mask) -> Mask:
+    """A mask that all heads share."""
+    return None if mask is None else mask[..., None, :, :] if mask.ndim > 1 else mask
+
+
+def multi_head_attention(x: Array, wq: Array, wk: Array, wv: Array, wo: Array, num_heads: int, mask: Mask = None) -> Array:
+    """Attention of each head over its block of the projections, merged and projected."""
+    q, k, v = (split_heads(x @ w, num_heads) for w in (wq, wk, wv))
+    return merge_heads(scaled_dot_product_attention(q, k, v, heads_mask(mask))) @ wo
+
+
+def token_gradient(grads: list[Array], weights: list[Array]) -> Array:
+    """The gradient of x, from those of its projections."""
+    return sum((g @ w.T for g, w in zip(grads, weights, strict=True)), np.zeros(()))
+
+
+def summed(x: Array, rank: int) -> Array:
+    """The sum over the batch axes: weights are shared by the batch."""
+    return np.asarray(x.sum(tuple(range(x.ndim - rank))))
+
+
+def multi_head_attention_vjp(
+    x: Array, wq: Array, wk: Array, wv: Array, wo: Array, num_heads: int, mask: Mask, grad_out: Array
+) -> tuple[Array, ...]:
+    """The gradients of Σ grad_out ⊙ out with respect to x and the four weights."""
+    q, k, v = (split_heads(x @ w, num_heads) for w in (wq, wk, wv))
+    heads = merge_heads(scaled_dot_product_attention(q, k, v, heads_mask(mask)))
+    grad_heads = split_heads(grad_out @ wo.T, num_heads)
+    grads = [merge_heads(g) for g in scaled_dot_product_attention_vjp(q, k, v, heads_mask(mask), grad_heads)]
+    return token_gradient(grads, [wq, wk, wv]), *(summed(transposed(x) @ g, 2) for g in grads), summed(transposed(heads) @ grad_out, 2)
+
+
+def multi_head_attention_jvp(
+    x: Array, wq: Array, wk: Array, wv: Array, wo: Array, num_heads: int, mask: Mask,
+    dx: Array, dwq: Array, dwk: Array, dwv: Array, dwo: Array,
+) -> Array:  # fmt: skip
+    """The derivative of the output in the direction (dx, dwq, dwk, dwv, dwo)."""
+    q, k, v = (split_heads(x @ w, num_heads) for w in (wq, wk, wv))
+    dq, dk, dv = (split_heads(dx @ w + x @ dw, num_heads) for w, dw in ((wq, dwq), (wk, dwk), (wv, dwv)))
+    heads = scaled_dot_product_attention(q, k, v, heads_mask(mask))
+    dheads = scaled_dot_product_attention_jvp(q, k, v, heads_mask(mask), dq, dk, dv)
+    return merge_heads(dheads) @ wo + merge_heads(heads) @ dwo
+
+
+# -- Masks -----------------------------------------------------------------------------------------------------------------------
+
+
+def causal_mask(n_q: int, n_k: int | None = None) -> Any:
+    """True where key j is not after query i."""
+    return np.arange(n_q if n_k is None else n_k) <= np.arange(n_q)[:, None]
+
+
+def padding_mask(lengths: Any, max_len: int) -> Any:
+    """True where position j is before the end of sequence b."""
+    return np.arange(max_len) < lengths[:, None]
+
+
+def combine_masks(first: Any, second: Any) -> Any:
+    """True where both masks are."""
+    return first & second
+
+
+def causal_attention(q: Array, k: Array, v: Array) -> Array:
+    """Attention under the causal mask."""
+    return scaled_dot_product_attention(q, k, v, causal_mask(q.shape[-2], k.shape[-2]))
+
+
+# -- Positions -------------------------------------------------------------------------------------------------------------------
+
+
+def positions(start_pos: int, seq_len: int) -> Any:
+    """The positions of a chunk."""
+    return np.arange(start_pos, start_pos + seq_len)
+
+
+def exponents(dim: int) -> Array:
+    """2i/dim for each pair i of channels; an odd width's last channel begins a pair too."""
+    return np.asarray(2.0 * np.arange((dim + 1) // 2) / max(dim, 1))
+
+
+def inv_freq(head_dim: int) -> Array:
+    """10000^(−2i/head_dim) for each pair of channels."""
+    return np.asarray(10000.0 ** -exponents(head_dim))
+
+
+def angles(start_pos: int, seq_len: int, dim: int) -> Array:
+    """The frequency of each pair times each position."""
+    return np.asarray(positions(start_pos, seq_len)[:, None] * inv_freq(dim))
+
+
+def sinusoidal_positional_encoding(seq_len: int, embed_dim: int, start_pos: int = 0) -> Array:
+    """Sines in the even columns, cosines in the odd ones."""
+    theta = angles(start_pos, seq_len, embed_dim)
+    out = np.empty((len(theta), embed_dim))
+    out[:, 0::2] = np.sin(theta)
+    out[:, 1::2] = np.cos(theta[:, : embed_dim // 2])
+    return out
+
+
+def add_positional_encoding(x: Array, pos: Array) -> Array:
+    """x + pos."""
+    return x + pos
+
+
+def table_lookup(table: Array, indices: Any) -> Array:
+    """The row of the table at each index."""
+    return np.asarray(table[indices])
+
+
+def learned_positional_encoding(table: Array, seq_len: int, start_pos: int = 0) -> Array:
+    """The rows of the table from the start position on."""
+    return table_lookup(table, np.arange(start_pos, start_pos + seq_len))
+
+
+def rope_angles(seq_len: int, head_dim: int, start_pos: int = 0) -> Array:
+    """The angles of a chunk's positions."""
+    return angles(start_pos, seq_len, head_dim)
+
+
+def channels(theta: Array, dim: int) -> Array:
+    """The angle of each channel: both channels of a pair have the same."""
+    return np.repeat(theta, 2, axis=-1)[..., :dim]
+
+
+def rotary_tables(start_pos: int, seq_len: int, dim: int) -> tuple[Array, Array]:
+    """Cosines and sines for each channel."""
+    theta = channels(angles(start_pos, seq_len, dim), dim)
+    return np.cos(theta), np.sin(theta)
+
+
+def tables_of(x: Array, start_pos: int) -> tuple[Array, Array]:
+    """Cosines and sines for the rows of x: positions run along its last axis but one."""
+    return rotary_tables(start_pos, *x.shape[-2:])
+
+
+def rope_tables(seq_len: int, head_dim: int, start_pos: int = 0) -> tuple[Array, Array]:
+    """Cosines and sines of a chunk's positions, for each channel."""
+    return rotary_tables(start_pos, seq_len, head_dim)
+
+
+def rotate_half(x: Array) -> Array:
+    """(−second half, first half) of the channels."""
+    first, second = np.split(x, 2, axis=-1)
+    return np.concatenate([-second, first], axis=-1)
+
+
+def rotated(x: Array) -> Array:
+    """(−second, first) of each pair of channels; the unpaired last channel of an odd dim as it is."""
+    out = x.copy()
+    pairs = x.shape[-1] // 2 * 2
+    out[..., 0:pairs:2], out[..., 1:pairs:2] = -x[..., 1:pairs:2], x[..., 0:pairs:2]
+    return out
+
+
+def apply_rotary(x: Array, cos: Array, sin: Array) -> Array:
+    """x ⊙ cos + rotated(x) ⊙ sin."""
+    return x * cos + rotated(x) * sin
+
+
+def apply_rotary_vjp(x: Array, cos: Array, sin: Array, grad_out: Array) -> Array:
+    """grad_out ⊙ cos + rotatedᵀ(grad_out ⊙ sin): the transpose turns each pair back."""
+    pairs = x.shape[-1] // 2 * 2
+    back = rotated(grad_out * sin)
+    back[..., :pairs] *= -1
+    return grad_out * cos + back
+
+
+def rope(x: Array, start_pos: int = 0) -> Array:
+    """Each pair of channels rotated by its angle."""
+    return apply_rotary(x, *tables_of(x, start_pos))
+
+
+def rope_vjp(x: Array, grad_out: Array, start_pos: int = 0) -> Array:
+    """The gradient of Σ grad_out ⊙ rope(x)."""
+    return apply_rotary_vjp(x, *tables_of(x, start_pos), grad_out)
+
+
+# -- The operations, and slips in them -------------------------------------------------------------------------------------------
+
+OPERATIONS: dict[str, Callable[..., Any]] = {
+    f.__name__: f
+    for f in (
+        scaled_dot_product_attention,
+        scaled_dot_product_attention_vjp,
+        scaled_dot_product_attention_jvp,
+        grouped_query_attention,
+        multi_head_attention,
+        multi_head_attention_vjp,
+        multi_head_attention_jvp,
+        hard_masked_softmax,
+        hard_masked_softmax_vjp,
+        causal_mask,
+        padding_mask,
+        combine_masks,
+        causal_attention,
+        sinusoidal_positional_encoding,
+        add_positional_encoding,
+        learned_positional_encoding,
+        table_lookup,
+        rope,
+        rope_vjp,
+        apply_rotary,
+        apply_rotary_vjp,
+        rotate_half,
+        inv_freq,
+        rope_angles,
+        rope_tables,
+    )
+}
+_FUNCTIONS = {name: f for name, f in globals().items() if isinstance(f, FunctionType) and f.__module__ == __name__}
+
+
+def operations(**steps: Callable[..., Any]) -> dict[str, Callable[..., Any]]:
+    """The operations with other functions in the place of these steps: the same text, in which the names mean the others."""
+    scope = dict(globals())
+    scope |= {name: FunctionType(f.__code__, scope, name, f.__defaults__) for name, f in _FUNCTIONS.items()} | steps
+    return {name: scope[name] for name in OPERATIONS}
+
+
+def users_of(*steps: str) -> tuple[str, ...]:
+    """The operations that take one of these steps, or are one."""
+    found = set(steps)
+    while more := {name for name, f in _FUNCTIONS.items() if found.intersection(_names(f.__code__))} - found:
+        found |= more
+    return tuple(name for name in OPERATIONS if name in found)
+
+
+def _names(code: CodeType) -> Iterator[str]:
+    yield from code.co_names
+    for inner in code.co_consts:
+        if isinstance(inner, CodeType):
+            yield from _names(inner)

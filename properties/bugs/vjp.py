@@ -1,0 +1,250 @@
+"""Slips in the backward of attention and of its softmax."""
+
+import math
+
+import numpy as np
+
+from oracles.ball import Array
+from properties.bugs import reference as right
+from properties.bugs.bug import MHA_JVP, SDPA_JVP, SDPA_VJP, SOFTMAX_VJP, Gradients, Register
+from properties.bugs.kernels import dead_rows, gradients_of, is_causal, masked, scores_shape, tiles
+from properties.bugs.reference import Mask
+
+bug = Register()
+
+
+@bug.slip("softmax_backward", seen=SDPA_VJP, law="key gradients sum to zero", public=True)
+def vjp_softmax_diagonal_only(weights: Array, grad_weights: Array) -> Array:
+    """The softmax's backward has the diagonal of its Jacobian only, dS = P ⊙ (1 − P) ⊙ dP.
+    Effect: dq and dk are wrong as soon as there are two keys; dv is right. Repair: dS = P ⊙ (dP − Σ P·dP). Seen:
+    deeplearning4j/libnd4j#440; Apiquet/DeepLearningFrameworkFromScratchCpp#1"""
+    return weights * (1 - weights) * grad_weights
+
+
+@bug.slip("row_term", seen=SDPA_VJP, without=(SDPA_JVP, MHA_JVP), law="key gradients sum to zero", public=True)
+def vjp_missing_rowdot(weights: Array, grad_weights: Array) -> Array:
+    """dS = P ⊙ dP, without the term of the row.
+    Effect: dq and dk are wrong as soon as there are two keys; dv is right. Repair: Subtract Σ P·dP in each row. Seen:
+    HomericIntelligence/Odyssey#2134"""
+    return np.zeros(())
+
+
+@bug.slip("row_term", seen=SOFTMAX_VJP, law="batches are computed one by one")
+def softmax_vjp_sums_over_axis_one(weights: Array, grad_weights: Array) -> Array:
+    """Σ w·g is taken over axis 1, whatever the number of axes.
+    Effect: Batched gradients are wrong, unbatched ones right. Repair: Sum over the last axis. Seen: none: axis 1 is the last one of a
+    matrix; compare torch/nn#548"""
+    return np.asarray((weights * grad_weights).sum(min(1, weights.ndim - 1), keepdims=True))
+
+
+@bug.slip("softmax_backward", seen=SOFTMAX_VJP, law="blocked scores hold anything")
+def softmax_vjp_of_the_logarithm(weights: Array, grad_weights: Array) -> Array:
+    """g − w·Σ g, the gradient of a log-softmax.
+    Effect: Gradients are those of the logarithm of the weights. Repair: Multiply by the weights. Seen: none: the two backward formulas look
+    alike; compare mlpack/mlpack#2360"""
+    return np.asarray(grad_weights - weights * grad_weights.sum(-1, keepdims=True))
+
+
+@bug.slip("row_term", seen=SOFTMAX_VJP, law="score gradients sum to zero")
+def softmax_vjp_subtracts_a_mean(weights: Array, grad_weights: Array) -> Array:
+    """Σ w·g is divided by the number of entries.
+    Effect: Gradients of a row do not sum to 0. Repair: Subtract the sum of w·g. Seen: none: Σ w·g is a mean of g under w"""
+    return np.asarray((weights * grad_weights).mean(-1, keepdims=True))
+
+
+@bug.slip("row_term", seen=SDPA_JVP, law="vjp and jvp are adjoint")
+def jvp_centred_by_the_plain_mean(weights: Array, grad_weights: Array) -> Array:
+    """dP = P ⊙ (dS − the plain mean of dS).
+    Effect: The tangents of a row's weights do not sum to 0 unless the weights are equal. Repair: Weight the mean by P. Seen: none: a plain
+    mean also cancels what is common to all keys"""
+    return np.asarray(grad_weights.mean(-1, keepdims=True))
+
+
+@bug.slip("row_term", seen=SOFTMAX_VJP, law="the order of scores does not matter")
+def softmax_vjp_tail_not_in_the_sum(weights: Array, grad_weights: Array) -> Array:
+    """Σ w·g is taken over whole groups of four entries, unless there is none.
+    Effect: Rows that are not whole groups of four have wrong gradients, unless their last entries are blocked. Repair: Add the entries of
+    the tail to the sum. Seen: none: an unrolled loop ends with the last whole group; compare sdpa-tail-keys-dropped"""
+    whole = weights.shape[-1] // 4 * 4 or weights.shape[-1]
+    return right.row_term(weights[..., :whole], grad_weights[..., :whole])
+
+
+@bug.slip("row_term", seen=SDPA_VJP, law="key gradients sum to zero")
+def vjp_row_terms_subtracted_from_columns(weights: Array, grad_weights: Array) -> Array:
+    """With as many queries as keys, Σ P·dP of row i is subtracted from column i.
+    Effect: dq and dk are wrong where there are as many queries as keys. Repair: Keep the axis of the sum, so that it is subtracted from its
+    own row. Seen: none: a sum without keepdims broadcasts along the other axis of a square"""
+    term = right.row_term(weights, grad_weights)
+    return right.transposed(term) if weights.shape[-2] == weights.shape[-1] else term
+
+
+@bug.slip("row_term", seen=SDPA_VJP, law="queries are computed apart")
+def vjp_row_terms_of_the_first_tile(weights: Array, grad_weights: Array) -> Array:
+    """Every tile of 16 queries subtracts the Σ o·g of the first.
+    Effect: dq and dk of queries after the 16th are wrong. Repair: Move the pointer to Σ o·g with the pointer to the queries. Seen: none:
+    one of the pointers of a tile is not advanced"""
+    return right.row_term(weights, grad_weights)[..., np.arange(weights.shape[-2]) % 16, :]
+
+
+@bug(SDPA_VJP, law="a view equals its copy", requires=("strided views",), public=True)
+def vjp_noncontiguous_dout(q: Array, k: Array, v: Array, mask: Mask, grad_out: Array) -> Gradients:
+    """Where Σ o·g is computed, g is read in the order in which it lies in memory.
+    Effect: dq and dk are wrong for a cotangent that is a transposed or strided view; dv is right. Repair: Use the cotangent's own strides.
+    Seen: Dao-AILab/flash-attention#355; ROCm/aiter#2808; flagos-ai/FlagAttention#1"""
+    p = right.attention_weights(q, k, mask)
+    delta = ((p @ v) * grad_out.ravel(order="K").reshape(grad_out.shape)).sum(-1, keepdims=True)
+    return gradients_of(q, k, v, grad_out, p, p * (grad_out @ right.transposed(v) - delta))
+
+
+@bug(SDPA_VJP, law="the order of queries does not matter", public=True)
+def vjp_tail_rows_dropped(q: Array, k: Array, v: Array, mask: Mask, grad_out: Array) -> Gradients:
+    """Of more than 64 queries those beyond the last full block of 64 add nothing to dk and dv.
+    Effect: dk and dv miss the last queries, unless their number is a multiple of 64 or below it. Repair: Round the number of blocks of
+    queries up. Seen: flagos-ai/FlagGems#898; flagos-ai/FlagGems#3607"""
+    n = q.shape[-2] // 64 * 64 or q.shape[-2]
+    p = right.attention_weights(q, k, mask)
+    _, dk, dv = gradients_of(q[..., :n, :], k, v, grad_out[..., :n, :], p[..., :n, :])
+    return gradients_of(q, k, v, grad_out, p)[0], dk, dv
+
+
+@bug(SDPA_VJP, law="the order of keys does not matter")
+def vjp_queries_overwritten(q: Array, k: Array, v: Array, mask: Mask, grad_out: Array) -> Gradients:
+    """Each tile of 32 keys overwrites what the tiles before gave to dq.
+    Effect: From 33 keys on dq holds the last tile's part only. Repair: Add to dq instead of storing. Seen: none: = for += in the loop over
+    tiles, right when there is one"""
+    p = right.attention_weights(q, k, mask)
+    ds = right.softmax_backward(p, grad_out @ right.transposed(v)) / math.sqrt(max(q.shape[-1], 1))
+    keys = list(tiles(k.shape[-2], 32))[-1]
+    return ds[..., keys] @ k[..., keys, :], right.transposed(ds) @ q, right.transposed(p) @ grad_out
+
+
+@bug(SDPA_VJP, law="the order of keys does not matter")
+def vjp_tail_keys_dropped(q: Array, k: Array, v: Array, mask: Mask, grad_out: Array) -> Gradients:
+    """Of more than 32 keys those beyond the last full tile of 32 get no gradient.
+    Effect: The last keys and values get no gradient, unless their number is a multiple of 32 or below it. Repair: Round the number of tiles
+    of keys up. Seen: none: the counterpart of tile-ai/tilelang#2010 in the backward"""
+    dq, dk, dv = right.scaled_dot_product_attention_vjp(q, k, v, mask, grad_out)
+    n = k.shape[-2] // 32 * 32 or k.shape[-2]
+    dk[..., n:, :] = dv[..., n:, :] = 0
+    return dq, dk, dv
+
+
+@bug(SDPA_VJP, law="vjp and jvp are adjoint")
+def vjp_scale_by_value_width(q: Array, k: Array, v: Array, mask: Mask, grad_out: Array) -> Gradients:
+    """The backward scales by 1/√d_v.
+    Effect: dq and dk are wrong as soon as values are wider or narrower than keys. Repair: Scale by the width of queries and keys. Seen:
+    none: of g's last axis, which is d_v, the backward knows more than of q's; compare lucidrains/flash-attention-jax#15"""
+    dq, dk, dv = right.scaled_dot_product_attention_vjp(q, k, v, mask, grad_out)
+    factor = math.sqrt(max(q.shape[-1], 1) / max(v.shape[-1], 1))
+    return dq * factor, dk * factor, dv
+
+
+@bug(SDPA_VJP, law="queries are computed apart")
+def vjp_one_query_scaled_twice(q: Array, k: Array, v: Array, mask: Mask, grad_out: Array) -> Gradients:
+    """With one query, dk has the scale of the scores and that of the query.
+    Effect: With one query, as in decoding, dk is scaled twice. Repair: Scale the gradient of the scores once. Seen: none: for one query the
+    product is an outer one, written by hand from a scaled query"""
+    dq, dk, dv = right.scaled_dot_product_attention_vjp(q, k, v, mask, grad_out)
+    return dq, dk / math.sqrt(max(q.shape[-1], 1)) if q.shape[-2] == 1 else dk, dv
+
+
+@bug.slip(SDPA_VJP, law="vjp and jvp are adjoint")
+def vjp_keys_not_scaled(q: Array, k: Array, v: Array, mask: Mask, grad_out: Array) -> Gradients:
+    """dk lacks the scale 1/√d.
+    Effect: dk is √d times too large; dq and dv are right. Repair: Scale dk too, or the gradient of the scores once. Seen: none: the scale
+    is applied where dq is stored, and forgotten where dk is"""
+    dq, dk, dv = right.scaled_dot_product_attention_vjp(q, k, v, mask, grad_out)
+    return dq, dk * math.sqrt(q.shape[-1]), dv
+
+
+@bug.slip(SDPA_VJP, law="vjp and jvp are adjoint")
+def vjp_queries_scaled_in_base_two(q: Array, k: Array, v: Array, mask: Mask, grad_out: Array) -> Gradients:
+    """On the path for widths that are multiples of 8, dq is scaled by log₂ e / √d.
+    Effect: For widths that are multiples of 8, dq is 1.44 times too large. Repair: Multiply dq by ln 2, or keep one scale for the exponent
+    and one for the gradient. Seen: none: the scale of a kernel in base 2 holds log₂ e, which is no part of the derivative"""
+    dq, dk, dv = right.scaled_dot_product_attention_vjp(q, k, v, mask, grad_out)
+    return dq * (1 / math.log(2) if q.shape[-1] % 8 == 0 else 1.0), dk, dv
+
+
+@bug.slip(SDPA_VJP, law="key gradients sum to zero")
+def vjp_transpose_missing_when_square(q: Array, k: Array, v: Array, mask: Mask, grad_out: Array) -> Gradients:
+    """With as many queries as keys, dk = dS q.
+    Effect: dk is wrong where there are as many queries as keys; rectangular calls are right. Repair: dk = dSᵀ q. Seen: none: without the
+    transpose a rectangular call would not even run, so a special case is made for it"""
+    dq, dk, dv = right.scaled_dot_product_attention_vjp(q, k, v, mask, grad_out)
+    if q.shape[-2] == k.shape[-2]:
+        ds = right.softmax_backward(right.attention_weights(q, k, mask), grad_out @ right.transposed(v))
+        dk = ds @ q / math.sqrt(max(q.shape[-1], 1))
+    return dq, dk, dv
+
+
+@bug.slip(SDPA_VJP, law="every key twice changes nothing")
+def vjp_values_not_normalized(q: Array, k: Array, v: Array, mask: Mask, grad_out: Array) -> Gradients:
+    """dv is computed from exp(s − max) instead of the weights.
+    Effect: dv is too large by the sum of exponentials; dq and dk are right. Repair: Divide the exponentials by their sum before they meet
+    g. Seen: none: the maximum was saved where the log-sum-exp was meant"""
+    dq, dk, _ = right.scaled_dot_product_attention_vjp(q, k, v, mask, grad_out)
+    p = right.attention_weights(q, k, mask)
+    largest = p.max(-1, keepdims=True)
+    return dq, dk, right.transposed(p / np.where(largest == 0, 1.0, largest)) @ grad_out
+
+
+@bug.slip(SDPA_VJP, law="unread keys hold anything")
+def vjp_mask_forgotten(q: Array, k: Array, v: Array, mask: Mask, grad_out: Array) -> Gradients:
+    """Weights are recomputed from all scores and the log-sum-exp of the allowed ones; dead rows are skipped.
+    Effect: Blocked keys and values get gradients, and the gradients of others may overflow. Repair: Mask the recomputed scores as the
+    forward did. Seen: hao-ai-lab/FastVideo#925; pytorch/pytorch#27461"""
+    scores, dead = right.scores_of(q, k), dead_rows(mask, scores_shape(q, k))
+    s = np.where(dead, 0.0, masked(scores, mask))
+    largest = s.max(-1, keepdims=True)
+    with np.errstate(over="ignore", invalid="ignore"):
+        p = np.where(dead, 0.0, np.exp(scores - largest) / np.exp(s - largest).sum(-1, keepdims=True))
+        return gradients_of(q, k, v, grad_out, p)
+
+
+@bug.slip(SDPA_VJP, law="no derivative passes the mask")
+def vjp_causal_diagonal_off_by_one(q: Array, k: Array, v: Array, mask: Mask, grad_out: Array) -> Gradients:
+    """Under a causal mask the backward allows one key more for each query.
+    Effect: On the causal path each key gets a gradient from the query before it. Repair: Compare positions in the backward as in the
+    forward. Seen: none: the backward's tiles are transposed, and <= becomes <= + 1"""
+    if is_causal(mask, scores_shape(q, k)):
+        mask = np.arange(k.shape[-2]) <= np.arange(q.shape[-2])[:, None] + 1
+    return right.scaled_dot_product_attention_vjp(q, k, v, mask, grad_out)
+
+
+@bug.slip(SDPA_VJP, law="a query with no allowed key follows its convention")
+def vjp_dead_rows_uniform(q: Array, k: Array, v: Array, mask: Mask, grad_out: Array) -> Gradients:
+    """In the backward, a row with no allowed key has equal weights.
+    Effect: A query with no allowed key gives gradients to all values, and to queries and keys. Repair: Set the weights of such a row to 0
+    in the backward as well. Seen: none: the forward was mended to give zeros, the backward recomputes from the lowest finite number;
+    compare NVIDIA/apex#1390"""
+    dead = dead_rows(mask, scores_shape(q, k))
+    return gradients_of(q, k, v, grad_out, np.where(dead, 1 / k.shape[-2], right.attention_weights(q, k, mask)))
+
+
+@bug.slip(SDPA_VJP, law="batches are computed one by one")
+def vjp_divided_by_the_batch(q: Array, k: Array, v: Array, mask: Mask, grad_out: Array) -> Gradients:
+    """All gradients are divided by the length of the first batch axis.
+    Effect: Gradients shrink with the size of the batch. Repair: Leave the mean to the loss. Seen: none: the loss takes the mean already"""
+    batch = max(q.shape[0], 1) if q.ndim > 2 else 1
+    return tuple(g / batch for g in right.scaled_dot_product_attention_vjp(q, k, v, mask, grad_out))
+
+
+@bug.slip(SDPA_VJP, law="vjp and jvp are adjoint")
+def vjp_odd_lane_dropped(q: Array, k: Array, v: Array, mask: Mask, grad_out: Array) -> Gradients:
+    """dq is stored in pairs of lanes, and the last lane of an odd width above 1 is not stored.
+    Effect: For an odd width the last lane of dq is 0. Repair: Store the lane left over. Seen: none: two lanes are stored at once"""
+    dq, dk, dv = right.scaled_dot_product_attention_vjp(q, k, v, mask, grad_out)
+    if q.shape[-1] > 1 and q.shape[-1] % 2:
+        dq[..., -1] = 0
+    return dq, dk, dv
+
+
+@bug.slip(SDPA_VJP, law="key gradients sum to zero")
+def vjp_row_terms_in_single_precision(q: Array, k: Array, v: Array, mask: Mask, grad_out: Array) -> Gradients:
+    """Σ o·g is computed from an output that was saved in float32.
+    Effect: dq and dk have seven digits instead of sixteen, fewer for values with a common offset. Repair: Save the output in the precision
+    of the gradient, or sum P·dP. Seen: none: the saved output is the one that was rounded for the caller"""
+    p = right.attention_weights(q, k, mask)
+    delta = ((p @ v).astype(np.float32).astype(float) * grad_out).sum(-1, keepdims=True)
+    return gradients_of(q, k, v, grad_out, p, p * (grad_out @ right.transposed(v) - delta))

@@ -1,0 +1,1 @@
+"""`attnspec`: the command, the processes in which it runs implementations, and completion in shells."""

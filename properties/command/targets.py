@@ -1,0 +1,102 @@
+"""What a command line names: "module:attribute", and the implementations that are found there."""
+
+import os
+import sys
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from importlib import import_module
+from typing import Any
+
+from properties.contract.implementation import Implementation, implementation_of
+
+__all__ = ["Found", "TargetError", "distinct", "load"]
+
+
+class TargetError(ValueError):
+    """A target cannot be imported, or is no implementation; the message is a sentence."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """An implementation, the group that it shares a table with, and the Python that picks it out of the target; "" for all of it."""
+
+    target: str
+    group: str
+    implementation: Implementation
+    pick: str = ""
+
+
+def load(targets: tuple[str, ...] | list[str], arithmetic: str | None = None, only: tuple[str, ...] = ()) -> list[Found]:
+    """The implementations at "module:attribute", or that a module is: one, a list of them, or a mapping from groups to lists.
+
+    The working directory is put first on the path. An arithmetic replaces what they declare. Equal names are told apart by
+    numbers. With `only`, those are left whose name or group contains one of its texts, in any case. Raises TargetError.
+    """
+    if (directory := os.getcwd()) not in sys.path:
+        sys.path.insert(0, directory)
+    found = [one for target in targets for one in _load(target, arithmetic)]
+    named = distinct([one.implementation for one in found])
+    found = [replace(one, implementation=implementation) for one, implementation in zip(found, named, strict=True)]
+    chosen = [f for f in found if not only or any(o.lower() in f"{f.group}\n{f.implementation.name}".lower() for o in only)]
+    if not chosen:
+        groups = ", ".join(dict.fromkeys(one.group for one in found))
+        raise TargetError(f"No implementation is called {' or '.join(map(repr, only))}, nor a group of them: there are {groups}.")
+    return chosen
+
+
+def distinct(implementations: list[Implementation]) -> list[Implementation]:
+    """The implementations, of which the second of a name is called "name #2"."""
+    seen: Counter[str] = Counter()
+    named = []
+    for implementation in implementations:
+        seen[implementation.name] += 1
+        number = seen[implementation.name]
+        named.append(implementation if number == 1 else replace(implementation, name=f"{implementation.name} #{number}"))
+    return named
+
+
+def _load(target: str, arithmetic: str | None) -> Iterator[Found]:
+    module_name, _, path = target.partition(":")
+    thing = _imported(module_name)
+    for part in filter(None, path.split(".")):
+        if not hasattr(thing, part):
+            raise TargetError(f"{module_name} has no attribute {path!r}.")
+        thing = getattr(thing, part)
+    name = path or module_name
+    if isinstance(thing, list | tuple):
+        groups: dict[str, Any] = {name: thing}
+    elif isinstance(thing, Mapping) and thing and all(isinstance(group, list | tuple) for group in thing.values()):
+        groups = dict(thing)
+    else:
+        yield Found(target, name, _implementation(thing, target, name, arithmetic))
+        return
+    if not any(groups.values()):
+        raise TargetError(f"{target} is empty, but should hold an implementation.")
+    for group, members in groups.items():
+        listed = name if members is thing else f"{name}[{group!r}]"
+        names = [getattr(member, "name", None) if isinstance(member, Implementation) else None for member in members]
+        named = None not in names and len(set(names)) == len(names)
+        for place, member in enumerate(members):
+            implementation = _implementation(member, target, f"{listed}[{place}]", arithmetic)
+            pick = f"next(i for i in {listed} if i.name == {implementation.name!r})" if named else f"{listed}[{place}]"
+            yield Found(target, str(group), implementation, pick)
+
+
+def _imported(name: str) -> Any:
+    try:
+        return import_module(name)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # a module may raise anything, SystemExit included
+        said = ": ".join([type(error).__name__, *str(error).splitlines()[:1]]).rstrip(".")
+        raise TargetError(f"{name or 'A module without a name'} could not be imported: {said}.") from error
+
+
+def _implementation(thing: Any, target: str, name: str, arithmetic: str | None) -> Implementation:
+    """A bare mapping or object is called as the target calls it; a module and an `Implementation` have names."""
+    named = isinstance(thing, Implementation) or hasattr(thing, "__name__")
+    try:
+        return implementation_of(thing, arithmetic, name=None if named else name)
+    except (TypeError, ValueError) as error:
+        raise TargetError(f"{target} is no implementation: {error}") from error

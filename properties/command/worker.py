@@ -1,0 +1,214 @@
+"""The child's side of `attnspec verify`: import what is under test, check law after law as told on standard input, and find the causes of
+what was violated.
+
+What it prints, and what code below Python prints, goes to a file: the pipe to the parent is its own.
+"""
+
+import contextlib
+import faulthandler
+import os
+import pickle
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from math import inf
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from properties.command.targets import Found, TargetError, load
+from properties.contract.implementation import Implementation
+from properties.contract.operations import OPERATIONS
+from properties.contract.subject import Call
+from properties.laws.law import Law
+from properties.verifier.note import Note
+from properties.verifier.report import Cause, Outcome, Status, Violation
+from properties.verifier.script import script, script_of_call
+from properties.verifier.verify import causes_of, examine, plan
+
+__all__ = ["Entry", "Explain", "Order", "Task", "death", "main"]
+
+_MOST_NUMBERS = 2**16  # of the arguments and results of a call that is kept as evidence: it travels
+
+
+@dataclass(frozen=True)
+class Order:
+    """What is verified, and how: the same for all children."""
+
+    targets: tuple[str, ...]
+    arithmetic: str | None = None
+    laws: tuple[str, ...] | None = None
+    max_examples: int = 100
+    seed: int = 0
+    timeout: float = 60.0
+    only: tuple[str, ...] = ()
+    long: bool = False
+    quick: bool = False
+
+
+@dataclass(frozen=True)
+class Entry:
+    """An implementation as the parent knows it, without its functions: who, where from, and which laws are to be checked."""
+
+    target: str
+    group: str
+    pick: str
+    name: str
+    arithmetic: str
+    override: str | None
+    laws: tuple[str, ...]
+    deviations: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Task:
+    """Some laws about one operation of an implementation, by its place among the entries, and the laws' places in its plan."""
+
+    entry: int
+    laws: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Explain:
+    """The violations of one implementation, by its place among the entries, whose causes are asked for, and whether smaller inputs are."""
+
+    entry: int
+    violations: tuple[Violation, ...]
+    shrinks: bool = True
+
+
+def main() -> None:
+    """Answer the parent until it hangs up: first with the entries, or a sentence that says why there are none, then task by task."""
+    requests, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
+    order, note, log = pickle.load(requests)
+    _isolate(log)
+    calls = Note(Path(note))
+
+    def answer(something: Any) -> None:
+        answers.write(pickle.dumps(something))
+        answers.flush()
+
+    threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
+
+    try:
+        found = load(order.targets, order.arithmetic, order.only)
+        plans = [plan(one.implementation, order.laws, order.long, order.quick) for one in found]
+    except (TargetError, ValueError) as error:
+        answer(str(error))
+        return
+    answer([_entry(one, laws, order) for one, laws in zip(found, plans, strict=True)])
+    for task in _requests(requests):
+        os.ftruncate(2, 0)
+        calls.clear()
+        one = found[task.entry]
+        explains = isinstance(task, Explain)
+        answer(
+            _causes(one, task, order, calls) if explains else _outcomes(one, [plans[task.entry][law] for law in task.laws], order, calls)
+        )
+
+
+def _requests(requests: BinaryIO) -> Any:
+    with contextlib.suppress(EOFError):
+        while True:
+            yield pickle.load(requests)
+
+
+def _end_with(parent: int) -> None:
+    """End this process and all that it started when its parent is no more, even in the middle of a call."""
+    while os.getppid() == parent:
+        time.sleep(1)
+    os.killpg(0, signal.SIGKILL)
+
+
+def _isolate(log: str) -> None:
+    """Standard input is empty, what is printed goes to a file, a crash says there where it was, and leaves no dump."""
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    printed = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    os.dup2(printed, 1)
+    os.dup2(printed, 2)
+    faulthandler.enable(file=2, all_threads=False)
+    with contextlib.suppress(ImportError, ValueError, OSError):
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+def _entry(one: Found, laws: list[Law], order: Order) -> Entry:
+    i = one.implementation
+    ids = tuple(law.id for law in laws)
+    return Entry(one.target, one.group, one.pick, i.name, i.rounding.name, order.arithmetic, ids, dict(i.known_deviations))
+
+
+def _outcomes(one: Found, laws: list[Law], order: Order, calls: Note) -> list[Outcome]:
+    """The outcomes of laws about one operation."""
+    at_work = [laws[0].id]
+
+    def observe(operation: str, arguments: tuple[Any, ...], layout: str) -> None:
+        calls.begin(operation, arguments, layout, at_work[0])
+
+    def began(law: str) -> None:
+        at_work[0] = law
+
+    noting = _noting(one.implementation, calls)
+    found = examine(laws, noting, order.max_examples, order.seed, observe, order.timeout, began)
+    return [o if o.violation is None else replace(o, violation=_told(o.violation, one, order)) for o in found]
+
+
+def _causes(one: Found, task: Explain, order: Order, calls: Note) -> tuple[Cause, ...]:
+    """The causes of violations."""
+    found = causes_of(_noting(one.implementation, calls), task.violations, task.shrinks, calls.begin)
+    return tuple(replace(cause, example=_told(cause.example, one, order)) for cause in found)
+
+
+def _told(violation: Violation, one: Found, order: Order) -> Violation:
+    """A violation with its script, and without the calls that are too large to travel."""
+    shown = script(violation, one.target, one.pick, order.arithmetic) if violation.counterexample else ""
+    return replace(violation, script=shown, evidence=_light(violation.evidence), fresh=_light(violation.fresh))
+
+
+def _light(calls: tuple[Call, ...]) -> tuple[Call, ...]:
+    return tuple(c for c in calls if sum(x.size for x in (*c.arguments, *c.outputs) if isinstance(x, np.ndarray)) <= _MOST_NUMBERS)
+
+
+def _noting(implementation: Implementation, calls: Note) -> Implementation:
+    """The implementation, each call of which is noted when it is over."""
+
+    def noting(function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*arguments: Any) -> Any:
+            try:
+                returned = function(*arguments)
+            except BaseException:
+                calls.end("raised")
+                raise
+            calls.end("returned")
+            return returned
+
+        return call
+
+    return replace(implementation, operations={name: noting(function) for name, function in implementation.operations.items()})
+
+
+def death(entry: Entry, law: str, operation: str, summary: str, calls: Note, *notes: str, seconds: float = 0.0) -> Outcome:
+    """The outcome of a law under which an implementation did what ends a process, by the call that was noted last."""
+    noted, case, shown = calls.noted, {}, ""
+    if noted is None:
+        summary += ", before any call of the implementation"
+    else:
+        case = dict(zip(OPERATIONS[noted.operation].parameters, noted.arguments, strict=False))
+        shown = script_of_call(noted, entry.target, entry.pick, entry.override)
+        summary += f", in a call of {noted.operation}" if noted.operation != operation else ""
+        summary += ", after the call had returned" if calls.state == "returned" else ""
+        notes = (*([f"The arrays were {noted.layout}."] if noted.layout != "contiguous" else []), *notes)
+    violation = Violation(law, operation, entry.name, f"{summary}.", case, inf, notes=notes, script=shown, shrunk=False)
+    reason = entry.deviations.get(f"{law}[{operation}]") or entry.deviations.get(law, "")
+    status: Status = "declared" if reason else "violated"
+    return Outcome(law, operation, entry.name, status, 1, 1, worst_excess=inf, seconds=seconds, reason=reason, violation=violation)
+
+
+if __name__ == "__main__":
+    sys.exit("This is the child's side of `attnspec verify`, which starts it.")

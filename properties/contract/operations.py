@@ -1,0 +1,184 @@
+"""The operations: what they take, what they return, which conventions they follow, and the oracle that answers for them.
+
+An operation is a row: its parameters and results with the names of their axes. What else is to be known of shapes follows from that: which
+sizes a call has, which of them `supports` may restrict, which arrays share an axis, what an axis can be cut along.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+import oracles
+from oracles import Conventions, Enclosure
+
+__all__ = ["BATCH", "OPERATIONS", "Operation", "sizes_of"]
+
+BATCH = "*"
+"""Any number of leading axes, the same for all arrays that have them; masks may have fewer, and may have size 1 along any axis."""
+
+_NUMBERS = {"num_heads", "n_q", "n_k", "seq_len", "max_len", "embed_dim", "head_dim", "start_pos"}
+_MASKS = {"mask", "first", "second"}
+_INTEGERS = {"lengths", "indices"}
+_TABLES = {"cos", "sin"}
+_FREQUENCIES = ("rope_pairing", "odd_lane", "rope_base", "rope_scale")
+_ATTENTION = ("dead_rows", "mask_polarity")
+
+Axes = tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Operation:
+    """An operation: its parameters in order and its results, the axes of those that are arrays, and the fields of `Conventions` that
+    change it."""
+
+    name: str
+    parameters: tuple[str, ...]
+    outputs: tuple[str, ...]
+    axes: Mapping[str, Axes]
+    oracle: Callable[..., Any]
+    conventions: tuple[str, ...] = ()
+
+    @property
+    def forward(self) -> str:
+        """The operation whose derivative it is; itself, where it is none."""
+        return re.sub("_(vjp|jvp)$", "", self.name)
+
+    @cached_property
+    def arrays(self) -> tuple[str, ...]:
+        """The parameters that hold numbers of the implementation's format."""
+        return tuple(p for p in self.parameters if p not in _NUMBERS | _MASKS | _INTEGERS)
+
+    @property
+    def takes_arrays(self) -> bool:
+        """Whether it takes an array at all: of numbers, booleans or integers."""
+        return not _NUMBERS.issuperset(self.parameters)
+
+    @property
+    def returns_booleans(self) -> bool:
+        """Whether it builds a mask."""
+        return self.outputs == ("mask",)
+
+    def is_mask(self, parameter: str) -> bool:
+        """Whether a parameter is a mask, of booleans in the implementation's polarity."""
+        return parameter in _MASKS
+
+    def is_integer(self, parameter: str) -> bool:
+        """Whether a parameter is an array of integers, which stay integers in every arithmetic."""
+        return parameter in _INTEGERS
+
+    def is_table(self, name: str) -> bool:
+        """Whether a parameter or a result is a table of cosines or sines, whose format is that of the arithmetic's angles."""
+        return name in _TABLES
+
+    def expected(self, arguments: tuple[Any, ...], arithmetic: Any, conventions: Conventions) -> tuple[Enclosure, ...]:
+        """The oracle's enclosures of the results, masks in its own polarity; for a mask builder, the mask with radius 0."""
+        found = self.oracle(*arguments, arithmetic=arithmetic, conventions=conventions)
+        return found if isinstance(found, tuple) else (found,)
+
+    def sizes(self, arguments: tuple[Any, ...]) -> dict[str, int]:
+        """The sizes of a call by the names of axes and numbers; `batch` is how many problems there are."""
+        found: dict[str, int] = {}
+        for parameter, x in zip(self.parameters, arguments, strict=False):
+            if parameter in _NUMBERS and x is not None:
+                found[parameter] = int(x)
+            elif parameter in self.axes and parameter not in _MASKS:
+                axes = self.axes[parameter]
+                if axes[0] == BATCH:
+                    found.setdefault("batch", int(np.prod(x.shape[: x.ndim - len(axes) + 1])))
+                found |= dict(zip(reversed(axes), reversed(x.shape), strict=False))
+        found.pop(BATCH, None)
+        return found
+
+    def lead(self, arguments: tuple[Any, ...]) -> tuple[int, ...]:
+        """The leading axes of a call: those of the first array that has some."""
+        for parameter, x in zip(self.parameters, arguments, strict=False):
+            if BATCH in self.axes.get(parameter, ()):
+                return tuple(x.shape[: x.ndim - len(self.axes[parameter]) + 1])
+        return ()
+
+    def shapes(self, *arguments: Any) -> tuple[tuple[int, ...], ...]:
+        """The shapes of the results."""
+        if self.name == "combine_masks":
+            return (np.broadcast_shapes(*(mask.shape for mask in arguments)),)
+        sizes, lead = self.sizes(arguments), self.lead(arguments)
+        sizes["pairs"] = -(-sizes.get("head_dim", 0) // 2)
+        sizes.setdefault("n_k", sizes.get("n_q", 0))
+
+        def shape(axes: Axes) -> Iterator[int]:
+            for axis in axes:
+                yield from lead if axis == BATCH else (sizes[axis],)
+
+        return tuple(tuple(shape(self.axes[name])) for name in self.outputs)
+
+
+def _causal_attention(q: Any, k: Any, v: Any, **options: Any) -> Enclosure:
+    return oracles.scaled_dot_product_attention(q, k, v, is_causal=True, **options)
+
+
+def sizes_of(operation: Operation, arguments: tuple[Any, ...]) -> dict[str, int]:
+    """The sizes and positions of a call by name, as far as its first arguments tell them."""
+    return operation.sizes(arguments)
+
+
+def _operation(name: str, parameters: str, outputs: str, *conventions: str, oracle: Callable[..., Any] | None = None) -> Operation:
+    """An operation by its parameters and results, "name[axes]" for arrays."""
+    given, returned = (
+        [re.match(r"(\w+)(?:\[(.*)\])?$", x) for x in re.findall(r"\w+(?:\[.*?\])?", text)] for text in (parameters, outputs)
+    )
+    axes = {m[1]: tuple(m[2].split()) for m in (*given, *returned) if m and m[2] is not None}
+    names, results = (tuple(m[1] for m in found if m) for found in (given, returned))
+    return Operation(name, names, results, axes, oracle or getattr(oracles, name), conventions)
+
+
+_QKV = "q[* n_q head_dim] k[* n_k head_dim] v[* n_k value_dim]"
+_MASKED = f"{_QKV} mask[* n_q n_k]"
+_OUT = "out[* n_q value_dim]"
+_GROUPED = "q[* num_heads n_q head_dim] k[* kv_heads n_k head_dim] v[* kv_heads n_k value_dim] mask[* num_heads n_q n_k]"
+_SCORES = "scores[* n_q n_k] mask[* n_q n_k]"
+_WEIGHTS = "wq[model_dim heads_width] wk[model_dim heads_width] wv[model_dim heads_width] wo[heads_width model_dim]"
+_HEADS = f"x[* seq_len model_dim] {_WEIGHTS} num_heads mask[* seq_len seq_len]"
+_ROWS = "[* seq_len head_dim]"
+_TABLE = "cos[seq_len head_dim] sin[seq_len head_dim]"
+
+
+def _tangents(parameters: str) -> str:
+    """Of each array of numbers among some parameters its gradient, or tangent."""
+    return " ".join(f"d{x}" for x in re.findall(r"\w+\[.*?\]", parameters) if not x.startswith("mask"))
+
+
+OPERATIONS: dict[str, Operation] = {
+    o.name: o
+    for o in (
+        _operation("scaled_dot_product_attention", _MASKED, _OUT, *_ATTENTION),
+        _operation("scaled_dot_product_attention_vjp", f"{_MASKED} grad_{_OUT}", _tangents(_QKV), *_ATTENTION),
+        _operation("scaled_dot_product_attention_jvp", f"{_MASKED} {_tangents(_QKV)}", f"d{_OUT}", *_ATTENTION),
+        _operation("causal_attention", _QKV, _OUT, "causal", "dead_rows", oracle=_causal_attention),
+        _operation("grouped_query_attention", _GROUPED, "out[* num_heads n_q value_dim]", "kv_heads", *_ATTENTION),
+        _operation("multi_head_attention", _HEADS, "out[* seq_len model_dim]", *_ATTENTION),
+        _operation("multi_head_attention_vjp", f"{_HEADS} grad_out[* seq_len model_dim]", _tangents(_HEADS), *_ATTENTION),
+        _operation("multi_head_attention_jvp", f"{_HEADS} {_tangents(_HEADS)}", "dout[* seq_len model_dim]", *_ATTENTION),
+        _operation("hard_masked_softmax", _SCORES, "weights[* n_q n_k]", *_ATTENTION),
+        _operation("hard_masked_softmax_vjp", f"{_SCORES} grad_weights[* n_q n_k]", "dscores[* n_q n_k]", *_ATTENTION),
+        _operation("causal_mask", "n_q n_k", "mask[n_q n_k]", "causal", "mask_polarity"),
+        _operation("padding_mask", "lengths[batch] max_len", "mask[batch max_len]", "mask_polarity"),
+        _operation("combine_masks", "first[* n_q n_k] second[* n_q n_k]", "mask[* n_q n_k]", "mask_polarity"),
+        _operation("sinusoidal_positional_encoding", "seq_len embed_dim start_pos", "encoding[seq_len embed_dim]", "sinusoid_layout"),
+        _operation("add_positional_encoding", "x[* seq_len embed_dim] pos[* seq_len embed_dim]", "out[* seq_len embed_dim]"),
+        _operation("learned_positional_encoding", "table[rows embed_dim] seq_len start_pos", "encoding[seq_len embed_dim]"),
+        _operation("table_lookup", "table[rows embed_dim] indices[*]", "rows[* embed_dim]"),
+        _operation("rope", f"x{_ROWS} start_pos", f"out{_ROWS}", *_FREQUENCIES),
+        _operation("rope_vjp", f"x{_ROWS} grad_out{_ROWS} start_pos", f"dx{_ROWS}", *_FREQUENCIES),
+        _operation("apply_rotary", f"x{_ROWS} {_TABLE}", f"out{_ROWS}", "rope_pairing", "odd_lane"),
+        _operation("apply_rotary_vjp", f"x{_ROWS} {_TABLE} grad_out{_ROWS}", f"dx{_ROWS}", "rope_pairing", "odd_lane"),
+        _operation("rotate_half", f"x{_ROWS}", f"out{_ROWS}"),
+        _operation("inv_freq", "head_dim", "frequencies[pairs]", *_FREQUENCIES),
+        _operation("rope_angles", "seq_len head_dim start_pos", "angles[seq_len pairs]", *_FREQUENCIES),
+        _operation("rope_tables", "seq_len head_dim start_pos", _TABLE, *_FREQUENCIES),
+    )
+}
+"""All operations by name. Besides those of the oracles there is `causal_attention(q, k, v)`: attention under the causal mask, for code that
+takes no mask but a flag."""

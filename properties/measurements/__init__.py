@@ -1,0 +1,1 @@
+"""What is claimed of the suite is measured: the kill matrix, false alarms, processors, findings, benchmarks."""

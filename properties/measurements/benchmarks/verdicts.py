@@ -1,0 +1,112 @@
+"""`python -m properties.measurements.benchmarks.verdicts`: how long verdicts take, against the revision before they were rebuilt.
+
+Both are measured by turns in one run; the revision is checked out of the repository's history into a folder of its own.
+"""
+
+import argparse
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+
+from rich.console import Console
+from rich.table import Table
+
+__all__ = ["main"]
+
+ROOT = Path(__file__).resolve().parents[3]
+BEFORE = "830949a"
+
+_LEAKS = """
+def leaks(q, k, v, mask=None):  # -10 where -inf should be
+    s = q @ k.swapaxes(-1, -2) / np.sqrt(max(1, q.shape[-1]))
+    s = s if mask is None else np.where(mask, s, -10.0)
+    e = np.exp(s - s.max(-1, keepdims=True))
+    return e / e.sum(-1, keepdims=True) @ v
+"""
+_IN_TIME = """
+import time
+import numpy as np, oracles, properties
+from properties.bugs.reference import scaled_dot_product_attention as right
+{setup}
+begin = time.perf_counter()
+for _ in range({times}):
+    {body}
+print((time.perf_counter() - begin) / {times})
+"""
+_QKV = "q, k, v = np.random.default_rng(0).standard_normal((3, 16, 16), np.float32)"
+_VERIFY = "properties.verify({{'scaled_dot_product_attention': {}}}{})"
+_CALL = "oracles.scaled_dot_product_attention(q, k, v{})"
+
+
+@dataclass(frozen=True)
+class Row:
+    """A measurement: what it is, and what should be; Python to be run, how often, or the arguments of `attnspec verify`."""
+
+    name: str
+    goal: str
+    body: str = ""
+    setup: str = ""
+    times: int = 1
+    command: tuple[str, ...] = ()
+    before: bool = True
+
+    def seconds(self, tree: Path) -> float:
+        """How long it takes in a tree, imports left out where it is Python."""
+        code = ["-c", _IN_TIME.format(body=self.body, setup=self.setup, times=self.times)] if self.body else ["-m", "properties", "verify"]
+        environment = {"PYTHONPATH": str(tree), "PATH": "/usr/bin:/bin"}
+        begin = time.perf_counter()
+        done = subprocess.run(
+            [sys.executable, *code, *self.command], cwd=tree, env=environment, capture_output=True, text=True, check=False
+        )
+        return float(done.stdout.split()[-1]) if self.body else time.perf_counter() - begin
+
+
+_NUMPY = ("properties.bugs.reference", "--jobs", "2")
+ROWS = (
+    Row("correct SDPA of NumPy, 100 examples", "≤ 1/8", _VERIFY.format("right", "")),
+    Row("SDPA with a mask that leaks", "≤ 1/10", _VERIFY.format("leaks", ""), _LEAKS),
+    Row("all operations of NumPy, two processes", "≤ 1/6", command=_NUMPY),
+    Row("quick: correct SDPA", "≤ 1 s", _VERIFY.format("right", ", quick=True"), before=False),
+    Row("quick: all operations of NumPy, with imports", "≤ 6 s", command=(*_NUMPY, "--quick"), before=False),
+    Row("certificate at (16, 16, 16)", "≤ .0002 s", _CALL.format(""), _QKV, 1000),
+    Row("float32 budget at (16, 16, 16)", "≤ .0002 s", _CALL.format(", arithmetic='float32'"), _QKV, 1000),
+)
+
+
+def _lines(folder: str) -> int:
+    return sum(len(file.read_text().splitlines()) for file in (ROOT / "properties" / folder).glob("*.py"))
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(prog="python -m properties.measurements.benchmarks.verdicts", description=__doc__)
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--output", type=Path, help="a file instead of standard output")
+    options = parser.parse_args(arguments)
+    table = Table("", f"{BEFORE}, s", "now, s", "now ÷ before", "goal", title=f"Verdicts: medians of {options.repeats}, by turns")
+    with tempfile.TemporaryDirectory() as folder:
+        before = Path(folder) / "before"
+        subprocess.run(["git", "worktree", "add", "--quiet", "--detach", before, BEFORE], cwd=ROOT, check=True)
+        try:
+            for row in ROWS:
+                trees = (before, ROOT) if row.before else (ROOT,)
+                runs = [[row.seconds(tree) for tree in trees] for _ in range(options.repeats)]
+                *old, new = (median(column) for column in zip(*runs, strict=True))
+                ratio = f"{median(run[-1] / run[0] for run in runs):.3f}" if old else ""
+                table.add_row(row.name, f"{old[0]:.3g}" if old else "", f"{new:.3g}", ratio, row.goal)
+                print(row.name, runs, file=sys.stderr, flush=True)
+        finally:
+            subprocess.run(["git", "worktree", "remove", "--force", before], cwd=ROOT, check=True)
+    table.add_row("lines of laws/", "4878", str(_lines("laws")), "", "≤ 2800")
+    table.add_row("lines of bugs/", "4670", str(_lines("bugs")), "", "≤ 2800")
+    with options.output.open("w") if options.output else sys.stdout as file:
+        Console(file=file, width=110).print(table)
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,8 @@
+"""What the suite found about the systems that it was put to: `python -m properties.measurements.findings` writes docs/findings.md.
+
+    finding                                   what a finding is: a smallest input, what should come out of it, and what does
+    positional_embeddings_jl, leximind …      one module for each system whose documentation or behaviour is at odds with itself
+    page                                      all of it, with the deviations that implementations declare, and the errata of the spec
+
+Every number is computed when the page is written.
+"""

@@ -1,0 +1,94 @@
+"""What a case and a law choose, from one seed: sizes, orders, cuts, numbers, masks."""
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+
+from oracles.ball import Array
+from oracles.formats import BINARY64, Format
+
+__all__ = ["Choices", "rounded"]
+
+T = TypeVar("T")
+
+
+def rounded(x: Array, target: Format) -> Array:
+    """The nearest numbers of a format, ties to even: multiples of 2ᵉ⁻ᵖ for 2ᵉ⁻¹ ≤ |x| < 2ᵉ, p = −log₂ of the unit roundoff."""
+    if target == BINARY64:
+        return x
+    unit = np.maximum(np.ldexp(target.unit_roundoff, np.frexp(x)[1]), target.smallest_subnormal)
+    return np.asarray(np.clip(np.rint(x / unit) * unit, -target.largest, target.largest))
+
+
+class Choices:
+    """A source of choices: the same seed, the same choices in the same order.
+
+    Seed 0 is the simplest case there is: the first of all options, arrays of zeros.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self.simplest, self._random = seed == 0, np.random.default_rng(seed)
+
+    def among(self, options: Sequence[T]) -> T:
+        """One of some options, the first of which is the simplest."""
+        return options[0] if self.simplest else options[int(self._random.integers(len(options)))]
+
+    def integer(self, low: int, high: int) -> int:
+        """A whole number from `low` to `high`."""
+        return low if self.simplest else int(self._random.integers(low, high, endpoint=True))
+
+    def integers(self, low: int, high: int, shape: Any) -> Any:
+        """Whole numbers from `low` to `high`."""
+        return self._random.integers(low, high, shape, endpoint=True)
+
+    def happens(self, probability: float = 0.5) -> bool:
+        """Whether something happens that does with a probability."""
+        return not self.simplest and bool(self._random.random() < probability)
+
+    def order(self, n: int) -> Any:
+        """An order of n things: from last to first every other time, where mistakes show most."""
+        return np.arange(n)[::-1] if not self.happens() else self._random.permutation(n)
+
+    def bits(self, shape: Any, density: float | None = None) -> Any:
+        """Booleans, of which about the share `density` is true, or any share."""
+        share = self.among([0.5, 0.9, 0.1, 1.0]) if density is None else density
+        return self._random.random(shape) < share
+
+    def cut(self, n: int, supported: Callable[[int], bool] = lambda _: True) -> int:
+        """A length below n at which an axis of length n can be cut, by preference next to a tile; n itself where none is supported."""
+        tiles = (m for power in range(10) for m in (2**power - 1, 2**power, 2**power + 1))
+        found: list[int] = [m for m in sorted({n // 2, n - 1, *tiles} - {0}) if m < n and supported(m)]
+        return self.among(found or [n])
+
+    def signs(self, n: int) -> Array:
+        """n times 1 or −1."""
+        return np.where(self.bits(n, 0.5), 1.0, -1.0)
+
+    def directions(self, *shapes: tuple[int, ...]) -> list[Array]:
+        """For each of some shapes an array of integers from −4 to 4, none of them all zeros."""
+        found = [self.integers(-4, 4, shape).astype(np.float64) for shape in shapes]
+        return [np.where(x.any(), x, 1.0) for x in found]
+
+    def grid(self, shape: Any, step: float = 1 / 16) -> Array:
+        """Multiples of a power of two, from −128 to 127 times it."""
+        whole = np.zeros(shape, np.int8) if self.simplest else self._random.integers(-128, 128, shape, np.int8)
+        return np.asarray(whole * step, np.float64)
+
+    def fixed_points(self, shape: Any, target: Format) -> Array:
+        """Numbers up to 8 whose sums and differences of two are numbers of a format too; all of its bits but one are in use."""
+        bits = round(-math.log2(target.unit_roundoff)) - 1
+        whole = self._random.integers(-(2**bits), 2**bits, shape, endpoint=True)
+        return np.asarray(np.ldexp(whole.astype(np.float64), 3 - bits))
+
+    def numbers(self, shape: Any, target: Format, kind: str = "grid") -> Array:
+        """Numbers of a format, of size about 1: on a grid of 1/16, fixed points, or normally distributed ones with all bits.
+
+        A few entries in a hundred are ±4 to ±8, or 0, where they are on a grid.
+        """
+        if self.simplest or kind == "grid":
+            return rounded(self.grid(shape), target)
+        if kind == "fixed":
+            return self.fixed_points(shape, target)
+        return rounded(self._random.standard_normal(shape), target)

@@ -1,0 +1,85 @@
+"""Maps know their transposes, domains draw legal cases that reach what they say, and the reference keeps every law."""
+
+import numpy as np
+import pytest
+
+import properties
+from oracles.ball import exact
+from properties.bugs import reference
+from properties.contract.implementation import Implementation
+from properties.contract.operations import OPERATIONS
+from properties.laws import LAWS
+from properties.laws.maps import Back, Butterfly, Pad, Plus, Put, Take, Times
+from properties.strategies.choices import Choices
+from properties.strategies.domains import DOMAINS, QUIRKS, Cases
+from properties.verifier.verify import examine, grouped
+
+NUMPY = Implementation("NumPy", reference.OPERATIONS)
+MAPS = {
+    "permuted": Take(-1, np.array([2, 0, 3, 1]), 4),
+    "a part": Take(-2, np.array([1, 2]), 3),
+    "repeated": Take(-2, np.array([0, 0, 2, 1, 2, 0]), 3),
+    "put back": Back(Take(-1, np.arange(4)[::-1], 4)),
+    "scaled": Times(np.array([4.0, 0.0, -0.25, 1.0])),
+    "padded": Pad(-2, 2, 3.0),
+    "a part taken": Back(Pad(-1, 2)),
+    "butterfly": Butterfly(0.5),
+    "shifted": Plus(np.arange(4.0)),
+    "replaced": Put(np.array([True, False, False, True]), 5.0),
+}
+X = np.arange(24.0).reshape(2, 3, 4) - 7
+
+
+@pytest.mark.parametrize("name", MAPS)
+def test_a_map_is_affine_and_knows_its_derivative_and_its_transpose(name):
+    m, dx = MAPS[name], np.cos(X)
+    moved, pushed = m.apply(exact(X)).mid, m.push(exact(dx)).mid
+    assert np.allclose(m.apply(exact(X + dx)).mid - moved, pushed)
+    g = np.sin(np.arange(float(pushed.size))).reshape(pushed.shape)
+    assert np.isclose((g * pushed).sum(), (m.pull(exact(g)).mid * dx).sum())
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_the_reference_keeps_every_law_and_each_has_something_to_say(operation):
+    (laws,) = grouped(law for law in LAWS if law.operation == operation)
+    found = {o.law: (o.status, o.reason) for o in examine(laws, NUMPY, 40, 1)}
+    assert {law: said for law, said in found.items() if said[0] not in ("held", "not applicable")} == {}
+    assert {law: said for law, said in found.items() if said[1].startswith("It says nothing")} == {}
+
+
+@pytest.mark.parametrize(("operation", "name"), [(o, name) for o, domains in DOMAINS.items() for name in domains if "131072" not in name])
+def test_a_domain_draws_cases_that_are_supported_the_same_from_the_same_seed(operation, name):
+    odd = {"supports": {"head_dim": lambda d: d != 3, "n_k_minus_n_q": lambda n: n % 3 != 1}, "batch_ranks": (1, 2)}
+    for implementation in (NUMPY, Implementation("some", reference.OPERATIONS, **odd)):
+        cases = Cases(OPERATIONS[operation], DOMAINS[operation][name], implementation)
+        for seed in range(20):
+            case, again = cases.draw(seed), cases.draw(seed)
+            assert implementation.takes(OPERATIONS[operation], case), [getattr(x, "shape", x) for x in case]
+            assert all(np.array_equal(x, y) for x, y in zip(case, again, strict=True))
+            shapes = OPERATIONS[operation].shapes(*case)
+            assert name in QUIRKS or all(0 not in shape for shape in shapes)
+
+
+def test_the_simplest_case_is_the_one_of_seed_0():
+    q, k, v, mask = Cases(OPERATIONS["scaled_dot_product_attention"], DOMAINS["scaled_dot_product_attention"]["everyday"], NUMPY).draw(0)
+    assert mask is None
+    assert not any(x.any() for x in (q, k, v))
+    assert Choices(0).among([1, 2, 3]) == 1
+
+
+def test_extreme_scores_reach_every_order_of_magnitude_of_the_format():
+    cases = Cases(OPERATIONS["hard_masked_softmax"], DOMAINS["hard_masked_softmax"]["extreme scores"], NUMPY)
+    largest = [np.abs(cases.draw(seed)[0]).max() for seed in range(200)]
+    for power in (3, 6, 9, 12, 30):
+        assert any(10.0**power < x < 10.0 ** (power + 3) for x in largest), power
+
+
+def test_one_mistake_has_one_cause():
+    def no_scale(q, k, v, mask=None):
+        return reference.scaled_dot_product_attention(q * np.sqrt(max(q.shape[-1], 1)), k, v, mask)
+
+    report = properties.verify({"scaled_dot_product_attention": no_scale}, max_examples=30)
+    assert len(report.causes) == 1
+    (cause,) = report.causes
+    assert cause.diagnosis[0].id == "sdpa-scale-missing"
+    assert len(cause.laws) > 2

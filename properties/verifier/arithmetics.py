@@ -1,0 +1,239 @@
+"""Which arithmetic is it? What an implementation returned, put to the budgets of arithmetics other than the one it declares.
+
+An arithmetic explains violations if
+
+- some output is outside its budget in the arithmetic that is declared: where only something exact is broken no rounding is the cause;
+- the laws hold on what was returned, judged by the other arithmetic; and every call that is known, right or wrong, is within its budget;
+- outputs are wrong on at least two calls that were drawn after the violation, and on an eighth of all: rounding shows on cases of every
+  kind, a bug's trigger is rarer, and a counterexample that was made small hides what it is about;
+- that budget says something: on at least half of the wrong calls it refuses zeros in a row that is wrong, by a factor of two.
+
+Of those that explain it the one with the narrowest budgets is named. A budget that is merely wide accepts a bug's results too. So a bug, or
+a convention, that gives what the implementation gave on every call that is known, within the budget that is *declared*, is named first; one
+that does so on some of the calls only is named after an arithmetic, which must explain all of them.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from oracles import Arithmetic, Enclosure
+from oracles.ball import Array
+from oracles.formats import BINARY16, BINARY32, BRAIN16, FLOAT32, FLOAT32_FAMILIES, PRESETS, TF32, Elementary, Format
+from properties.contract.implementation import Implementation
+from properties.contract.operations import OPERATIONS
+from properties.contract.subject import BrokenError, Call, Subject
+from properties.laws.law import Law
+from properties.strategies.choices import rounded
+from properties.verifier.remarks import share_of_wrong
+from properties.verifier.report import Violation
+
+__all__ = ["Candidate", "candidates", "explained"]
+
+Mask = NDArray[np.bool_]
+_AFRESH = 2  # calls drawn after the violation that must be wrong too
+_RATE = 1 / 8  # of all calls that must be
+_TEN_BITS = Format("TF32", 2.0**-11, 2.0**-136, 2.0**-126, float(BINARY32.largest))
+_NAMES = {"binary32": "float32", "binary16": "float16", "bfloat16": "bfloat16", "TF32": "TF32"}
+_STORED = {
+    "scores": "its scores were stored in",
+    "weights": "its weights were stored in",
+    "saved_weights": "the weights that its backward pass reads were stored in",
+    "grad_weights": "its products g·vᵀ were stored in",
+    "grad_scores": "its dS were stored in",
+    "scale_on_inputs": "its scaled inputs were stored in",
+    "saved_output": "the output that its backward pass reads were stored in",
+    "saved_lse": "the log-sum-exp that its backward pass reads were stored in",
+    "output": "its results were stored in",
+}
+"""Fields that are formats of something stored, and what it means for one to be narrower."""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """Another arithmetic: its name, the end of the sentence "within budget as if …", what it is, and to what inputs are converted first."""
+
+    id: str
+    sentence: str
+    arithmetic: Arithmetic
+    converted: Format | None = None
+    preset: bool = False
+
+    def expected(self, call: Call, implementation: Implementation) -> tuple[Enclosure, ...]:
+        """The budgets of a call's results; tables that are given are converted to the format of tables, where that is narrower.
+
+        Of inputs that are beyond the largest number of the format to which they are converted nothing is promised.
+        """
+        o, table = OPERATIONS[call.operation], self.arithmetic.angle.table
+        given, beyond = [], False
+        for name, x in zip(o.parameters, call.arguments, strict=False):
+            to = table if o.is_table(name) else self.converted if name in o.arrays else None
+            largest = implementation.rounding.inputs.largest
+            given.append(x if to is None else rounded(x, replace(to, largest=min(to.largest, largest))))
+            beyond |= to is not None and bool((np.abs(x) > to.largest).any())
+        found = o.expected(tuple(given), self.arithmetic, replace(implementation.reading, mask_polarity="true_allows"))
+        return tuple(replace(e, rad=np.full_like(e.rad, np.inf), vacuous=True) for e in found) if beyond else found
+
+    def outside(self, call: Call, implementation: Implementation) -> list[Mask]:
+        """For each output of a call which entries are outside the budget."""
+        return [e.excess(x) > 1 for e, x in zip(self.expected(call, implementation), call.outputs, strict=True)]
+
+    def accepts(self, call: Call, implementation: Implementation) -> bool:
+        """Whether all of a call's outputs are within the budget."""
+        return not call.error and not any(x.any() for x in self.outside(call, implementation))
+
+
+_ROUNDED: dict[str, Callable[[Arithmetic], float]] = {
+    "angle.table": lambda a: a.angle.table.unit_roundoff,
+    "angle.product": lambda a: a.angle.product,
+    "angle.frequency": lambda a: a.angle.frequency,
+    "elementwise": lambda a: a.elementwise.unit_roundoff,
+    "accumulate": lambda a: a.accumulate,
+    "product": lambda a: a.product,
+}
+"""Other fields that are narrower or wider, and the roundoff of what they say now."""
+
+_CHANGES: dict[str, tuple[str, Callable[[Arithmetic, Format], Arithmetic]]] = {
+    "angle.table": ("its cosines and sines were stored in", lambda a, to: replace(a, angle=replace(a.angle, table=to))),
+    "angle.product": ("its angles were multiplied in", lambda a, to: replace(a, angle=replace(a.angle, product=to.unit_roundoff))),
+    "angle.frequency": ("its frequencies were of", lambda a, to: replace(a, angle=replace(a.angle, frequency=to.unit_roundoff))),
+    "elementwise": ("all between its products was rounded to", lambda a, to: replace(a, elementwise=to, exp=_coarser(a.exp, to))),
+    "accumulate": (
+        "its products were added up in",
+        lambda a, to: replace(a, accumulate=to.unit_roundoff, grad_accumulate=max(to.unit_roundoff, a.grad_accumulate)),
+    ),
+    "product": ("the operands of its products were rounded to", lambda a, to: replace(a, product=to.unit_roundoff)),
+}
+"""What it means for one of those to be of a format, and the arithmetic of which that is so."""
+
+_HABITS: dict[str, tuple[str, Callable[[Arithmetic], Arithmetic]]] = {
+    "product=TF32": ("its products were TF32", lambda a: replace(a, product=TF32.product, accumulate=max(a.accumulate, TF32.accumulate))),
+    "stored_sum=True": ("the sum of its weights was that of the stored ones", lambda a: replace(a, stored_sum=True)),
+    "flush_to_zero=True": ("it flushed subnormal numbers to zero", lambda a: replace(a, flush_to_zero=True)),
+    "grad_block=32": ("its gradients were added up in their own format", lambda a: replace(a, grad_block=a.grad_block or 32)),
+}
+"""Habits of kernels, by the end of a sentence and what they change."""
+
+
+def candidates(a: Arithmetic) -> Iterator[Candidate]:
+    """Arithmetics that differ from one in a field, or are presets of its format or of narrower ones.
+
+    Presets that state the order of sums round as the others do: they are none.
+    """
+    for target in (BINARY32, BINARY16, _TEN_BITS, BRAIN16):
+        if target.unit_roundoff > a.inputs.unit_roundoff:
+            name = _NAMES[target.name]
+            yield Candidate(f"inputs={name}", f"its inputs were converted to {name}", a, target)
+    for target in (BINARY32, BINARY16, BRAIN16):
+        name, u = _NAMES[target.name], target.unit_roundoff
+        for field, words in _STORED.items():
+            if u > (getattr(a, field) or a.elementwise).unit_roundoff:
+                stored: Any = {field: target}
+                yield Candidate(f"{field}={name}", f"{words} {name}", replace(a, **stored))
+        for field, (words, change) in _CHANGES.items():
+            if u > _ROUNDED[field](a):
+                yield Candidate(f"{field}={name}", f"{words} {name}", change(a, target))
+    for habit, (words, changed) in _HABITS.items():
+        if changed(a) != a:
+            yield Candidate(habit, words, changed(a))
+    for p in PRESETS:
+        if p.name != a.name and p not in FLOAT32_FAMILIES and p.output.unit_roundoff >= a.output.unit_roundoff:
+            narrower = p.inputs if p.inputs.unit_roundoff > a.inputs.unit_roundoff else None
+            yield Candidate(f"arithmetic={p.name}", f"all of it were {p.name}", replace(p, inputs=a.inputs), narrower, preset=True)
+
+
+def _coarser(now: Elementary, target: Format) -> Elementary:
+    """The exponential of an implementation that rounds to a format: no better than float32's, whose flush it has."""
+    best = FLOAT32.exp
+    relative = max(now.relative, best.relative)
+    return Elementary(relative, max(now.per_unit, best.per_unit), max(now.flush, best.flush, target.smallest_normal))
+
+
+def explained(
+    implementation: Implementation, broken: Sequence[tuple[Law, Violation]], before: tuple[Call, ...], after: tuple[Call, ...]
+) -> list[tuple[Candidate, float]]:
+    """The arithmetics that explain violations, narrowest first, each with the largest error in units of its budget.
+
+    `before` are calls of other cases that were tried before, `after` of cases drawn afterwards.
+    """
+    declared = Candidate("declared", "", implementation.rounding)
+    calls = tuple(call for _, v in broken for call in v.calls)
+    known = [call for call in (*calls, *after, *before) if not OPERATIONS[call.operation].returns_booleans]
+    judged = [(call, declared.outside(call, implementation)) for call in known if not call.error]
+    wrong = [(call, outside) for call, outside in judged if any(x.any() for x in outside)]
+    places = {id(call) for call, _ in wrong}
+    shows = sum(id(call) in places for call in after) >= _AFRESH and all(share_of_wrong(v.seen) >= _RATE for _, v in broken)
+    if not shows or not any(id(call) in places for call in calls):
+        return []
+    known.sort(key=lambda call: id(call) not in places)  # a candidate is refused soonest by what is wrong
+    found = []
+    for c in candidates(implementation.rounding):
+        if not all(c.accepts(call, implementation) for call in known):
+            continue
+        if not all(_holds(c, law, implementation, v.calls, v.counterexample) for law, v in broken):
+            continue
+        budgets = [(c.expected(call, implementation), call, w) for call, w in wrong]
+        testify = sum(any(_tells(e, w) for e, w in zip(several, ws, strict=True)) for several, _, ws in budgets)
+        if 2 * testify < len(wrong):
+            continue
+        excess = max(
+            float(e.excess(x).max(initial=0.0)) for several, call, _ in budgets for e, x in zip(several, call.outputs, strict=True)
+        )
+        found.append((_radii(budgets), c, excess))
+    finite = np.isfinite([radii for radii, _, _ in found]).all(0)
+    found.sort(key=lambda each: float(np.log(each[0][finite]).sum()))
+    return [(c, excess) for _, c, excess in found]
+
+
+def _tells(e: Enclosure, wrong: Mask) -> bool:
+    """Whether a budget refuses zeros by a factor of two in a row in which an output is wrong, and is not vacuous."""
+    if e.vacuous or not wrong.any():
+        return False
+    mid, rad, rows = (np.atleast_2d(x) for x in (np.abs(e.mid), e.rad, wrong))
+    return bool((rows.any(-1) & (2 * rad.max(-1) <= mid.max(-1))).any())
+
+
+def _radii(budgets: list[tuple[tuple[Enclosure, ...], Call, list[Mask]]]) -> Array:
+    """How wide budgets are where outputs are wrong; the sum of the logarithms of those that all bound tells who is narrowest."""
+    radii = np.concatenate([e.rad[w] for several, _, ws in budgets for e, w in zip(several, ws, strict=True)])
+    found: Array = np.maximum(radii, np.finfo(float).tiny)
+    return found
+
+
+class _AstrayError(Exception):
+    """A law called something else than what was recorded."""
+
+
+class _Replayed(Subject):
+    """What an implementation returned, once more, judged by another arithmetic."""
+
+    def __init__(self, c: Candidate, law: Law, implementation: Implementation, calls: tuple[Call, ...]) -> None:
+        reading = replace(implementation.reading, mask_polarity="true_allows")
+        super().__init__(replace(implementation, arithmetic=c.arithmetic, conventions=reading, known_deviations={}), law.operation)
+        self.candidate, self.recorded = c, iter(calls)
+
+    def run(self, o: Any, arguments: tuple[Any, ...], layout: str = "contiguous") -> Any:
+        call = next(self.recorded, None)
+        if call is None or call.operation != o.name or not _same(call.arguments, arguments):
+            raise _AstrayError
+        return call.outputs, list(arguments), list(call.outputs), ""
+
+    def expected(self, o: Any, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+        """The oracle's enclosures in the other arithmetic."""
+        return self.candidate.expected(Call(o.name, arguments, "contiguous", ()), self.implementation)
+
+
+def _same(a: tuple[Any, ...], b: tuple[Any, ...]) -> bool:
+    return len(a) == len(b) and all(np.array_equal(x, y) for x, y in zip(a, b, strict=True))
+
+
+def _holds(c: Candidate, law: Law, implementation: Implementation, calls: tuple[Call, ...], case: Mapping[str, Any]) -> bool:
+    """Whether a law holds on what was returned, judged by another arithmetic."""
+    try:
+        law.hold(_Replayed(c, law, implementation, calls), case)
+    except (BrokenError, _AstrayError):
+        return False
+    return True

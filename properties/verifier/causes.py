@@ -1,0 +1,280 @@
+"""What broke the laws: violations of one implementation, grouped by what explains them.
+
+One mistake breaks many laws. All calls that are known, right and wrong, make a pool; every candidate is put to it once. A candidate is an
+implementation itself: the oracle in another convention, or the reference with a known bug in it. It explains a violation if it returns the
+same, within the budget of each call, and breaks the law on the same case, which is put to it as it was to the implementation, in the same
+order and layouts. And it must return the same on nearly all calls that are right: a bug shows where it shows, and nowhere else.
+
+Other arithmetics are tried besides, as `properties.verifier.arithmetics` says: one that explains every violation of an operation is named
+before a candidate that does not reproduce some call.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, fields, replace
+from functools import partial
+from typing import Any, get_args
+
+import numpy as np
+
+from oracles import Conventions, Enclosure
+from oracles.ball import Array
+from properties.bugs import CATALOGUE, Bug
+from properties.bugs.reference import OPERATIONS as REFERENCE
+from properties.contract.implementation import Implementation
+from properties.contract.operations import OPERATIONS, Operation
+from properties.contract.subject import BrokenError, Call, Subject
+from properties.laws.law import Law
+from properties.strategies.choices import rounded
+from properties.verifier.arithmetics import explained
+from properties.verifier.report import Diagnosis, Violation
+
+__all__ = ["causes"]
+
+_NUMBERS = {"rope_base": (100.0, 1000.0, 500_000.0, 1_000_000.0), "rope_scale": (0.125, 0.25, 0.5, 2.0)}
+_SHOWN = 5  # candidates named at most
+_OTHERS = 24  # calls of other cases than those of the violations that are put to a candidate, or 4 for each violation
+_LOOSEST = 2.0**-6  # of the largest result: how far apart results may be where the right ones have no radius
+_MOST = 0.95  # the share of right calls that it must reproduce
+_ARITHMETIC = 3  # their rank
+
+
+@dataclass(frozen=True)
+class _Candidate:
+    """An explanation to try: its name, what it would mean, and fresh instances of the operations that it changes."""
+
+    id: str
+    citation: str
+    repair: str
+    rank: int  # among equals: documented bugs first, then conventions, then other bugs
+    operations: frozenset[str]
+    fresh: Callable[[], dict[str, Callable[..., Any]]]
+    remembers: bool = False  # what it returns depends on earlier calls
+
+
+@dataclass(frozen=True)
+class _Explanation:
+    """What may have broken some violations, by their places: a diagnosis, and its rank among equals."""
+
+    diagnosis: Diagnosis
+    breaks: frozenset[int]
+    rank: int
+
+    @property
+    def order(self) -> tuple[float, int, float]:
+        """The best comes first: what reproduces most, then by rank, then by how closely; arithmetics come narrowest first."""
+        return -self.diagnosis.explains, self.rank, 0.0 if self.rank == _ARITHMETIC else self.diagnosis.excess
+
+
+def causes(
+    implementation: Implementation, violations: Sequence[tuple[Law, Violation]]
+) -> list[tuple[tuple[int, ...], tuple[Diagnosis, ...]]]:
+    """The places of the violations that have a cause in common, cause by cause, each with what explains them all, best first.
+
+    Greedy: the explanation of most violations is the first cause, that of most of the others the second; what reproduces every call of the
+    pool comes before what does not. Of those that nothing explains each operation has one cause, without a diagnosis; so has each end of
+    the process.
+    """
+    pool = _Pool(implementation, violations)
+    called = dict.fromkeys(call.operation for _, v in violations for call in v.calls)
+    exact = [e for c in _candidates([OPERATIONS[name] for name in called], implementation) if (e := pool.explanation(c))]
+    left, found = set(range(len(violations))), []
+    while left:
+        options = [e for e in (*exact, *pool.arithmetics(left)) if e.breaks & left]
+        if not options:
+            break
+        best = min(options, key=lambda e: (e.rank == _ARITHMETIC or e.diagnosis.explains < 1, -len(e.breaks & left), e.order))
+        group = best.breaks & left
+        alike: dict[str, Diagnosis] = {}
+        for e in sorted((e for e in options if e.breaks >= group), key=lambda e: e.order):
+            alike.setdefault(e.diagnosis.id, e.diagnosis)
+        found.append((tuple(sorted(group)), tuple(alike.values())[:_SHOWN]))
+        left -= group
+    unknown: dict[tuple[str, str], list[int]] = {}
+    for place in sorted(left):
+        v = violations[place][1]
+        unknown.setdefault((v.operation, "" if v.calls else v.summary), []).append(place)
+    return [*found, *((tuple(group), ()) for group in unknown.values())]
+
+
+class _Pool:
+    """Every call that is known, right and wrong, each judged once, and what reproduces them."""
+
+    def __init__(self, implementation: Implementation, violations: Sequence[tuple[Law, Violation]]) -> None:
+        self.implementation, self.broken = implementation, violations
+        few = max(4, _OTHERS // max(1, len(violations)))
+        self.before = [v.evidence[:few] for _, v in violations]
+        self.after = [v.fresh[:few] for _, v in violations]
+        self._budgets: dict[int, tuple[Enclosure, ...]] = {}
+
+    def explanation(self, c: "_Candidate") -> _Explanation | None:
+        """The violations that a candidate reproduces, if it reproduces nearly all calls that are right too."""
+        excesses = {place: excess for place in range(len(self.broken)) if (excess := self._reproduced(c, place)) is not None}
+        if not excesses:
+            return None
+        agree: dict[bool, list[bool]] = {True: [], False: []}
+        for place, (law, v) in enumerate(self.broken):
+            stand_in = _stand_in(c, law, self.implementation)
+            for call in (*self.before[place], *(() if c.remembers else (*v.calls, *self.after[place]))):
+                if call.operation in c.operations:
+                    agree[self._is_right(call)].append(self._repeats(call, stand_in))
+        if sum(agree[True]) < _MOST * len(agree[True]):
+            return None
+        every = agree[True] + agree[False]
+        share = (1 + sum(every)) / (1 + len(every)) if c.remembers else sum(every) / len(every)
+        return _Explanation(Diagnosis(c.id, max(excesses.values()), c.citation, c.repair, share), frozenset(excesses), c.rank)
+
+    def _reproduced(self, c: "_Candidate", place: int) -> float | None:
+        """How far a candidate is from what was returned in a violation, in budgets, if it returns the same and breaks the law too."""
+        law, v = self.broken[place]
+        if not v.calls or c.operations.isdisjoint(call.operation for call in v.calls):
+            return None
+        stand_in = _stand_in(c, law, self.implementation)
+        for call in self.before[place] if c.remembers else ():
+            self._repeats(call, stand_in)
+        excess = 0.0
+        for call in () if c.remembers else v.calls:
+            excess = max(excess, self._difference(call, stand_in))
+            if excess > 1:
+                return None
+        stand_in.begin()
+        try:
+            law.hold(stand_in, v.counterexample)
+            return None
+        except BrokenError:
+            pass
+        except Exception:  # a law may stumble over what another implementation never returned
+            return None
+        if len(stand_in.calls) != len(v.calls):
+            return None
+        excess = max(excess, *(self._apart(a, b) for a, b in zip(v.calls, stand_in.calls, strict=True)))
+        return excess if excess <= 1 else None
+
+    def arithmetics(self, left: set[int]) -> Iterator[_Explanation]:
+        """Of each operation the narrowest arithmetic that explains all violations that are left, and the narrowest preset that does."""
+        for operation in dict.fromkeys(self.broken[place][1].operation for place in sorted(left)):
+            places = [place for place in sorted(left) if self.broken[place][1].operation == operation and self.broken[place][1].calls]
+            broken = [self.broken[place] for place in places]
+            before, after = (tuple(call for place in places for call in calls[place]) for calls in (self.before, self.after))
+            found = explained(self.implementation, broken, before, after) if broken else []
+            presets = [each for each in found if each[0].preset]
+            for c, excess in (*[each for each in found if not each[0].preset][:1], *presets[:1]):
+                meaning = f"an arithmetic: within budget as if {c.sentence}"
+                repair = "Round to more bits there, or declare an arithmetic of which this is so, if it is what is meant."
+                yield _Explanation(Diagnosis(c.id, excess, meaning, repair, 1.0), frozenset(places), _ARITHMETIC)
+
+    def _is_right(self, call: Call) -> bool:
+        """Whether a call's results are within their budgets."""
+        if call.error:
+            return False
+        if OPERATIONS[call.operation].returns_booleans:
+            return all(np.array_equal(x, y) for x, y in zip(call.outputs, self._expected(call), strict=True))
+        return not any((e.excess(x) > 1).any() for e, x in zip(self._expected(call), call.outputs, strict=True))
+
+    def _expected(self, call: Call) -> tuple[Any, ...]:
+        if id(call) not in self._budgets:
+            subject = Subject(self.implementation, call.operation)
+            self._budgets[id(call)] = subject.expected(OPERATIONS[call.operation], call.arguments)
+        return self._budgets[id(call)]
+
+    def _repeats(self, call: Call, stand_in: Subject) -> bool:
+        """Whether a candidate returns what the implementation returned in a call."""
+        return self._difference(call, stand_in) <= 1
+
+    def _difference(self, call: Call, stand_in: Subject) -> float:
+        """How far a candidate's results of a call are from the implementation's, in budgets."""
+        with suppress(BrokenError):
+            stand_in.call(call.operation, call.arguments, call.layout)
+        return self._apart(call, stand_in.calls[-1])
+
+    def _apart(self, a: Call, b: Call) -> float:
+        """How far two calls' outputs are apart, in the largest budget of the call: where the right value has a small one, the candidate's
+        may be larger. An output rounding is added, and where all radii are 0, as nothing should be summed, one for each term of what was.
+
+        Errors are the same if they begin the same, up to a colon.
+        """
+        if a.operation != b.operation or bool(a.error) != bool(b.error) or len(a.outputs) != len(b.outputs):
+            return np.inf
+        if a.error:
+            return 0.0 if a.error.split(":")[0] == b.error.split(":")[0] else np.inf
+        if OPERATIONS[a.operation].returns_booleans:
+            return 0.0 if np.array_equal(a.outputs[0], b.outputs[0]) else np.inf
+        if any(x.shape != y.shape for x, y in zip(a.outputs, b.outputs, strict=True)):
+            return np.inf
+        longest = max((n for x in a.arguments if isinstance(x, np.ndarray) for n in x.shape), default=1)
+        roundoff = self.implementation.rounding.output.unit_roundoff
+        return max(_apart(x, y, e.rad, roundoff, longest) for x, y, e in zip(a.outputs, b.outputs, self._expected(a), strict=True))
+
+
+def _candidates(called: list[Operation], implementation: Implementation) -> Iterator[_Candidate]:
+    """Every other value of every convention that matters to the operations called, and every known bug of one of them: in all of those
+    that have it, and in each alone, as where one was mended and the others were not.
+    """
+    for field in fields(Conventions):
+        concerned = [o for o in called if field.name in o.conventions]
+        actual = getattr(implementation.reading, field.name)
+        for value in _NUMBERS.get(field.name, get_args(field.type)) if concerned else ():
+            if value == actual:
+                continue
+            answers: dict[str, Callable[..., Any]] = {o.name: partial(_answer, o, implementation, field.name, value) for o in concerned}
+            name = f"{field.name}={value:g}" if isinstance(value, float) else f"{field.name}={value}"
+            meaning = f"a convention: {field.name} was taken to be {actual!r}"
+            repair = f"Declare Conventions({field.name}={value!r}), if that is what is meant."
+            yield _Candidate(name, meaning, repair, 1, frozenset(answers), answers.copy)
+    for bug in CATALOGUE.values():
+        wrong = tuple(o.name for o in called if o.name in bug.mutants)
+        rank, remembers = 0 if bug.public else 2, "two calls in a row" in bug.requires
+        for names in dict.fromkeys((wrong, *((name,) for name in wrong))) if wrong else ():
+            yield _Candidate(bug.id, bug.citation, bug.repair, rank, frozenset(names), partial(_instances, bug, names), remembers)
+
+
+def _instances(bug: Bug, names: tuple[str, ...]) -> dict[str, Callable[..., Any]]:
+    return {name: bug.mutants[name]() for name in names}
+
+
+def _answer(operation: Operation, implementation: Implementation, field: str, value: Any, *arguments: Any) -> Any:
+    """The oracle's own values where one field of the conventions has another value."""
+    inverted = field == "mask_polarity"
+    changed = {"mask_polarity": "true_allows"} | ({} if inverted else {field: value})
+    given = tuple(
+        ~x if inverted and x is not None and operation.is_mask(p) else x for p, x in zip(operation.parameters, arguments, strict=False)
+    )
+    found = operation.expected(given, implementation.rounding, replace(implementation.reading, **changed))
+    values = tuple((~x if inverted else x.copy()) if isinstance(x, np.ndarray) else x.mid.copy() for x in found)
+    return values[0] if len(values) == 1 else values
+
+
+def _stand_in(c: _Candidate, law: Law, implementation: Implementation) -> Subject:
+    """The candidate in place of the implementation, by float64 arrays, with the reference's other operations and the same promises."""
+    operations: dict[str, Callable[..., Any]] = {**REFERENCE, **c.fresh()}
+    promises = replace(
+        implementation,
+        operations={name: partial(_stored, OPERATIONS[name], operations[name], implementation) for name in (law.operation, *law.needs)},
+        conventions=replace(implementation.reading, mask_polarity="true_allows"),
+        arrays="numpy",
+        dtype="float64",
+        layouts=None,
+        known_deviations={},
+    )
+    return Subject(promises, law.operation)
+
+
+def _stored(operation: Operation, function: Callable[..., Any], implementation: Implementation, *arguments: Any) -> Any:
+    """What a function returns, float64 results as numbers of the implementation's format: they may be given to another operation."""
+    found, a = function(*arguments), implementation.rounding
+    several = found if isinstance(found, tuple) and len(found) == len(operation.outputs) else (found,)
+    kept = tuple(
+        rounded(x, a.angle.table if operation.is_table(name) else a.output) if isinstance(x, np.ndarray) and x.dtype == np.float64 else x
+        for name, x in zip(operation.outputs, several, strict=False)
+    )
+    return kept if several is found else kept[0]
+
+
+def _apart(x: Array, y: Array, rad: Array, roundoff: float, terms: int) -> float:
+    with np.errstate(all="ignore"):
+        largest = np.max(rad, where=np.isfinite(rad), initial=0.0)
+        if largest == 0:
+            largest = min(terms * roundoff, _LOOSEST) * np.max(np.abs(x), where=np.isfinite(x), initial=0.0)
+        apart = np.abs(x - y) / (largest + roundoff * np.abs(y))
+    same = (x == y) | (np.isnan(x) & np.isnan(y)) | np.isinf(rad)  # where nothing is promised all are the same
+    return float(np.where(same, 0.0, np.where(np.isnan(apart), np.inf, apart)).max(initial=0.0))

@@ -1,0 +1,79 @@
+"""What is known of a violation besides its cause: which entries are wrong, and from which size on."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from properties.contract.implementation import Implementation
+from properties.contract.operations import OPERATIONS
+from properties.contract.subject import Call, Subject
+
+__all__ = ["Seen", "notes", "share_of_wrong"]
+
+
+@dataclass(frozen=True)
+class Seen:
+    """The sizes of a case that was tried, and whether the law held on it."""
+
+    sizes: dict[str, int]
+    held: bool
+
+
+def share_of_wrong(seen: Sequence[Seen]) -> float:
+    """The share of calls that were wrong; 1 where none was seen."""
+    return sum(not each.held for each in seen) / len(seen) if seen else 1.0
+
+
+def notes(calls: tuple[Call, ...], implementation: Implementation, seen: Sequence[Seen]) -> tuple[str, ...]:
+    """Sentences on the first result that is wrong in some calls, and on the sizes that were tried."""
+    return (*_where(calls, implementation), *_from_which_size_on(seen))
+
+
+def _where(calls: tuple[Call, ...], implementation: Implementation) -> Iterator[str]:
+    """Which entries of the results are outside their budgets, axis by axis, for the first call that has some."""
+    for call in calls:
+        operation, subject = OPERATIONS[call.operation], Subject(implementation, call.operation)
+        if operation.returns_booleans or call.error:
+            continue
+        for name, x, budget in zip(operation.outputs, call.outputs, subject.expected(operation, call.arguments), strict=True):
+            wrong = budget.excess(x) > 1
+            if wrong.any():
+                yield f"{name}, of shape {x.shape}, is wrong in {_described(wrong)}."
+                return
+
+
+def _described(wrong: Any) -> str:
+    """The wrong entries of a result, by rows and lanes where they do not fill it."""
+    if wrong.all():
+        return "every entry"
+    count = f"{int(wrong.sum())} of {wrong.size} entries"
+    names = (*[f"axis {a}" for a in range(wrong.ndim - 2)], "row", "lane")[-wrong.ndim :]
+    parts = []
+    for axis, name in enumerate(names):
+        at = np.flatnonzero(wrong.any(tuple(a for a in range(wrong.ndim) if a != axis)))
+        if len(at) < wrong.shape[axis]:
+            parts.append(f"{name} {_ranges(at)}")
+    return ", ".join((count, *parts))
+
+
+def _ranges(at: Any) -> str:
+    """Indices in words: one, a range, a step, or some of many."""
+    if len(at) == 1:
+        return str(at[0])
+    steps = set(np.diff(at).tolist())
+    if len(steps) == 1:
+        step = steps.pop()
+        return f"{at[0]} to {at[-1]}" + (f" in steps of {step}" if step > 1 else "")
+    return ", ".join(map(str, at[:6])) + (" …" if len(at) > 6 else "")
+
+
+def _from_which_size_on(seen: Sequence[Seen]) -> Iterator[str]:
+    """For each size the least at which the law was seen to fail, where smaller ones held; that nothing at all is right says nothing."""
+    failed = [s.sizes for s in seen if not s.held]
+    for name in failed[0] if len(failed) > 1 else ():
+        least, empty = min(sizes.get(name, 0) for sizes in failed), -1 if name == "start_pos" else 0
+        smaller = sum(s.held and empty < s.sizes.get(name, least) < least for s in seen)
+        if smaller > 2:
+            yield f"Fails from {name} = {least}; {smaller} smaller cases passed."

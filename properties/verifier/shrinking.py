@@ -1,0 +1,121 @@
+"""A smaller input on which a law does not hold either: axes are cut, numbers made simple, while it still does not."""
+
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from properties.contract.implementation import Implementation
+from properties.contract.operations import BATCH, OPERATIONS, Operation
+from properties.contract.subject import BrokenError, Subject
+from properties.laws.law import Law
+from properties.verifier.examination import Observer
+from properties.verifier.report import Violation
+
+__all__ = ["smallest"]
+
+_MOST = 300  # cases that are tried
+
+Case = dict[str, Any]
+
+
+def smallest(implementation: Implementation, law: Law, violation: Violation, observe: Observer | None = None) -> Violation:
+    """The violation of a law on the smallest input that is found from the one it was found on; never on a larger one."""
+    operation, subject = OPERATIONS[law.operation], Subject(implementation, law.operation, observe)
+    best, left = violation, _MOST
+    again = True
+    while again:
+        again = False
+        for case in _smaller(operation, best.counterexample):
+            if left == 0:
+                return replace(best, shrunk=True)
+            arguments = tuple(case[p] for p in operation.parameters)
+            if not implementation.takes(operation, arguments):
+                continue
+            left -= 1
+            subject.begin()
+            with suppress(ValueError, IndexError):  # a law may choose something that so small a case does not have
+                try:
+                    law.hold(subject, case)
+                except BrokenError as broken:
+                    best = replace(best, summary=str(broken), counterexample=case, excess=broken.excess, calls=tuple(subject.calls))
+                    again = True
+                    break
+    return replace(best, shrunk=True)
+
+
+def _smaller(o: Operation, case: Case) -> Iterator[Case]:
+    """Simpler cases, those with most taken away first."""
+    yield from _fewer(o, case)
+    for p in o.parameters:
+        x = case[p]
+        if o.is_mask(p) and o.name != "combine_masks" and x is not None:
+            yield case | {p: None}
+        elif isinstance(x, int) and p == "start_pos":
+            yield from (case | {p: n} for n in (0, x // 2, x - 1) if 0 <= n < x)
+    for p in o.arrays:
+        yield from (case | {p: y} for y in _simpler(case[p]))
+
+
+def _fewer(o: Operation, case: Case) -> Iterator[Case]:
+    """A part of an axis: half of it, or all but one; no leading axis; and fewer of what is counted."""
+    lead = o.lead(tuple(case[p] for p in o.parameters))
+    if lead:
+        yield _lead(o, case, lambda x: x[0])
+        for axis, n in enumerate(lead):
+            if n > 1:
+                yield _lead(o, case, lambda x, axis=axis: x.take([0], axis), axis)
+    sizes = o.sizes(tuple(case[p] for p in o.parameters))
+    for name in dict.fromkeys(a for p in o.parameters for a in o.axes.get(p, (p,)) if a in sizes and a not in _FIXED):
+        n, least = sizes[name], 1 + (name == "head_dim" and "n_q" not in sizes)  # lanes of pairs, by pairs
+        for part in (range(n // 2 // least * least), range(n // 2 // least * least, n), range(n - least), range(least, n)):
+            if 0 < len(part) < n:
+                yield _along(o, case, name, part)
+
+
+_FIXED = ("heads_width", "num_heads", "kv_heads", "rows", "start_pos", "batch")
+"""What cannot be cut by itself."""
+
+
+def _along(o: Operation, case: Case, axis: str, part: range) -> Case:
+    """A part of an axis, in all arrays that have it."""
+    found = dict(case)
+    for p in o.parameters:
+        if p == axis:
+            found[p] = len(part)
+        for place, name in enumerate(axes := o.axes.get(p, ())):
+            back = place - len(axes)
+            if name == axis and found[p] is not None and found[p].ndim >= -back and found[p].shape[back] > 1:
+                found[p] = found[p].take(part, back)
+    return found
+
+
+def _lead(o: Operation, case: Case, part: Any, axis: int = 0) -> Case:
+    """A part of the leading axes, in all arrays that have all of them."""
+    found = dict(case)
+    rank = len(o.lead(tuple(case[p] for p in o.parameters)))
+    for p, axes in o.axes.items():
+        if p in found and found[p] is not None and axes[0] == BATCH and found[p].ndim == rank + len(axes) - 1 and found[p].shape[axis] > 0:
+            found[p] = part(found[p])
+    return found
+
+
+def _simpler(x: Any) -> Iterator[Any]:
+    """Simpler numbers: zeros, whole numbers, fewer of them."""
+    if not x.any():
+        return
+    for y in (np.zeros(x.shape), np.sign(x), np.rint(x), np.rint(x * 4) / 4):
+        if not np.array_equal(x, y):
+            yield y
+    places = np.flatnonzero(x)
+    step = len(places)
+    while step > 1 and len(places) <= _MOST:
+        step = -(-step // 2)
+        for start in range(0, len(places), step):
+            y = x.copy().reshape(-1)
+            y[places[start : start + step]] = 0
+            yield y.reshape(x.shape)
+        if step == 1:
+            return

@@ -1,0 +1,62 @@
+"""Tables of sines: how far they are off at which position, and what a narrow angle does to them."""
+
+import ml_dtypes
+import numpy as np
+from matplotlib.figure import Figure
+
+import oracles
+from oracles.ball import Array
+from properties.views.html.figures.drawing import MARKERS, SERIES, Picture, Table, decades, drawn, power, rounded
+from properties.views.html.figures.rounding import angle_tables
+
+__all__ = ["error_of_angle_tables"]
+
+_WIDTH = 64
+_POSITIONS = range(21)
+
+
+def error_of_angle_tables() -> Picture:
+    """The largest error of a row of sines against its position, in float64, float32 and bfloat16."""
+    positions = 2 ** np.array(_POSITIONS)
+    exact = np.stack([oracles.rope_tables(1, _WIDTH, int(p))[1].mid[0, 0::2] for p in positions])
+    tables = {
+        "float64": angle_tables(positions, _WIDTH, "float64")[1],
+        "float32": angle_tables(positions, _WIDTH, "float32")[1],
+        "bfloat16, of float32 angles": angle_tables(positions, _WIDTH, "bfloat16")[1],
+        "bfloat16, angles too": _narrow_angles(positions + 1),
+    }
+    shifted = np.stack([oracles.rope_tables(1, _WIDTH, int(p) + 1)[1].mid[0, 0::2] for p in positions])
+    errors = {name: np.abs(table - (shifted if "too" in name else exact)).max(1) for name, table in tables.items()}
+
+    def draw(figure: Figure) -> None:
+        axes = figure.subplots()
+        for (name, values), colour, marker in zip(errors.items(), SERIES, MARKERS, strict=True):
+            axes.plot(positions, np.where(values > 0, values, np.nan), color=colour, marker=marker, label=name)
+        decades(axes, "x", range(0, 21, 4), 2)
+        decades(axes, "y", range(-16, 2, 4))
+        axes.set(xlabel="position", ylabel="largest error of a sine", ylim=(1e-17, 30))
+        figure.legend(loc="outside upper left", ncols=4, handletextpad=0.4, columnspacing=1.2)
+
+    ends = {name: float(values[-1]) for name, values in errors.items()}
+    return Picture(
+        "error-of-angle-tables",
+        "Error of a table of sines, by position",
+        "A float32 angle loses a bit each time the position doubles. A bfloat16 angle has none left beyond position 256, where neighbours "
+        "share a row; storing the finished table in bfloat16 costs no more than rounding it.",
+        f"Four lines over positions from 1 to {power(2, _POSITIONS[-1])}. At the end the errors are "
+        + ", ".join(f"{x:.2g} ({name})" for name, x in ends.items())
+        + ".",
+        drawn("error-of-angle-tables", draw),
+        Table(
+            ("position", *errors), tuple((power(2, e), *rounded([float(x[i]) for x in errors.values()])) for i, e in enumerate(_POSITIONS))
+        ),
+        f"Width {_WIDTH}, base 10000; exact values from the oracle. Those in bfloat16 are taken one position later: that is no power of 2.",
+    )
+
+
+def _narrow_angles(positions: Array) -> Array:
+    """Sines of position·frequency, all in bfloat16: the position is rounded before it is multiplied."""
+    narrow = ml_dtypes.bfloat16
+    frequency = (10000.0 ** (-np.arange(0, _WIDTH, 2) / _WIDTH)).astype(narrow)
+    angle = positions.astype(narrow)[:, None] * frequency
+    return np.asarray(np.sin(angle.astype(np.float32)).astype(narrow), dtype=np.float64)

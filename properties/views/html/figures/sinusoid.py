@@ -1,0 +1,45 @@
+"""The sinusoidal encoding as a heat map, in both layouts."""
+
+from typing import Literal
+
+from matplotlib.figure import Figure
+
+import oracles
+from properties.views.html.figures.drawing import QUIET, Picture, Table, drawn
+
+__all__ = ["sinusoid"]
+
+_LENGTH, _WIDTH = 64, 64
+
+
+def sinusoid() -> Picture:
+    """The encoding with sine and cosine columns in turn, and with all sines first."""
+    layouts: tuple[Literal["interleaved"], Literal["concatenated"]] = ("interleaved", "concatenated")
+    tables = {
+        layout: oracles.sinusoidal_positional_encoding(_LENGTH, _WIDTH, conventions=oracles.Conventions(sinusoid_layout=layout)).mid
+        for layout in layouts
+    }
+
+    def draw(figure: Figure) -> None:
+        for axes, (layout, table) in zip(figure.subplots(1, 2, sharey=True), tables.items(), strict=True):
+            image = axes.imshow(table, cmap="RdBu", vmin=-1, vmax=1, interpolation="nearest")
+            axes.set_title(layout)
+            axes.set(xlabel="column", xticks=(0, 31, 63), yticks=(0, 31, 63))
+            axes.tick_params(color=QUIET)
+        figure.axes[0].set_ylabel("position")
+        figure.colorbar(image, ax=figure.axes, shrink=0.8, ticks=(-1, 0, 1)).outline.set_visible(False)
+
+    some = (0, 1, 2, 3, 31, 32, 33, 62, 63)
+    rows = tuple(
+        (layout, str(p), *(f"{tables[layout][p, c]:.4f}" for c in some)) for layout in layouts for p in (0, 1, 2, 3, 8, 16, 32, 63)
+    )
+    return Picture(
+        "sinusoid",
+        "The sinusoidal encoding, in two layouts",
+        "The same numbers in another order of columns: sine and cosine in turn, as in the paper, or all sines before all cosines, as in "
+        "many libraries. Code that reads one as the other runs, and is wrong everywhere.",
+        "Two heat maps of 64 positions by 64 columns, values from −1 to 1. Interleaved: stripes that are fast at the left and slow at the "
+        "right. Concatenated: the same stripes once for the sines, at the left half, and again for the cosines, at the right half.",
+        drawn("sinusoid", draw, height=3.3),
+        Table(("layout", "position", *(f"column {c}" for c in some)), rows),
+    )

@@ -1,0 +1,158 @@
+"""The laws and the known bugs as pages: lists, and everything about one."""
+
+import re
+from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
+
+from rich.console import Console
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from properties.bugs import CATALOGUE, Bug
+from properties.laws import LAWS, LONG
+from properties.laws.law import Law
+from properties.laws.squares import Square
+
+__all__ = ["kind_of", "laws_of", "named", "print_bug", "print_bugs", "print_law", "print_laws"]
+
+
+def named(text: str, names: Iterable[str], what: str) -> str:
+    """The one name that a text means: the name itself, or else the only one that contains it; case, hyphens and underscores are alike.
+
+    Raises ValueError, a sentence with the names that are near, where there is none or more than one.
+    """
+    known = {_plain(name): name for name in names}
+    wanted = _plain(text)
+    if wanted in known:
+        return known[wanted]
+    within = [name for plain, name in known.items() if wanted in plain]
+    if len(within) == 1:
+        return within[0]
+    if within:
+        some = "; ".join(within[:8]) + ("; …" if len(within) > 8 else "")
+        raise ValueError(f"{text!r} may mean {len(within)} {what}s: {some}.")
+    near = [known[plain] for plain in get_close_matches(wanted, known, n=3, cutoff=0.4)]
+    hint = f"the nearest are: {'; '.join(near)}" if near else f"`attnspec {what}s` lists them"
+    raise ValueError(f"There is no {what} {text!r}; {hint}.")
+
+
+def laws_of(text: str) -> list[Law]:
+    """The laws that a name means, of every operation; or of one, "law[operation]". Raises ValueError as `named`."""
+    name, _, operation = text.removesuffix("]").partition("[")
+    found = named(name, dict.fromkeys(law.name for law in (*LAWS, *LONG)), "law")
+    laws = [law for law in (*LAWS, *LONG) if law.name == found]
+    if operation:
+        chosen = [law for law in laws if law.operation == operation]
+        if not chosen:
+            raise ValueError(f"{found!r} is no law of {operation!r}, but of {', '.join(law.operation for law in laws)}.")
+        return chosen
+    return laws
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[\s_-]+", " ", name).strip().lower()
+
+
+def print_laws(console: Console) -> None:
+    """All laws by family, and what they are about."""
+    families: dict[str, dict[str, list[str]]] = {}
+    for law in LAWS:
+        family = law.body.__module__.rpartition(".")[2].replace("_", " ")
+        families.setdefault(family, {}).setdefault(law.name, []).append(law.operation)
+    for family, laws in families.items():
+        console.print(Text(family, style="bold underline"))
+        for name, operations in laws.items():
+            about = ", ".join(operations) if len(operations) <= 3 else f"{len(operations)} operations"
+            _print_entry(console, name, about)
+        console.print()
+    names = len({law.name for law in LAWS})
+    console.print(
+        f"{names} laws, {len(LAWS)} with each operation by itself, and {len(LONG)} of the long plan; `attnspec explain LAW` shows one.",
+        highlight=False,
+    )
+
+
+def print_law(console: Console, laws: Sequence[Law]) -> None:
+    """The page of a law: what it says for each of its operations, and what it is for."""
+    console.print(Text(laws[0].name, style="bold underline"))
+    for statement in dict.fromkeys(law.statement for law in laws):
+        these = [law for law in laws if law.statement == statement]
+        law, closeness = these[0], _tolerance(statement)
+        console.print()
+        for paragraph in statement.split("\n\n"):
+            if " ".join(paragraph.split()) != closeness:
+                console.print(Padding(Text(" ".join(paragraph.split())), (0, 0, 1, 2), expand=False))
+        about = {law.operation for law in these}
+        caught = [bug.id for bug in CATALOGUE.values() if bug.law == law.name and not about.isdisjoint(bug.mutants)]
+        _print_fields(
+            console,
+            {
+                "operations": ", ".join(law.operation for law in these),
+                "needs also": ", ".join(law.needs),
+                "compares": closeness,
+                "kind": kind_of(law),
+                "is there for": ", ".join(caught),
+                "Lean": law.lean,
+            },
+        )
+
+
+def kind_of(law: Law) -> str:
+    """What kind of law it is, in words."""
+    if law.agreement:
+        return "agreement with the oracle"
+    if isinstance(law.body, Square):
+        return "a symmetry, f(x) = Σ R f(T x), and its derivatives"
+    return "a relation between results of the implementation itself"
+
+
+def _tolerance(statement: str) -> str:
+    """The sentence of a statement that says how closely is compared."""
+    found = re.search(r"(?:^|(?<=[.\n] )|(?<=\n))(Exact|Within budget)[^.]*\.", statement)
+    return " ".join(found[0].split()) if found else ""
+
+
+def print_bugs(console: Console) -> None:
+    """The catalogue: each bug's name, its operation, and where it was seen."""
+    for operation in dict.fromkeys(bug.operation for bug in CATALOGUE.values()):
+        console.print(Text(operation, style="bold underline"))
+        for bug in (bug for bug in CATALOGUE.values() if bug.operation == operation):
+            _print_entry(console, bug.id, bug.citation)
+        console.print()
+    console.print(f"{len(CATALOGUE)} bugs; `attnspec bugs BUG` shows one.", highlight=False)
+
+
+def print_bug(console: Console, bug: Bug) -> None:
+    """The page of a bug: what goes wrong, what one sees, how it is mended, and what finds it."""
+    console.print(Text(bug.id, style="bold underline"))
+    console.print()
+    fields = {
+        "operation": bug.operation,
+        "also in": ", ".join(name for name in bug.mutants if name != bug.operation),
+        "mechanism": bug.mechanism,
+        "effect": bug.effect,
+        "repair": bug.repair,
+        "law": bug.law,
+        "needs": ", ".join(bug.requires),
+        "seen in": bug.citation,
+    }
+    _print_fields(console, fields)
+
+
+def _print_entry(console: Console, name: str, about: str) -> None:
+    """An entry of a list: on one line for grep, or with later lines set in where the terminal is narrow."""
+    text = Text.assemble("  ", name, "  ", (about, "dim"))
+    if console.is_terminal:
+        text = Text("\n      ").join(text.wrap(console, console.width - 6))
+    console.print(text, soft_wrap=not console.is_terminal)
+
+
+def _print_fields(console: Console, fields: dict[str, str]) -> None:
+    table = Table.grid(padding=(0, 2, 0, 0))
+    table.add_column(no_wrap=True, style="cyan")
+    table.add_column()
+    for name, value in fields.items():
+        if value:
+            table.add_row(Text(name), Text(value))
+    console.print(Padding(table, (0, 0, 0, 2), expand=False))
