@@ -22,7 +22,7 @@ from properties.verifier.shrinking import smallest
 
 __all__ = ["QUICKLY", "Observer", "call", "causes_of", "check", "examine", "grouped", "plan", "replay", "require_planned", "verify"]
 
-QUICKLY = 10
+QUICKLY = 50
 """Cases of an operation in the quick plan, at most, but at least one of each domain."""
 
 
