@@ -22,7 +22,11 @@ Case = dict[str, Any]
 
 
 def smallest(implementation: Implementation, law: Law, violation: Violation, observe: Observer | None = None) -> Violation:
-    """The violation of a law on the smallest input that is found from the one it was found on; never on a larger one."""
+    """The violation of a law on the smallest input that is found from the one it was found on; never on a larger one.
+
+    Where every query may read a key it stays so: what becomes of others is a law of its own.
+    """
+    dead = _leaves_a_query_nothing(violation.counterexample)
     operation, subject = OPERATIONS[law.operation], Subject(implementation, law.operation, observe)
     best, left = violation, _MOST
     again = True
@@ -32,7 +36,7 @@ def smallest(implementation: Implementation, law: Law, violation: Violation, obs
             if left == 0:
                 return replace(best, shrunk=True)
             arguments = tuple(case[p] for p in operation.parameters)
-            if not implementation.takes(operation, arguments):
+            if not implementation.takes(operation, arguments) or (_leaves_a_query_nothing(case) and not dead):
                 continue
             left -= 1
             subject.begin()
@@ -44,6 +48,11 @@ def smallest(implementation: Implementation, law: Law, violation: Violation, obs
                     again = True
                     break
     return replace(best, shrunk=True)
+
+
+def _leaves_a_query_nothing(case: Case) -> bool:
+    mask = case.get("mask")
+    return mask is not None and not mask.any(-1).all()
 
 
 def _smaller(o: Operation, case: Case) -> Iterator[Case]:
