@@ -3,9 +3,15 @@
 Sizes are symbols to the compiler, so that a few programs serve all sizes from 2 on; sizes 0 and 1 would each be compiled by themselves,
 and are not supported here, nor are batches. Another layout would be compiled by itself too, so contiguous copies are made. A row with no
 allowed key is NaN, a softmax over −∞ alone. It needs a C++ compiler, and compiling takes most of the time: about ten seconds in a process.
+
+Inductor writes where its cache is into the environment, TORCHINDUCTOR_CACHE_DIR, whenever it compiles and finds it missing. Here it is
+there from the beginning, so that no call changes it.
 """
 
+import os
 import shutil
+import tempfile
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -16,6 +22,8 @@ from properties.contract.implementation import Implementation
 __all__ = ["IMPLEMENTATIONS"]
 
 _NO_COMPILER = "" if shutil.which("g++") or shutil.which("clang++") else "There is no C++ compiler, neither g++ nor clang++."
+
+os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(Path(tempfile.gettempdir()) / f"torchinductor_{os.environ.get('USER', 'attnspec')}"))
 
 
 def _written_out(q: Any, k: Any, v: Any, mask: Any) -> torch.Tensor:

@@ -227,6 +227,11 @@ def _declared(reason: str, *operations: str, names: tuple[str, ...]) -> dict[str
 _OVERFLOWING = {
     **_declared(_EXP, _SOFTMAX, names=("softmax is within its budget",)),
     **_declared(_EXP, _SOFTMAX, f"{_SOFTMAX}_vjp", names=("rows do not see each other", "a constant added to a row changes nothing")),
+    **_declared(_EXP, _SOFTMAX, f"{_SOFTMAX}_vjp", names=("blocked scores can be appended",)),
+    **_declared(
+        *(_EXP, f"{_SDPA}_vjp", f"{_SDPA}_jvp"),
+        names=("blocked keys can be appended", "where one key may be read its score does not matter"),
+    ),
     **_declared(_EXP, f"{_SOFTMAX}_vjp", f"{_SDPA}_vjp", names=("the vjp is within its budget",)),
     **_declared(_EXP, f"{_SDPA}_jvp", names=("the jvp is within its budget",)),
     **_declared(
