@@ -38,6 +38,7 @@ MEASURED = {
     "attack.txt": ("Attack", "an hour of looking for a false certificate, and for an honest kernel outside its budget: `make attack`"),
     "sharpness.txt": ("Sharpness", "how much of its budget PyTorch uses: `make sharpness`"),
     "bench.txt": ("Speed", "the oracles' time and memory: `make bench`"),
+    "bench-verify.txt": ("Verdicts", "how long a verdict takes, against the revision before: `make bench-verify`"),
 }
 """What `make` writes into docs: its title here, and what it says."""
 WIDE = "```{raw} html\n<span class='wide'></span>\n```"
