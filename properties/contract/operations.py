@@ -15,7 +15,7 @@ import numpy as np
 import oracles
 from oracles import Conventions, Enclosure
 
-__all__ = ["BATCH", "OPERATIONS", "Operation", "sizes_of"]
+__all__ = ["BATCH", "OPERATIONS", "Operation"]
 
 BATCH = "*"
 """Any number of leading axes, the same for all arrays that have them; masks may have fewer, and may have size 1 along any axis."""
@@ -117,11 +117,6 @@ class Operation:
 
 def _causal_attention(q: Any, k: Any, v: Any, **options: Any) -> Enclosure:
     return oracles.scaled_dot_product_attention(q, k, v, is_causal=True, **options)
-
-
-def sizes_of(operation: Operation, arguments: tuple[Any, ...]) -> dict[str, int]:
-    """The sizes and positions of a call by name, as far as its first arguments tell them."""
-    return operation.sizes(arguments)
 
 
 def _operation(name: str, parameters: str, outputs: str, *conventions: str, oracle: Callable[..., Any] | None = None) -> Operation:

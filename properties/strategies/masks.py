@@ -18,14 +18,13 @@ _EVERYDAY = ("bits", "lengths", "starts", "band", "row", "aligned", "blocks")
 def live(choose: Choices, shape: tuple[int, ...]) -> Any:
     """A mask in which every query may attend to a key.
 
-    Bits, causal ones of either alignment, keys from or up to a length, a band, blocks on the diagonal, one row for all.
+    Bits, causal ones that are aligned at the bottom right, keys from or up to a length, a band, blocks on the diagonal, one row for all.
     """
     *lead, n_q, n_k = shape
     kind, i, j = choose.among(_EVERYDAY), np.arange(n_q)[:, None], np.arange(n_k)
     ends = choose.integers(1, max(n_k, 1), (*lead, 1, 1))
     kinds: dict[str, Callable[[], Any]] = {
         "bits": lambda: choose.bits(shape),
-        "causal": lambda: j <= i,
         "aligned": lambda: j <= i + n_k - n_q,
         "lengths": lambda: j < ends,
         "starts": lambda: j >= ends - 1,

@@ -196,6 +196,33 @@ def test_the_example_of_a_cause_is_not_one_of_another():
             assert next(iter(cause.example.counterexample.values())).shape[-1] >= 6
 
 
+def test_a_smaller_input_of_what_nothing_explains_is_no_dead_row():
+    """A mask of −10 leaks: where a query may read nothing it gives the mean, which is a law, and a convention, of its own."""
+
+    def leaks(q, k, v, mask=None):
+        s = q @ k.swapaxes(-1, -2) / np.sqrt(max(1, q.shape[-1]))
+        s = s if mask is None else np.where(mask, s, -10.0)
+        e = np.exp(s - s.max(-1, keepdims=True))
+        return e / e.sum(-1, keepdims=True) @ v
+
+    found = verify({SDPA: leaks}, max_examples=40).causes
+    (unknown,) = [cause for cause in found if not cause.diagnosis]
+    assert unknown.example.law == "attention is within its budget"
+    assert unknown.example.counterexample["mask"].any(-1).all()
+
+
+def test_a_note_says_the_size_of_the_smallest_input_and_no_arithmetic_explains_what_is_rarely_wrong():
+    def drops_the_last_of_many_keys(q, k, v, mask=None):
+        n = k.shape[-2] - (k.shape[-2] > 64)
+        return scaled_dot_product_attention(q, k[..., :n, :], v[..., :n, :], None if mask is None else mask[..., :n])
+
+    (violation,) = verify({SDPA: drops_the_last_of_many_keys}, laws=["attention is within its budget"], max_examples=40).violations
+    assert not [d for d in violation.diagnosis if d.citation.startswith("an arithmetic")]
+    sizes = [note for note in violation.notes if note.startswith("Fails from")]
+    assert len(sizes) == 1
+    assert re.fullmatch(r"Fails from n_k = 65; \d+ smaller cases passed\.", sizes[0])
+
+
 def test_an_error_while_a_smaller_input_is_looked_for_is_told(monkeypatch):
     wrong = implementation_of({"rope": lambda x, start_pos=0: -x})
     (found,) = examine([AGREEMENT["rope"]], wrong, 8, 0)
