@@ -155,7 +155,8 @@ def _completion(options: argparse.Namespace) -> int:
 
 def _report(options: argparse.Namespace) -> int:
     folder = _page_folder(options.html)
-    from properties.views.html.page import read, write
+    from properties.verifier.reading import read
+    from properties.views.html.page import write
 
     print(write([read(file) for file in options.reports], folder))
     return 0
@@ -184,6 +185,7 @@ def _verify(options: argparse.Namespace) -> int:
     from properties.views.html.environment import environment
     from properties.views.pages import laws_of
     from properties.views.terminal import print_report
+    from properties.views.whole import write_whole
 
     resolve(options.arithmetic)
     laws = tuple(dict.fromkeys(law.id for text in options.laws for law in laws_of(text))) if options.laws else None
@@ -214,7 +216,7 @@ def _verify(options: argparse.Namespace) -> int:
     report = Report(outcomes, settings, stopped is not None, options.strict, causes)
     if entries or file:
         if file:
-            file.write_text(_json(report))
+            write_whole(file, _json(report))
         elif options.json:
             print(_json(report), end="")
     if entries and folder:

@@ -136,7 +136,7 @@ def test_the_report_in_json_is_the_one_of_verify_and_says_who_was_verified(adapt
     assert main(verify("adapters:GROUPS", options=["--json", "report.json", "--seed", "3"])) == 1
     assert "✗ a second call gives the same [rope]: second" in capsys.readouterr().out
     report = json.loads((adapters / "report.json").read_text())
-    assert set(report) == {"ok", "interrupted", "strict", "settings", "counts", "narrowest", "causes", "outcomes"}
+    assert set(report) == {"version", "ok", "interrupted", "strict", "settings", "counts", "narrowest", "causes", "outcomes"}
     assert (report["ok"], report["interrupted"]) == (False, False)
     assert report["settings"]["seed"] == 3
     assert report["settings"]["implementations"] == [

@@ -10,7 +10,10 @@ import numpy as np
 from properties.contract.subject import Call
 from properties.verifier.remarks import Seen
 
-__all__ = ["Cause", "Diagnosis", "Outcome", "Report", "Status", "Violation", "counted", "with_causes"]
+__all__ = ["VERSION", "Cause", "Diagnosis", "Outcome", "Report", "Status", "Violation", "counted", "with_causes"]
+
+VERSION = 1
+"""Of the report as data: report.schema.json says what it holds."""
 
 Status = Literal["held", "suspicious", "violated", "declared", "vacuous", "not applicable", "not run"]
 PASSING = ("held", "suspicious", "declared", "not applicable")
@@ -195,8 +198,9 @@ class Report:
         return {status: found[status] for status in get_args(Status)}
 
     def to_dict(self) -> dict[str, Any]:
-        """All of it as numbers, strings, lists and mappings, for JSON."""
+        """All of it as numbers, strings, lists and mappings, for JSON, as report.schema.json says."""
         return {
+            "version": VERSION,
             "ok": self.ok,
             "interrupted": self.interrupted,
             "strict": self.strict,
