@@ -78,6 +78,8 @@ def _parser() -> argparse.ArgumentParser:
     verify.add_argument("--timeout", type=_positive, default=60.0, metavar="SECONDS", help="for one call (60)")
     verify.add_argument("--json", metavar="FILE", help="write the report as JSON too; - writes it to standard output, and nothing else")
     verify.add_argument("--html", metavar="DIR", type=Path, help="write the report as a page too: DIR/index.html")
+    verify.add_argument("--junit", metavar="FILE", help="write the report as JUnit's XML too: a failed test for each cause")
+    verify.add_argument("--sarif", metavar="FILE", help="write the report as SARIF too, for code scanning: a result for each cause")
     verify.add_argument("--strict", action="store_true", help="exit status 1 where something is suspicious, too")
     verify.add_argument("--fail-fast", action="store_true", help="begin no other operation after the first violation")
     verify.add_argument("--all", action="store_true", help="a row for every law, and every violation in a few lines")
@@ -179,6 +181,7 @@ def _verify(options: argparse.Namespace) -> int:
     from rich.console import Console
 
     from oracles.formats import resolve
+    from properties.command import outputs
     from properties.command.worker import Order
     from properties.verifier.report import Report, with_causes
     from properties.verifier.verify import QUICKLY
@@ -189,7 +192,7 @@ def _verify(options: argparse.Namespace) -> int:
 
     resolve(options.arithmetic)
     laws = tuple(dict.fromkeys(law.id for text in options.laws for law in laws_of(text))) if options.laws else None
-    file = _writable(options.json)
+    file, others = _writable(options.json), outputs.files(options)
     folder = _page_folder(options.html) if options.html else None
     chosen = tuple(options.targets), options.arithmetic, laws
     examples = min(options.max_examples, QUICKLY) if options.quick else options.max_examples
@@ -210,7 +213,7 @@ def _verify(options: argparse.Namespace) -> int:
         "long": options.long,
         "quick": options.quick,
         "environment": environment(),
-        "implementations": [{key: getattr(entry, key) for key in ("name", "group", "target", "arithmetic")} for entry in entries],
+        "implementations": [entry.to_dict() for entry in entries],
     }
     outcomes, causes = with_causes(_in_order(entries, found, options.fail_fast), causes, lambda violation: violation.script)
     report = Report(outcomes, settings, stopped is not None, options.strict, causes)
@@ -230,6 +233,7 @@ def _verify(options: argparse.Namespace) -> int:
         print_report(Console(), report, groups, options.all)
     if isinstance(stopped, ValueError):
         raise stopped
+    outputs.write(others, report)
     return 0 if report.ok else 1
 
 

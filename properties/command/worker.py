@@ -20,6 +20,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
+from properties.command.sources import sources
 from properties.command.targets import Found, TargetError, load
 from properties.contract.implementation import Implementation
 from properties.contract.operations import OPERATIONS
@@ -62,6 +63,12 @@ class Entry:
     override: str | None
     laws: tuple[str, ...]
     deviations: dict[str, str] = field(default_factory=dict)
+    sources: dict[str, tuple[str, int]] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        """What the report's settings say of it."""
+        sources = {name: {"file": file, "line": line} for name, (file, line) in self.sources.items()}
+        return {"name": self.name, "group": self.group, "target": self.target, "arithmetic": self.arithmetic, "sources": sources}
 
 
 @dataclass(frozen=True)
@@ -141,7 +148,8 @@ def _isolate(log: str) -> None:
 def _entry(one: Found, laws: list[Law], order: Order) -> Entry:
     i = one.implementation
     ids = tuple(law.id for law in laws)
-    return Entry(one.target, one.group, one.pick, i.name, i.rounding.name, order.arithmetic, ids, dict(i.known_deviations))
+    where = sources(i.operations, one.target)
+    return Entry(one.target, one.group, one.pick, i.name, i.rounding.name, order.arithmetic, ids, dict(i.known_deviations), where)
 
 
 def _outcomes(one: Found, laws: list[Law], order: Order, calls: Note) -> list[Outcome]:

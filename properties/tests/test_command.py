@@ -139,6 +139,9 @@ def test_the_report_in_json_is_the_one_of_verify_and_says_who_was_verified(adapt
     assert set(report) == {"version", "ok", "interrupted", "strict", "settings", "counts", "narrowest", "causes", "outcomes"}
     assert (report["ok"], report["interrupted"]) == (False, False)
     assert report["settings"]["seed"] == 3
+    sources = [i.pop("sources") for i in report["settings"]["implementations"]]
+    line = 1 + ADAPTERS[: ADAPTERS.index("wrong = ")].count("\n")
+    assert sources == [{"rope": {"file": "adapters.py", "line": 1}}, {"rope": {"file": "adapters.py", "line": line}}]
     assert report["settings"]["implementations"] == [
         {"name": "first", "group": "good ones", "target": "adapters:GROUPS", "arithmetic": "float64"},
         {"name": "second", "group": "others", "target": "adapters:GROUPS", "arithmetic": "float64"},

@@ -213,10 +213,10 @@ def print_violation(console: Console, violation: Violation, cause: Cause | None 
             console.print(Text(f"    {line}".rstrip()), soft_wrap=True)
 
 
-def violation_text(violation: Violation, width: int = 120) -> str:
+def violation_text(violation: Violation, width: int = 120, cause: Cause | None = None) -> str:
     """A violation as it is printed at length, without colours."""
     console = Console(file=io.StringIO(), width=width, no_color=True, force_terminal=False, highlight=False)
-    print_violation(console, violation)
+    print_violation(console, violation, cause)
     assert isinstance(console.file, io.StringIO)
     return "\n".join(line.rstrip() for line in console.file.getvalue().splitlines())
 
