@@ -78,6 +78,9 @@ def _parser() -> argparse.ArgumentParser:
     verify.add_argument("--timeout", type=_positive, default=60.0, metavar="SECONDS", help="for one call (60)")
     verify.add_argument("--json", metavar="FILE", help="write the report as JSON too; - writes it to standard output, and nothing else")
     verify.add_argument("--html", metavar="DIR", type=Path, help="write the report as a page too: DIR/index.html")
+    verify.add_argument(
+        "--baseline", metavar="FILE", type=Path, help="fail on what is new against an earlier report in JSON, and on nothing else"
+    )
     verify.add_argument("--junit", metavar="FILE", help="write the report as JUnit's XML too: a failed test for each cause")
     verify.add_argument("--sarif", metavar="FILE", help="write the report as SARIF too, for code scanning: a result for each cause")
     verify.add_argument("--strict", action="store_true", help="exit status 1 where something is suspicious, too")
@@ -91,6 +94,16 @@ def _parser() -> argparse.ArgumentParser:
     )
     report.add_argument("--html", metavar="DIR", type=Path, required=True, help="where: DIR/index.html")
     report.set_defaults(run=_report)
+
+    compare = commands.add_parser(
+        "compare",
+        help="say what broke, what was mended, and what got slower or further from its budget between two reports",
+        description="Compare two reports that `attnspec verify --json` wrote. "
+        "Exit status: 0 nothing broke, 1 something did, 2 one is no report.",
+    )
+    compare.add_argument("before", metavar="BEFORE", type=Path, help="the earlier report")
+    compare.add_argument("after", metavar="AFTER", type=Path, help="the later one")
+    compare.set_defaults(run=_compare)
 
     laws = commands.add_parser("laws", help="list the laws, or show one")
     laws.add_argument("law", nargs="?", metavar="LAW", help="its name, or a part that no other has")
@@ -164,6 +177,18 @@ def _report(options: argparse.Namespace) -> int:
     return 0
 
 
+def _compare(options: argparse.Namespace) -> int:
+    from rich.console import Console
+
+    from properties.verifier.comparison import compared
+    from properties.verifier.reading import read
+    from properties.views.compared import print_comparison
+
+    found = compared(read(options.before), read(options.after))
+    print_comparison(Console(highlight=False), found, str(options.before), str(options.after))
+    return 1 if found.broke else 0
+
+
 def _page_folder(folder: Path) -> Path:
     """The folder for a page, which is found out to be writable, and its makers to be there, before the work is done."""
     if missing := [name for name in ("jinja2", "matplotlib") if find_spec(name) is None]:
@@ -183,8 +208,11 @@ def _verify(options: argparse.Namespace) -> int:
     from oracles.formats import resolve
     from properties.command import outputs
     from properties.command.worker import Order
+    from properties.verifier.comparison import against
+    from properties.verifier.reading import read
     from properties.verifier.report import Report, with_causes
     from properties.verifier.verify import QUICKLY
+    from properties.views.compared import print_comparison
     from properties.views.html.environment import environment
     from properties.views.pages import laws_of
     from properties.views.terminal import print_report
@@ -194,6 +222,7 @@ def _verify(options: argparse.Namespace) -> int:
     laws = tuple(dict.fromkeys(law.id for text in options.laws for law in laws_of(text))) if options.laws else None
     file, others = _writable(options.json), outputs.files(options)
     folder = _page_folder(options.html) if options.html else None
+    baseline = read(options.baseline) if options.baseline else None
     chosen = tuple(options.targets), options.arithmetic, laws
     examples = min(options.max_examples, QUICKLY) if options.quick else options.max_examples
     order = Order(*chosen, examples, options.seed, options.timeout, tuple(options.only), options.long, options.quick)
@@ -212,11 +241,13 @@ def _verify(options: argparse.Namespace) -> int:
         "only": options.only,
         "long": options.long,
         "quick": options.quick,
+        "baseline": str(options.baseline) if options.baseline else None,
         "environment": environment(),
         "implementations": [entry.to_dict() for entry in entries],
     }
     outcomes, causes = with_causes(_in_order(entries, found, options.fail_fast), causes, lambda violation: violation.script)
     report = Report(outcomes, settings, stopped is not None, options.strict, causes)
+    report, changes = against(report, baseline) if baseline is not None else (report, None)
     if entries or file:
         if file:
             write_whole(file, _json(report))
@@ -231,6 +262,8 @@ def _verify(options: argparse.Namespace) -> int:
         for entry in entries:
             groups.setdefault(entry.group, []).append(entry.name)
         print_report(Console(), report, groups, options.all)
+        if changes is not None:
+            print_comparison(Console(highlight=False), changes, str(options.baseline), "now")
     if isinstance(stopped, ValueError):
         raise stopped
     outputs.write(others, report)

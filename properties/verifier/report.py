@@ -10,7 +10,7 @@ import numpy as np
 from properties.contract.subject import Call
 from properties.verifier.remarks import Seen
 
-__all__ = ["VERSION", "Cause", "Diagnosis", "Outcome", "Report", "Status", "Violation", "counted", "with_causes"]
+__all__ = ["VERSION", "Cause", "Diagnosis", "Outcome", "Report", "Status", "Violation", "counted", "fails", "with_causes"]
 
 VERSION = 1
 """Of the report as data: report.schema.json says what it holds."""
@@ -177,7 +177,7 @@ class Report:
 
     def fails(self, o: Outcome) -> bool:
         """Whether an outcome is one that must not be, known or not."""
-        return not o.unavailable and (o.status not in PASSING or (self.strict and o.status == "suspicious"))
+        return fails(o.status, o.unavailable, self.strict)
 
     @property
     def violations(self) -> tuple[Violation, ...]:
@@ -213,6 +213,11 @@ class Report:
             "causes": [c.to_dict() for c in self.causes],
             "outcomes": [o.to_dict() for o in self.outcomes],
         }
+
+
+def fails(status: str, unavailable: bool, strict: bool) -> bool:
+    """Whether an outcome of a status must not be: of what can be run, what does not pass, and if strict what is suspicious."""
+    return not unavailable and (status not in PASSING or (strict and status == "suspicious"))
 
 
 def with_causes(

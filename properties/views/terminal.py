@@ -52,6 +52,8 @@ def print_report(console: Console, report: Report, groups: Mapping[str, Sequence
             console.print()
     _print_causes(console, report.causes)
     counts = ", ".join(f"{n} {status}" for status, n in report.counts().items() if n or status in ("held", "violated"))
+    known = sum(o.known for o in report.outcomes)
+    counts += f"; {known} of them known in the baseline" if known else ""
     for name, (preset, calls) in report.narrowest().items():
         said = f": within {preset}, by {counted(calls, 'call')}"
         console.print(Text.assemble((name, "bold"), said), highlight=False)
