@@ -3,20 +3,21 @@
 # PYTHON_ARGCOMPLETE_OK: who has argcomplete's global completion needs no other
 
 import argparse
-import json
 import os
 import signal
-import sys
 from collections.abc import Sequence
-from importlib.util import find_spec
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from properties.command.outputs import complain, folder_of_page, open_streams, printing
+from properties.command.signals import Signals, StoppedError
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from properties.command.worker import Entry
-    from properties.verifier.report import Cause, Outcome, Report
+    from properties.verifier.report import Cause, Outcome
 
 __all__ = ["main"]
 
@@ -24,24 +25,22 @@ _MODULES = ("spec", "oracles", "properties")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command. Returns 0 when every law held or the page was printed, 1 when some law failed, 2 when it cannot be done."""
+    """Run the command. Returns 0 when every law held or the page was printed, 1 when some law failed, 2 when it cannot be done, and 129,
+    130 or 143 when SIGHUP, SIGINT or SIGTERM ended it."""
     parser = _parser()
     if "_ARGCOMPLETE" in os.environ:  # a shell asks, at a press of Tab
         from properties.command.completion import answer
 
         answer(parser)
     options = parser.parse_args(arguments)
-    for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):  # a terminal without ✓ shows "?", and no traceback
-            stream.reconfigure(errors="replace")
     try:
-        code: int = options.run(options)
-        sys.stdout.flush()
-    except BrokenPipeError:  # `attnspec laws | head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
+        open_streams()
+        with printing():
+            code: int = options.run(options)
+    except KeyboardInterrupt:
+        return 128 + signal.SIGINT
     except ValueError as error:  # a name that there is not, a target that is none: the sentence says it
-        print(f"attnspec: {error}", file=sys.stderr)
+        complain(str(error))
         return 2
     return code
 
@@ -54,7 +53,8 @@ def _parser() -> argparse.ArgumentParser:
         "verify",
         help="check every law on implementations",
         description="Check every law on implementations, in child processes, and diagnose what fails. "
-        "Exit status: 0 every law held, 1 some law failed, 2 the command or an implementation is unusable.",
+        "Exit status: 0 every law held, 1 some law failed, 2 the command, an implementation or a place to write to is unusable; "
+        "129, 130 or 143 after SIGHUP, SIGINT or SIGTERM.",
     )
     verify.add_argument(
         "targets",
@@ -77,7 +77,7 @@ def _parser() -> argparse.ArgumentParser:
     verify.add_argument("--jobs", type=_natural, default=min(4, os.cpu_count() or 1), metavar="N", help="processes (%(default)s)")
     verify.add_argument("--timeout", type=_positive, default=60.0, metavar="SECONDS", help="for one call (60)")
     verify.add_argument("--json", metavar="FILE", help="write the report as JSON too; - writes it to standard output, and nothing else")
-    verify.add_argument("--html", metavar="DIR", type=Path, help="write the report as a page too: DIR/index.html")
+    verify.add_argument("--html", metavar="DIR", help="write the report as a page too: DIR/index.html")
     verify.add_argument(
         "--baseline", metavar="FILE", type=Path, help="fail on what is new against an earlier report in JSON, and on nothing else"
     )
@@ -92,7 +92,7 @@ def _parser() -> argparse.ArgumentParser:
     report.add_argument(
         "reports", nargs="+", metavar="FILE", type=Path, help="what `attnspec verify --json FILE` wrote; of several one page"
     )
-    report.add_argument("--html", metavar="DIR", type=Path, required=True, help="where: DIR/index.html")
+    report.add_argument("--html", metavar="DIR", required=True, help="where: DIR/index.html")
     report.set_defaults(run=_report)
 
     compare = commands.add_parser(
@@ -169,7 +169,7 @@ def _completion(options: argparse.Namespace) -> int:
 
 
 def _report(options: argparse.Namespace) -> int:
-    folder = _page_folder(options.html)
+    folder = folder_of_page(options.html, "--html")
     from properties.verifier.reading import read
     from properties.views.html.page import write
 
@@ -189,24 +189,11 @@ def _compare(options: argparse.Namespace) -> int:
     return 1 if found.broke else 0
 
 
-def _page_folder(folder: Path) -> Path:
-    """The folder for a page, which is found out to be writable, and its makers to be there, before the work is done."""
-    if missing := [name for name in ("jinja2", "matplotlib") if find_spec(name) is None]:
-        raise ValueError(f"A page needs {' and '.join(missing)}, which `pip install 'attnspec[report]'` installs.")
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ValueError(f"{folder} cannot be made: {error.strerror}.") from error
-    if not os.access(folder, os.W_OK):
-        raise ValueError(f"{folder} cannot be written to.")
-    return folder
-
-
 def _verify(options: argparse.Namespace) -> int:
     from rich.console import Console
 
     from oracles.formats import resolve
-    from properties.command import outputs
+    from properties.command import forms
     from properties.command.worker import Order
     from properties.verifier.comparison import against
     from properties.verifier.reading import read
@@ -215,14 +202,13 @@ def _verify(options: argparse.Namespace) -> int:
     from properties.views.compared import print_comparison
     from properties.views.html.environment import environment
     from properties.views.pages import laws_of
-    from properties.views.terminal import print_report
-    from properties.views.whole import write_whole
+    from properties.views.terminal import print_report, verdict_of
 
     resolve(options.arithmetic)
     laws = tuple(dict.fromkeys(law.id for text in options.laws for law in laws_of(text))) if options.laws else None
-    file, others = _writable(options.json), outputs.files(options)
-    folder = _page_folder(options.html) if options.html else None
-    baseline = read(options.baseline) if options.baseline else None
+    files = forms.files(options)
+    folder = None if options.html is None else folder_of_page(options.html, "--html")
+    baseline = None if options.baseline is None else read(options.baseline)
     chosen = tuple(options.targets), options.arithmetic, laws
     examples = min(options.max_examples, QUICKLY) if options.quick else options.max_examples
     order = Order(*chosen, examples, options.seed, options.timeout, tuple(options.only), options.long, options.quick)
@@ -245,49 +231,33 @@ def _verify(options: argparse.Namespace) -> int:
         "environment": environment(),
         "implementations": [entry.to_dict() for entry in entries],
     }
-    outcomes, causes = with_causes(_in_order(entries, found, options.fail_fast), causes, lambda violation: violation.script)
+    why = "After the first violation no operation is begun (--fail-fast)." if options.fail_fast else ""
+    why = f"It was not run: {stopped}." if stopped is not None else why
+    outcomes, causes = with_causes(_in_order(entries, found, why), causes, lambda violation: violation.script)
     report = Report(outcomes, settings, stopped is not None, options.strict, causes)
     report, changes = against(report, baseline) if baseline is not None else (report, None)
-    if entries or file:
-        if file:
-            write_whole(file, _json(report))
-        elif options.json:
-            print(_json(report), end="")
-    if entries and folder:
-        from properties.views.html.page import write
-
-        write([report.to_dict()], folder)
-    if entries and options.json != "-":
-        groups: dict[str, list[str]] = {}
-        for entry in entries:
-            groups.setdefault(entry.group, []).append(entry.name)
-        print_report(Console(), report, groups, options.all)
-        if changes is not None:
-            print_comparison(Console(highlight=False), changes, str(options.baseline), "now")
-    if isinstance(stopped, ValueError):
-        raise stopped
-    outputs.write(others, report)
+    lost = list(forms.lost(files, folder if entries else None, report))
+    groups: dict[str, list[str]] = {}
+    for entry in entries:
+        groups.setdefault(entry.group, []).append(entry.name)
+    with printing(verdict_of(report)):
+        if options.json == "-":
+            print(forms.as_json(report), end="")
+        elif entries:
+            print_report(Console(), report, groups, options.all)
+            if changes is not None:
+                print_comparison(Console(highlight=False), changes, str(options.baseline), "now")
+    forms.annotate(report)
+    if isinstance(stopped, StoppedError) and not lost:
+        return stopped.status
+    if lost or stopped is not None:
+        raise ValueError(" ".join([*lost, *([str(stopped)] if stopped is not None else [])]))
     return 0 if report.ok else 1
-
-
-def _writable(name: str | None) -> Path | None:
-    """The file for the report, which is found out to be writable before the work is done."""
-    if name is None or name == "-":
-        return None
-    try:
-        Path(name).touch()
-    except OSError as error:
-        raise ValueError(f"{name} cannot be written: {error.strerror}.") from error
-    return Path(name)
-
-
-def _json(report: "Report") -> str:
-    return json.dumps(report.to_dict(), indent=1, allow_nan=False) + "\n"
 
 
 def _run(
     order: Any, jobs: int, timeout: float, fail_fast: bool
-) -> tuple[list["Entry"], list[tuple[int, "Outcome"]], tuple["Cause", ...], BaseException | None]:
+) -> tuple[list["Entry"], list[tuple[int, "Outcome"]], tuple["Cause", ...], Exception | None]:
     """The entries, the outcomes known, each with its entry's place, the causes, and what stopped the run before its end, or None."""
     from rich.console import Console
     from rich.markup import escape
@@ -295,6 +265,7 @@ def _run(
 
     from properties.command.runner import Runner
     from properties.command.targets import TargetError
+    from properties.verifier.note import UnwritableError
 
     for name in _MODULES:  # before the working directory, where others of these names may be
         __import__(name)
@@ -310,11 +281,10 @@ def _run(
         TimeElapsedColumn(),
         TextColumn("{task.description}"),
     )
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        with Progress(*columns, console=log, transient=True, disable=not log.is_interactive) as progress:
+        with Signals() as signals, Progress(*columns, console=log, transient=True, disable=not log.is_interactive) as progress:
             task = progress.add_task(f"importing {escape(' '.join(order.targets))}", total=None)
-            with Runner(order, jobs, timeout, fail_fast) as runner:
+            with Runner(order, jobs, timeout, fail_fast, signals) as runner:
                 entries = runner.entries
                 left = [len(entry.laws) for entry in entries]
                 progress.update(task, total=sum(left))
@@ -327,10 +297,11 @@ def _run(
                     progress.update(task, advance=1, description=escape(f"{outcome.implementation}: {outcome.law}"))
                     if not left[place] and not log.is_interactive:
                         _print_line(log, [o for p, o in found if p == place])
-    except (KeyboardInterrupt, TargetError) as stopped:
+            signals.obey()
+    except (StoppedError, TargetError) as stopped:
         return entries, found, _flat(causes), stopped
-    finally:
-        signal.signal(signal.SIGTERM, before)
+    except (OSError, UnwritableError) as error:
+        return entries, found, _flat(causes), TargetError(f"The processes cannot be run: {getattr(error, 'strerror', '') or error}")
     return entries, found, _flat(causes), None
 
 
@@ -342,16 +313,15 @@ def _flat(causes: dict[int, tuple["Cause", ...]]) -> tuple["Cause", ...]:
 def _print_line(log: "Console", outcomes: list["Outcome"]) -> None:
     statuses = [o.status for o in outcomes]
     counts = ", ".join(f"{statuses.count(status)} {status}" for status in dict.fromkeys(statuses))
-    print(f"{outcomes[0].implementation}: {counts} ({sum(o.seconds for o in outcomes):.1f} s)", file=log.file, flush=True)
+    with suppress(OSError):  # of a full disk: the verdict is what matters
+        print(f"{outcomes[0].implementation}: {counts} ({sum(o.seconds for o in outcomes):.1f} s)", file=log.file, flush=True)
 
 
-def _in_order(entries: list["Entry"], found: list[tuple[int, "Outcome"]], fail_fast: bool) -> list["Outcome"]:
-    """The outcomes as they were planned; "not run" for those that are not known."""
+def _in_order(entries: list["Entry"], found: list[tuple[int, "Outcome"]], why: str) -> list["Outcome"]:
+    """The outcomes as they were planned; "not run", and why, for those that are not known."""
     from properties.verifier.report import Outcome
 
     known = {(place, f"{o.law}[{o.operation}]"): o for place, o in found}
-    violated = any(o.status == "violated" for _, o in found)
-    why = "After the first violation no operation is begun (--fail-fast)." if fail_fast and violated else ""
     outcomes = []
     for place, entry in enumerate(entries):
         for law in entry.laws:

@@ -1,40 +1,94 @@
-"""What a verification writes besides what it prints: files, each in its form, and annotations in a workflow."""
+"""Where the command writes: found out to be possible before the work is done, and what to say where it is not afterwards."""
 
-import argparse
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
+from errno import EPIPE
+from importlib.util import find_spec
 from pathlib import Path
+from signal import SIGPIPE
 
-from properties.verifier.report import Report
-from properties.views.github import annotations
-from properties.views.junit import junit
-from properties.views.sarif import sarif
-from properties.views.whole import write_whole
+from properties.contract.wording import printable
 
-__all__ = ["files", "write"]
-
-_FORMS: dict[str, Callable[[Report], str]] = {"junit": junit, "sarif": sarif}
-"""The forms by the names of their options."""
+__all__ = ["complain", "file_to_write", "folder_of_page", "open_streams", "printing"]
 
 
-def files(options: argparse.Namespace) -> dict[str, Path]:
-    """The files that are asked for, which are found out to be writable before the work is done. Raises ValueError, a sentence."""
-    found = {form: Path(name) for form in _FORMS if (name := getattr(options, form)) is not None}
-    for form, file in found.items():
-        if not file.name or file.is_dir():
-            raise ValueError(f"--{form} {str(file)!r}, but should name a file.")
-        if not (file.parent.is_dir() and os.access(file if file.exists() else file.parent, os.W_OK)):
-            raise ValueError(f"{file} cannot be written.")
-    return found
+def file_to_write(name: str, option: str) -> Path:
+    """The file that an option names, found out to be writable; nothing is made yet. Raises ValueError, a sentence."""
+    if not name:
+        raise ValueError(f"{option} is followed by an empty name, but should be by that of a file.")
+    file = Path(name)
+    try:
+        ordinary = file.is_file() or not file.exists()
+    except OSError as error:
+        raise ValueError(f"{name} cannot be written: {error.strerror}.") from error
+    if file.is_dir():
+        raise ValueError(f"{name} cannot be written: it is a folder.")
+    folder = file.resolve().parent
+    if not folder.is_dir():
+        raise ValueError(f"{name} cannot be written: there is no folder {folder}.")
+    for place in [file] if file.exists() else []:
+        _require_writable(place)
+    if ordinary:  # which is written beside its place, and put there whole
+        _require_writable(folder)
+    return file
 
 
-def write(files: dict[str, Path], report: Report) -> None:
-    """Write the files, each whole or not at all, and annotate code where a workflow of GitHub's runs."""
-    for form, file in files.items():
-        try:
-            write_whole(file, _FORMS[form](report))
-        except OSError as error:
-            raise ValueError(f"{file} cannot be written: {error.strerror}.") from error
-    if os.environ.get("GITHUB_ACTIONS") == "true":
-        print(annotations(report), end="", file=sys.stderr, flush=True)
+def folder_of_page(name: str, option: str) -> Path:
+    """The folder for a page, made, and found out to be writable, as the page's makers are to be there. Raises ValueError, a sentence."""
+    if missing := [module for module in ("jinja2", "matplotlib") if find_spec(module) is None]:
+        raise ValueError(f"A page needs {' and '.join(missing)}, which `pip install 'attnspec[report]'` installs.")
+    if not name:
+        raise ValueError(f"{option} is followed by an empty name, but should be by that of a folder.")
+    try:
+        Path(name).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ValueError(f"{name} cannot be made: {error.strerror}.") from error
+    _require_writable(Path(name))
+    return Path(name)
+
+
+def _require_writable(path: Path) -> None:
+    if not os.access(path, os.W_OK):
+        raise ValueError(f"{path} cannot be written to.")
+
+
+def open_streams() -> None:
+    """Standard error is there, if only to swallow what is written. Raises ValueError where there is no standard output."""
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115 - for as long as the process lives
+    if sys.stdout is None:
+        raise ValueError("There is no standard output, which is closed, but should be open.")
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):  # a terminal without ✓ shows "?", and no traceback
+            stream.reconfigure(errors="replace")
+
+
+def complain(sentence: str) -> None:
+    """Print a sentence to standard error; where that is full too, nobody can be told."""
+    try:
+        print(f"attnspec: {printable(sentence)}", file=sys.stderr, flush=True)
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
+
+
+@contextmanager
+def printing(verdict: str = "") -> Iterator[None]:
+    """What is printed within it reaches standard output. Raises ValueError where it does not, with the verdict, which is lost there.
+
+    A list that a reader leaves off, as `attnspec laws | head`, ends as other programs do there: without a word, by SIGPIPE's status.
+    """
+    why = ""
+    try:
+        yield
+        sys.stdout.flush()
+    except OSError as error:
+        why = error.strerror or type(error).__name__
+    except SystemExit:  # of rich, where a pipe is closed
+        why = os.strerror(EPIPE)
+    if why:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # where the interpreter's last flush goes
+        if why == os.strerror(EPIPE) and not verdict:
+            raise SystemExit(128 + SIGPIPE)
+        raise ValueError(f"Standard output cannot be written: {why}.{f' The verdict was: {verdict}' if verdict else ''}")

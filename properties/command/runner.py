@@ -18,6 +18,7 @@ from select import select
 from types import TracebackType
 from typing import Any
 
+from properties.command.signals import Signals
 from properties.command.targets import TargetError
 from properties.command.worker import Entry, Explain, Order, Task, death
 from properties.verifier.note import Note
@@ -96,15 +97,15 @@ class _Child:
 class Runner:
     """What is verified by an order, in `jobs` processes, of which none waits longer than `timeout` seconds for one call.
 
-        with Runner(order, jobs, timeout) as runner:
+        with Runner(order, jobs, timeout, fail_fast, signals) as runner:
             for entry, found in runner.outcomes(): ...
 
     `entries` says what there is to verify. With `fail_fast` no operation is begun after the first violation. Raises TargetError where what
     there is to verify cannot be found out.
     """
 
-    def __init__(self, order: Order, jobs: int = 1, timeout: float = 60.0, fail_fast: bool = False) -> None:
-        self.order, self.jobs, self.timeout, self.fail_fast = order, jobs, timeout, fail_fast
+    def __init__(self, order: Order, jobs: int, timeout: float, fail_fast: bool, signals: Signals) -> None:
+        self.order, self.jobs, self.timeout, self.fail_fast, self.signals = order, jobs, timeout, fail_fast, signals
         self.entries: list[Entry] = []
         self._folder = tempfile.TemporaryDirectory(prefix="attnspec-")
         self._children: list[_Child] = []
@@ -114,7 +115,7 @@ class Runner:
     def __enter__(self) -> "Runner":
         try:
             child = self._start()
-            while not select([child.answers], (), (), min(0.5, self.timeout / 4))[0]:
+            while not self._ready([child]):
                 self._abort_if_overdue(child)
             self._welcome(child)
         except BaseException:
@@ -172,9 +173,9 @@ class Runner:
             if not tasks and all(child.task is None for child in busy):
                 self._gently = True
                 return
-            ready, _, _ = select([child.answers for child in busy], (), (), min(0.5, self.timeout / 4))
+            ready = self._ready(busy)
             for child in busy:
-                if child.answers not in ready:
+                if child not in ready:
                     self._abort_if_overdue(child)
                     continue
                 try:
@@ -183,6 +184,8 @@ class Runner:
                     else:
                         place, answer = child.task.entry, child.answer()
                         child.task = None
+                        if isinstance(answer, str):
+                            raise TargetError(answer)
                         for found in answer if isinstance(answer, list) else [answer]:
                             yield known(place, found)
                     idle.append(child)
@@ -230,6 +233,12 @@ class Runner:
             raise TargetError(found)
         child.calls.clear()
         self.entries = self.entries or found
+
+    def _ready(self, children: list[_Child]) -> list[_Child]:
+        """The children that have answered, or are dead, after a while at most. Raises StoppedError where a signal has come."""
+        found, _, _ = select([self.signals.fileno(), *(child.answers.fileno() for child in children)], (), (), min(0.5, self.timeout / 4))
+        self.signals.obey()
+        return [child for child in children if child.answers.fileno() in found]
 
     def _limit(self, child: _Child) -> float:
         return self.timeout * (1 if child.task else _IMPORTS)

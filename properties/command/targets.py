@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import Any
 
 from properties.contract.implementation import Implementation, implementation_of
+from properties.contract.wording import printable, told
 
 __all__ = ["Found", "TargetError", "distinct", "load"]
 
@@ -35,7 +36,7 @@ def load(targets: tuple[str, ...] | list[str], arithmetic: str | None = None, on
     """
     if (directory := os.getcwd()) not in sys.path:
         sys.path.insert(0, directory)
-    found = [one for target in targets for one in _load(target, arithmetic)]
+    found = [one for target in targets for one in _read(target, arithmetic)]
     named = distinct([one.implementation for one in found])
     found = [replace(one, implementation=implementation) for one, implementation in zip(found, named, strict=True)]
     chosen = [f for f in found if not only or any(o.lower() in f"{f.group}\n{f.implementation.name}".lower() for o in only)]
@@ -54,6 +55,16 @@ def distinct(implementations: list[Implementation]) -> list[Implementation]:
         number = seen[implementation.name]
         named.append(implementation if number == 1 else replace(implementation, name=f"{implementation.name} #{number}"))
     return named
+
+
+def _read(target: str, arithmetic: str | None) -> list[Found]:
+    """What a target offers; a mapping, or an attribute that is looked up, may raise anything."""
+    try:
+        return list(_load(target, arithmetic))
+    except (TargetError, KeyboardInterrupt):
+        raise
+    except BaseException as error:
+        raise TargetError(f"{target} could not be read: {told(error)}.") from error
 
 
 def _load(target: str, arithmetic: str | None) -> Iterator[Found]:
@@ -80,7 +91,7 @@ def _load(target: str, arithmetic: str | None) -> Iterator[Found]:
         for place, member in enumerate(members):
             implementation = _implementation(member, target, f"{listed}[{place}]", arithmetic)
             pick = f"next(i for i in {listed} if i.name == {implementation.name!r})" if named else f"{listed}[{place}]"
-            yield Found(target, str(group), implementation, pick)
+            yield Found(target, printable(str(group)), implementation, pick)
 
 
 def _imported(name: str) -> Any:
@@ -89,8 +100,7 @@ def _imported(name: str) -> Any:
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # a module may raise anything, SystemExit included
-        said = ": ".join([type(error).__name__, *str(error).splitlines()[:1]]).rstrip(".")
-        raise TargetError(f"{name or 'A module without a name'} could not be imported: {said}.") from error
+        raise TargetError(f"{name or 'A module without a name'} could not be imported: {told(error)}.") from error
 
 
 def _implementation(thing: Any, target: str, name: str, arithmetic: str | None) -> Implementation:

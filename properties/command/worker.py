@@ -26,7 +26,7 @@ from properties.contract.implementation import Implementation
 from properties.contract.operations import OPERATIONS
 from properties.contract.subject import Call
 from properties.laws.law import Law
-from properties.verifier.note import Note
+from properties.verifier.note import Note, UnwritableError
 from properties.verifier.report import Cause, Outcome, Status, Violation
 from properties.verifier.script import script, script_of_call
 from properties.verifier.verify import causes_of, examine, plan
@@ -95,7 +95,11 @@ def main() -> None:
     _isolate(log)
     calls = Note(Path(note))
 
+    home = os.getpid()
+
     def answer(something: Any) -> None:
+        if os.getpid() != home:  # a fork, by an import, that went on as if it were this process
+            os._exit(0)
         answers.write(pickle.dumps(something))
         answers.flush()
 
@@ -112,10 +116,10 @@ def main() -> None:
         os.ftruncate(2, 0)
         calls.clear()
         one = found[task.entry]
-        explains = isinstance(task, Explain)
-        answer(
-            _causes(one, task, order, calls) if explains else _outcomes(one, [plans[task.entry][law] for law in task.laws], order, calls)
-        )
+        try:
+            answer(_causes(one, task, order, calls) if isinstance(task, Explain) else _outcomes(one, task, plans[task.entry], order, calls))
+        except UnwritableError as error:
+            answer(str(error))
 
 
 def _requests(requests: BinaryIO) -> Any:
@@ -152,8 +156,9 @@ def _entry(one: Found, laws: list[Law], order: Order) -> Entry:
     return Entry(one.target, one.group, one.pick, i.name, i.rounding.name, order.arithmetic, ids, dict(i.known_deviations), where)
 
 
-def _outcomes(one: Found, laws: list[Law], order: Order, calls: Note) -> list[Outcome]:
+def _outcomes(one: Found, task: Task, planned: list[Law], order: Order, calls: Note) -> list[Outcome]:
     """The outcomes of laws about one operation."""
+    laws = [planned[place] for place in task.laws]
     at_work = [laws[0].id]
 
     def observe(operation: str, arguments: tuple[Any, ...], layout: str) -> None:

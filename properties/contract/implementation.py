@@ -10,6 +10,7 @@ from oracles.conventions import resolve as resolve_conventions
 from oracles.formats import Format
 from oracles.formats import resolve as resolve_arithmetic
 from properties.contract.operations import BATCH, OPERATIONS, Operation
+from properties.contract.wording import printable, shown
 
 __all__ = ["EVERY_SIZE", "LAYOUTS", "SIZES", "Implementation", "implementation_of"]
 
@@ -30,6 +31,38 @@ LAYOUTS = ("transposed", "strided", "offset", "reversed", "read-only")
 a buffer; a buffer that begins one element late; its rows from last to first, by a negative stride; and memory that may not be written."""
 
 _DTYPES = {"binary64": "float64", "binary32": "float32", "binary16": "float16", "bfloat16": "bfloat16"}
+
+_NAMES = tuple(_DTYPES.values())
+_PROMISES: dict[str, tuple[type[Exception], Callable[[Any], bool], str]] = {
+    "name": (TypeError, lambda x: isinstance(x, str) and bool(x.strip()), "a str that is not empty"),
+    "operations": (TypeError, lambda x: isinstance(x, Mapping), "a mapping"),
+    "arrays": (
+        ValueError,
+        lambda x: callable(x) or (isinstance(x, str) and x in ("numpy", "torch")),
+        "'numpy', 'torch', or a function of an array",
+    ),
+    "dtype": (
+        ValueError,
+        lambda x: x is None or (isinstance(x, str) and x in _DTYPES.values()),
+        f"None or one of {', '.join(_DTYPES.values())}",
+    ),
+    "device": (TypeError, lambda x: isinstance(x, str) and bool(x), "the name of a device, a str"),
+    "batch_ranks": (
+        ValueError,
+        lambda x: isinstance(x, tuple) and bool(x) and all(type(rank) is int and rank >= 0 for rank in x),
+        "a tuple of natural numbers",
+    ),
+    "refuses": (
+        TypeError,
+        lambda x: isinstance(x, tuple) and all(isinstance(kind, type) and issubclass(kind, BaseException) for kind in x),
+        "a tuple of exceptions' types",
+    ),
+    "deterministic": (TypeError, lambda x: isinstance(x, bool), "a bool"),
+    "layouts": (TypeError, lambda x: x is None or isinstance(x, tuple), "None, or a tuple of layouts' names"),
+    "known_deviations": (TypeError, lambda x: isinstance(x, Mapping), "a mapping from laws to reasons"),
+    "unavailable": (TypeError, lambda x: isinstance(x, str), "a sentence, a str"),
+}
+"""Of promises what else is refused: the error, whether a value is one, and what it should be."""
 
 
 @dataclass(frozen=True)
@@ -71,35 +104,29 @@ class Implementation:
     unavailable: str = ""
 
     def __post_init__(self) -> None:
-        if not isinstance(self.name, str):
-            raise TypeError(f"Implementation.name has type {type(self.name).__name__}, but should be a str.")
-        if not isinstance(self.operations, Mapping):
-            raise TypeError(f"Implementation.operations has type {type(self.operations).__name__}, but should be a mapping.")
+        for name, (kind, holds, wanted) in _PROMISES.items():
+            if not holds(getattr(self, name)):
+                raise kind(f"Implementation.{name}={shown(getattr(self, name))}, but should be {wanted}.")
+        object.__setattr__(self, "name", printable(self.name))
         if not self.operations:
             raise ValueError(f"{self.name} offers no operation, but should offer some of {', '.join(OPERATIONS)}.")
         for name, function in self.operations.items():
             _require_member(name, tuple(OPERATIONS), "An operation is")
             if not callable(function):
-                raise TypeError(f"operations[{name!r}] has type {type(function).__name__}, but should be a function.")
-        if self.supports == "positive sizes":
+                raise TypeError(f"operations[{shown(name)}] has type {type(function).__name__}, but should be a function.")
+        if isinstance(self.supports, str) and self.supports == "positive sizes":
             object.__setattr__(self, "supports", MappingProxyType({EVERY_SIZE: _is_positive}))
         if not isinstance(self.supports, Mapping):
-            raise TypeError(f"Implementation.supports={self.supports!r}, but should be a mapping of predicates, or 'positive sizes'.")
+            raise TypeError(f"Implementation.supports={shown(self.supports)}, but should be a mapping of predicates, or 'positive sizes'.")
         for name, predicate in self.supports.items():
             _require_member(name, (*SIZES, EVERY_SIZE), "A size in supports is")
             if not callable(predicate):
-                raise TypeError(f"supports[{name!r}]={predicate!r}, but should be a predicate, a function of a size.")
+                raise TypeError(f"supports[{shown(name)}]={shown(predicate)}, but should be a predicate, a function of a size.")
         for name in self.layouts or ():
             _require_member(name, LAYOUTS, "A layout is")
-        if not (isinstance(self.batch_ranks, tuple) and self.batch_ranks and all(type(r) is int and r >= 0 for r in self.batch_ranks)):
-            raise ValueError(f"Implementation.batch_ranks={self.batch_ranks!r}, but should be a tuple of natural numbers.")
-        if not callable(self.arrays) and self.arrays not in ("numpy", "torch"):
-            raise ValueError(f"Implementation.arrays={self.arrays!r}, but should be 'numpy', 'torch', or a function of an array.")
         for name, reason in self.known_deviations.items():
             if not (isinstance(name, str) and isinstance(reason, str) and reason):
-                raise TypeError(f"known_deviations[{name!r}]={reason!r}, but should be a reason, a str.")
-        if not isinstance(self.unavailable, str):
-            raise TypeError(f"Implementation.unavailable has type {type(self.unavailable).__name__}, but should be a sentence, a str.")
+                raise TypeError(f"known_deviations[{shown(name)}]={shown(reason)}, but should be a reason, a str.")
         arithmetic = resolve_arithmetic(self.arithmetic)
         if arithmetic is None:
             raise TypeError("Implementation.arithmetic is None, but should be an oracles.Arithmetic or a preset's name.")
@@ -191,5 +218,5 @@ def _is_positive(size: int) -> bool:
 
 
 def _require_member(name: object, names: tuple[str, ...], what: str) -> None:
-    if name not in names:
-        raise ValueError(f"{what} {name!r}, but should be one of {', '.join(names)}.")
+    if not isinstance(name, str) or name not in names:
+        raise ValueError(f"{what} {shown(name)}, but should be one of {', '.join(names)}.")

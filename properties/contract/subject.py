@@ -2,6 +2,8 @@
 
 import contextlib
 import io
+import mmap
+import os
 import time
 import warnings
 from collections.abc import Callable
@@ -16,6 +18,7 @@ from oracles.ball import Array, Ball, ball, exact
 from properties.contract import exchange, interpreter
 from properties.contract.implementation import Implementation
 from properties.contract.operations import OPERATIONS, Operation
+from properties.contract.wording import said
 
 __all__ = ["LIKELY", "BrokenError", "Call", "RaisedError", "Result", "Subject", "Watched"]
 
@@ -25,6 +28,10 @@ LIKELY = 8.4
 
 _LOOKED_AT = 1e-3  # budgets: smaller errors are not put to the line
 _SHORTEST = 64  # terms of a sum up to which the line is the proof
+
+
+_RETURNED = mmap.mmap(-1, 1)
+"""1 if a call has returned in a fork of the process, which ended there: memory that forks share."""
 
 
 class BrokenError(AssertionError):
@@ -128,6 +135,7 @@ class Subject:
         self._observe = observe
         self._reading = replace(implementation.reading, mask_polarity="true_allows")  # a law's masks are the spec's
         self.original = interpreter.states()
+        _RETURNED[0] = 0
         self.begin()
 
     def begin(self) -> None:
@@ -271,7 +279,7 @@ class Subject:
         if self._observe is not None:
             self._observe(o.name, arguments, layout)
         converted = self.given(o, arguments, layout)
-        printed = io.StringIO()
+        printed, process = io.StringIO(), os.getpid()
         errors = np.geterr()
         start = time.perf_counter()
         try:
@@ -283,14 +291,18 @@ class Subject:
         except KeyboardInterrupt:
             raise
         except BaseException as error:
-            raise RaisedError(f"raised {type(error).__name__}: {_short(error)}") from error
+            raise RaisedError(f"raised {type(error).__name__}: {said(error)}") from error
         finally:
+            if os.getpid() != process:  # a fork that came back: two would go on as one
+                _RETURNED[0] = 1
+                os._exit(0)
             seconds, errors_after = time.perf_counter() - start, np.geterr()
             np.seterr(**errors)
         if seconds > self.seconds_per_call:
             raise BrokenError(f"took {seconds:.3g} s for a call, but should take at most {self.seconds_per_call:.3g} s.")
         besides = (
-            f"printed {printed.getvalue()[:60]!r}, but should print nothing." if printed.getvalue()
+            "returned in a process that it had forked, too, but should return once." if _RETURNED[0]
+            else f"printed {printed.getvalue()[:60]!r}, but should print nothing." if printed.getvalue()
             else "changed the interpreter's warning filters, but should leave them as they are." if changed
             else f"changed NumPy's error state from {errors} to {errors_after}, but should leave it as it is." if errors_after != errors
             else ""
@@ -429,11 +441,6 @@ def _rounding_of_others(value: Array, budget: Enclosure) -> float:
 
 def _ball(x: Any) -> Ball:
     return x.ball if isinstance(x, Result) else x if isinstance(x, Ball) else exact(x)
-
-
-def _short(error: BaseException) -> str:
-    """The first line of its message."""
-    return next(iter(str(error).splitlines()), "")[:200]
 
 
 def _entry(name: str, index: tuple[Any, ...]) -> str:

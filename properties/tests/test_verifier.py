@@ -289,24 +289,49 @@ def test_nonsense_is_refused_in_a_sentence(arguments, error, sentence, unchecked
     assert sentence in str(found.value)
 
 
+class Unspeakable:
+    """What has no repr, and is equal to nothing."""
+
+    def __repr__(self):
+        raise RuntimeError("no repr")
+
+    def __eq__(self, other):
+        raise RuntimeError("no comparison")
+
+    __hash__ = object.__hash__
+
+
 @pytest.mark.parametrize(
-    ("promise", "error"),
+    ("promise", "error", "sentence"),
     [
-        ({"name": 3}, TypeError),
-        ({"operations": [rope]}, TypeError),
-        ({"supports": {"width": bool}}, ValueError),
-        ({"supports": "positive"}, TypeError),
-        ({"supports": {"head_dim": 8}}, TypeError),
-        ({"layouts": ("sideways",)}, ValueError),
-        ({"batch_ranks": ()}, ValueError),
-        ({"arrays": "jax"}, ValueError),
-        ({"arithmetic": None}, TypeError),
-        ({"unavailable": True}, TypeError),
+        ({"name": 3}, TypeError, "Implementation.name=3, but should be a str that is not empty."),
+        ({"name": " "}, TypeError, "Implementation.name=' ', but should be a str that is not empty."),
+        ({"name": Unspeakable()}, TypeError, "Implementation.name=an object of type Unspeakable, but should be a str that is not empty."),
+        ({"operations": [rope]}, TypeError, ">], but should be a mapping."),
+        ({"operations": {Unspeakable(): rope}}, ValueError, "An operation is an object of type Unspeakable, but should be one of "),
+        ({"supports": {"width": bool}}, ValueError, "A size in supports is 'width', but should be one of batch, n_q, "),
+        ({"supports": "positive"}, TypeError, "Implementation.supports='positive', but should be a mapping of predicates, or "),
+        ({"supports": Unspeakable()}, TypeError, "Implementation.supports=an object of type Unspeakable, but should be a mapping of "),
+        ({"supports": {"head_dim": 3}}, TypeError, "supports['head_dim']=3, but should be a predicate, a function of a size."),
+        ({"layouts": ("sideways",)}, ValueError, "A layout is 'sideways', but should be one of transposed, strided, "),
+        ({"layouts": "strided"}, TypeError, "Implementation.layouts='strided', but should be None, or a tuple of layouts' names."),
+        ({"batch_ranks": ()}, ValueError, "Implementation.batch_ranks=(), but should be a tuple of natural numbers."),
+        ({"arrays": "jax"}, ValueError, "Implementation.arrays='jax', but should be 'numpy', 'torch', or a function of an array."),
+        ({"arrays": Unspeakable()}, ValueError, "Implementation.arrays=an object of type Unspeakable, but should be 'numpy', "),
+        ({"arithmetic": None}, TypeError, "Implementation.arithmetic is None, but should be an oracles.Arithmetic or a preset's name."),
+        ({"unavailable": True}, TypeError, "Implementation.unavailable=True, but should be a sentence, a str."),
+        ({"known_deviations": 3}, TypeError, "Implementation.known_deviations=3, but should be a mapping from laws to reasons."),
+        ({"refuses": (int,)}, TypeError, "Implementation.refuses=(<class 'int'>,), but should be a tuple of exceptions' types."),
+        ({"refuses": ValueError}, TypeError, "Implementation.refuses=<class 'ValueError'>, but should be a tuple of exceptions' types."),
+        ({"device": 3}, TypeError, "Implementation.device=3, but should be the name of a device, a str."),
+        ({"dtype": "float99"}, ValueError, "'float99', but should be None or one of float64, float32, float16, bfloat16."),
+        ({"deterministic": "no"}, TypeError, "Implementation.deterministic='no', but should be a bool."),
     ],
 )
-def test_promises_that_there_are_not_are_refused(promise, error):
-    with pytest.raises(error):
+def test_promises_that_there_are_not_are_refused(promise, error, sentence):
+    with pytest.raises(error) as found:
         Implementation(**{"name": "mine", "operations": {"rope": rope}, **promise})
+    assert sentence in str(found.value)
 
 
 def test_every_law_is_about_operations_that_there_are_and_says_what_it_states():

@@ -19,6 +19,7 @@ from properties.contract import interpreter
 from properties.contract.implementation import Implementation
 from properties.contract.operations import OPERATIONS
 from properties.contract.subject import BrokenError, Call, Subject
+from properties.laws.agreement import LONG
 from properties.laws.law import Law
 from properties.laws.squares import Square
 from properties.strategies.domains import DOMAINS, QUIRKS, Cases, UnsupportedError
@@ -124,6 +125,8 @@ class Examination:
                     cases[name] = found
             if cases:
                 self.trials[law.id] = _Trial(law, cases, next(filter(None, declared.values()), ""))
+            elif law.agreement and law not in LONG:
+                self.settled[law.id] = replace(outcome, status="vacuous", reason=_unknown(i, law.operation, reasons[0]))
             else:
                 self.settled[law.id] = not_applicable(outcome, reasons[0], declared[law.id])
 
@@ -314,6 +317,11 @@ class Examination:
             where = f"In {outcome.suspicious} of {counted(outcome.examples, 'example')} an error was beyond the statistical line"
             return replace(outcome, status="suspicious", reason=f"{where}, by up to {outcome.worst_line:.3g} times, and within the budget.")
         return outcome
+
+
+def _unknown(implementation: Implementation, operation: str, why: str) -> str:
+    """The sentence on an operation that is compared with the oracle on no case at all."""
+    return f"{implementation.name} supports no case on which {operation} is compared with the oracle, so that nothing is known of it: {why}"
 
 
 def not_applicable(outcome: Outcome, why: str, declared: str) -> Outcome:

@@ -9,12 +9,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-__all__ = ["Note", "Noted", "State"]
+__all__ = ["Note", "Noted", "State", "UnwritableError"]
 
 State = Literal["idle", "calling", "returned", "raised"]
 
 _STATES: tuple[State, ...] = ("idle", "calling", "returned", "raised")
 _HEADER = struct.Struct("<Bdq")  # state, when the call began, bytes of what is called
+
+
+class UnwritableError(BaseException):
+    """The file cannot be written. It says nothing of what is called, and so is none of the exceptions that a law may be broken by."""
 
 
 @dataclass(frozen=True)
@@ -42,10 +46,19 @@ class Note:
         os.pwrite(self._file, _HEADER.pack(0, 0.0, 0), 0)
 
     def begin(self, operation: str, arguments: tuple[Any, ...], layout: str, law: str = "") -> None:
-        """A call is about to be made."""
+        """A call is about to be made. Raises UnwritableError."""
         called = pickle.dumps(Noted(operation, arguments, layout, law))
-        os.pwrite(self._file, called, _HEADER.size)
-        os.pwrite(self._file, _HEADER.pack(_STATES.index("calling"), time.monotonic(), len(called)), 0)
+        self._write(called, _HEADER.size)
+        self._write(_HEADER.pack(_STATES.index("calling"), time.monotonic(), len(called)), 0)
+
+    def _write(self, what: bytes, place: int) -> None:
+        try:
+            full = os.pwrite(self._file, what, place) < len(what)
+            why = "No space left on device"
+        except OSError as error:
+            full, why = True, str(error.strerror)
+        if full:
+            raise UnwritableError(f"What is called cannot be noted in the folder of temporary files: {why}.")
 
     def end(self, state: State) -> None:
         """The call has returned or raised."""

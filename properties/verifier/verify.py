@@ -10,6 +10,7 @@ from oracles import Arithmetic, Conventions
 from properties.contract.implementation import Implementation, implementation_of
 from properties.contract.operations import OPERATIONS
 from properties.contract.subject import Subject
+from properties.contract.wording import shown
 from properties.laws import LAWS, LONG, find
 from properties.laws.law import Law
 from properties.laws.quick import QUICK
@@ -121,7 +122,7 @@ def plan(implementation: Implementation, laws: Iterable[str] | None = None, long
     Raises ValueError for a name that no law has, and for a declared deviation from a law that does not apply.
     """
     if isinstance(laws, str):
-        raise TypeError(f"laws={laws!r}, but should be a collection of names.")
+        raise TypeError(f"laws={shown(laws)}, but should be a collection of names.")
     chosen = [*LAWS, *(LONG if long else ())] if laws is None else list(dict.fromkeys(law for name in laws for law in find(name)))
     applicable = [law for law in (*LAWS, *LONG) if not law.not_applicable(implementation)]
     names = {name for law in applicable for name in (law.name, law.id)}
@@ -162,7 +163,7 @@ def verify(
     the command `attnspec verify` runs it in a process of its own. Raises ValueError and TypeError for arguments that are none of these.
     """
     if isinstance(max_examples, bool) or not isinstance(max_examples, int) or max_examples < 1:
-        raise ValueError(f"max_examples={max_examples!r}, but should be a whole number from 1.")
+        raise ValueError(f"max_examples={shown(max_examples)}, but should be a whole number from 1.")
     if isinstance(seed, bool) or not isinstance(seed, int):
         raise TypeError(f"seed has type {type(seed).__name__}, but should be an int.")
     max_examples = min(max_examples, QUICKLY) if quick else max_examples

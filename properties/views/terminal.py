@@ -14,7 +14,7 @@ from properties.laws import LAWS, LONG
 from properties.laws.law import Law
 from properties.verifier.report import PASSING, Cause, Outcome, Report, Violation, counted
 
-__all__ = ["SIGNS", "print_report", "print_violation", "shown", "statement_of", "violation_text"]
+__all__ = ["SIGNS", "print_report", "print_violation", "shown", "statement_of", "verdict_of", "violation_text"]
 
 SIGNS = {
     "held": ("✓", "green"),
@@ -51,14 +51,18 @@ def print_report(console: Console, report: Report, groups: Mapping[str, Sequence
             print_violation(console, violation, at_length=alone)
             console.print()
     _print_causes(console, report.causes)
-    counts = ", ".join(f"{n} {status}" for status, n in report.counts().items() if n or status in ("held", "violated"))
-    known = sum(o.known for o in report.outcomes)
-    counts += f"; {known} of them known in the baseline" if known else ""
     for name, (preset, calls) in report.narrowest().items():
         said = f": within {preset}, by {counted(calls, 'call')}"
         console.print(Text.assemble((name, "bold"), said), highlight=False)
-    verdict = "Interrupted. " if report.interrupted else ""
-    console.print(f"{verdict}{counts}", style="bold green" if report.ok else "bold red", highlight=False)
+    console.print(verdict_of(report), style="bold green" if report.ok else "bold red", highlight=False)
+
+
+def verdict_of(report: Report) -> str:
+    """The last line: how many laws have come to what."""
+    counts = ", ".join(f"{n} {status}" for status, n in report.counts().items() if n or status in ("held", "violated"))
+    known = sum(o.known for o in report.outcomes)
+    counts += f"; {known} of them known in the baseline" if known else ""
+    return f"Interrupted. {counts}" if report.interrupted else counts
 
 
 def print_group(console: Console, group: str, names: Sequence[str], outcomes: Sequence[Outcome], everything: bool) -> None:

@@ -1,0 +1,198 @@
+"""What a hostile adapter, terminal or disk cannot do: end the command with a traceback, or make it say what is not so."""
+
+import errno
+import json
+import os
+import resource
+import subprocess
+import sys
+
+import pytest
+
+from properties.command.cli import main
+from properties.contract.wording import printable, said, shown
+from properties.views.html import page
+
+TWO = ["--laws", "a second call gives the same[rope]", "it prints nothing and leaves the interpreter alone[rope]"]
+FEW = [*TWO, "--max-examples", "8", "--jobs", "1"]
+ADAPTERS = """
+import os
+from collections.abc import Mapping
+from properties.bugs.reference import OPERATIONS
+from properties.contract.implementation import Implementation
+
+rope = OPERATIONS["rope"]
+right = {"rope": rope}
+
+def forking(x, start_pos=0):
+    os.fork()
+    return rope(x, start_pos)
+
+forks = {"rope": forking}
+
+class Attributes:
+    def __getattr__(self, name):
+        raise OSError("no disk")
+
+class Keys(Mapping):
+    def __getitem__(self, key):
+        raise OSError("no disk")
+    __iter__ = __len__ = __getitem__
+
+attributes, keys = Attributes(), Keys()
+Keys.__iter__ = lambda self: self[0]
+Keys.__len__ = lambda self: self[0]
+
+def refusing(x, start_pos=0):
+    raise NotImplementedError("never")
+
+never = Implementation("never", {"rope": refusing}, supports={"head_dim": lambda d: False})
+painted = Implementation("\\x1b[31mred\\nname", {"rope": rope})
+groups = {"two\\nlines\\x07": [Implementation("first", right), Implementation("second", right)]}
+"""
+
+
+@pytest.fixture
+def adapters(tmp_path, monkeypatch):
+    (tmp_path / "hostile.py").write_text(ADAPTERS)
+    (tmp_path / "forks_early.py").write_text("import os\nos.fork()\nfrom hostile import right\n")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+# -- Where it writes ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (["--json", "."], ". cannot be written: it is a folder."),
+        (["--json", ""], "--json is followed by an empty name, but should be by that of a file."),
+        (["--json", "nowhere/report.json"], "nowhere/report.json cannot be written: there is no folder "),
+        (["--json", "x" * 300], f"{'x' * 300} cannot be written: File name too long."),
+        (["--html", ""], "--html is followed by an empty name, but should be by that of a folder."),
+        (["--html", "hostile.py"], "hostile.py cannot be made: File exists."),
+        (["--html", "/dev/full"], "/dev/full cannot be made: File exists."),
+    ],
+)
+def test_what_cannot_be_written_is_said_before_the_work_begins(adapters, capsys, options, sentence):
+    assert main(["verify", "hostile:right", *FEW, *options]) == 2
+    printed = capsys.readouterr()
+    assert printed.err.startswith(f"attnspec: {sentence}")
+    assert (printed.out, printed.err.count("\n")) == ("", 1)
+
+
+def test_a_place_that_turns_out_to_be_full_is_a_sentence_below_the_verdict(adapters, capsys, monkeypatch):
+    def full(reports, folder):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(page, "write", full)
+    assert main(["verify", "hostile:right", *FEW, "--json", "/dev/full", "--html", "page"]) == 2
+    printed = capsys.readouterr()
+    assert printed.out.endswith("2 held, 0 violated\n")
+    told = "attnspec: /dev/full cannot be written: No space left on device. page cannot be written to: No space left on device.\n"
+    assert printed.err.endswith(told)
+
+
+def shell(line, **options):
+    """A command line as a shell runs it: its exit status, and what it wrote to standard error."""
+    python = f"{sys.executable} -P -m properties"
+    ran = subprocess.run(
+        ["bash", "-c", line.replace("attnspec", python)], capture_output=True, text=True, timeout=60, check=False, **options
+    )
+    return ran.returncode, ran.stderr
+
+
+@pytest.mark.parametrize(
+    ("line", "status", "sentence"),
+    [
+        ("attnspec verify {} >/dev/full", 2, "No space left on device. The verdict was: 2 held, 0 violated"),
+        ("attnspec verify {} | true; exit ${{PIPESTATUS[0]}}", 2, "Broken pipe. The verdict was: 2 held, 0 violated"),
+        ("attnspec verify {} >&-", 2, "attnspec: There is no standard output, which is closed, but should be open."),
+        ("attnspec laws | true; exit ${{PIPESTATUS[0]}}", 141, ""),
+    ],
+)
+def test_standard_output_that_is_full_or_closed_is_a_sentence_with_the_verdict(adapters, line, status, sentence):
+    found, told = shell(line.format(" ".join(["hostile:right", *(f"'{word}'" for word in FEW)])))
+    assert found == status
+    assert sentence in told
+    assert "Traceback" not in told
+
+
+def test_a_full_folder_of_temporary_files_is_no_violation(adapters):
+    def without_room():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (64, 64))
+
+    status, told = shell(f"attnspec verify hostile:right {' '.join(map(repr, FEW))} </dev/null", preexec_fn=without_room)
+    assert status == 2
+    assert "attnspec: The processes cannot be run: What is called cannot be noted in the folder of temporary files: " in told
+
+
+# -- What it runs -------------------------------------------------------------------------------------------------------------
+
+
+def outcomes(capsys, target, *options):
+    status = main(["verify", target, *(options or FEW), "--json", "-"])
+    printed = capsys.readouterr()
+    report = json.loads(printed.out)
+    return status, {o["law"]: o for o in report["outcomes"]}, printed.err
+
+
+def test_a_fork_that_returns_from_the_call_ends_there_and_is_a_violation(adapters, capsys):
+    status, found, told = outcomes(capsys, "hostile:forks")
+    assert (status, [o["status"] for o in found.values()]) == (1, ["held", "violated"])
+    violation = found["it prints nothing and leaves the interpreter alone"]["violation"]
+    assert violation["summary"] == "returned in a process that it had forked, too, but should return once."
+    assert told.startswith("forks: 1 held, 1 violated (")
+
+
+def test_a_fork_at_import_that_goes_on_changes_nothing(adapters, capsys):
+    status, found, _ = outcomes(capsys, "forks_early:right")
+    assert (status, {o["status"] for o in found.values()}) == (0, {"held"})
+
+
+def test_an_operation_that_no_case_is_compared_on_is_not_ok_and_says_why(adapters, capsys):
+    status, found, _ = outcomes(capsys, "hostile:never", "--max-examples", "8", "--jobs", "1")
+    assert status == 1
+    assert [law for law, o in found.items() if o["status"] == "vacuous"] == ["rope is within its budget"]
+    agreement = found["rope is within its budget"]
+    why = "never supports no case on which rope is compared with the oracle, so that nothing is known of it: never supports no "
+    assert agreement["reason"].startswith(why)
+
+
+@pytest.mark.parametrize("target", ["attributes", "keys"])
+def test_an_adapter_that_raises_when_it_is_looked_at_is_a_sentence_with_the_place(adapters, capsys, target):
+    assert main(["verify", f"hostile:{target}", *FEW]) == 2
+    line = 1 + ADAPTERS[: ADAPTERS.index('raise OSError("no disk")', ADAPTERS.index("class Keys") if target == "keys" else 0)].count("\n")
+    sentence = f"attnspec: hostile:{target} could not be read: OSError: no disk, at {adapters / 'hostile.py'}:{line}.\n"
+    assert capsys.readouterr().err == sentence
+
+
+def test_a_name_reaches_the_terminal_and_the_report_with_escapes_written_out(adapters, capsys):
+    assert main(["verify", "hostile:painted", "hostile:groups", *FEW, "--all", "--json", "report.json"]) == 0
+    printed = capsys.readouterr()
+    assert "\x1b" not in printed.out + printed.err
+    assert "\\x1b[31mred\\nname" in printed.out
+    assert "two\\nlines\\x07\n" in printed.out
+    report = json.loads((adapters / "report.json").read_text())
+    assert [i["name"] for i in report["settings"]["implementations"]] == ["\\x1b[31mred\\nname", "first", "second"]
+
+
+# -- What it says -------------------------------------------------------------------------------------------------------------
+
+
+def test_of_a_message_the_last_line_is_told_and_not_more_than_300_characters_of_it():
+    assert said(RuntimeError("File kernel.cc, line 3\n\nhead_dim is 3, not a multiple of 8.\n\n")) == "head_dim is 3, not a multiple of 8."
+    assert said(RuntimeError("x" * 301)) == "x" * 300 + " …"
+    assert said(RuntimeError("\x1b[2J")) == "\\x1b[2J"
+
+    class WithoutWordsError(Exception):
+        def __str__(self):
+            raise ValueError
+
+    assert said(WithoutWordsError()) == ""
+
+
+def test_what_is_shown_is_one_line_that_a_terminal_does_not_obey():
+    assert printable("ok ÷ é\n\x1b\u202e\udc80") == "ok ÷ é\\n\\x1b\\u202e\\udc80"
+    assert len(shown("x" * 10**6)) < 400
