@@ -4,9 +4,11 @@
 
 import argparse
 import os
+import re
 import signal
 from collections.abc import Sequence
 from contextlib import suppress
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -76,6 +78,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     verify.add_argument("--jobs", type=_natural, default=min(4, os.cpu_count() or 1), metavar="N", help="processes (%(default)s)")
     verify.add_argument("--timeout", type=_positive, default=60.0, metavar="SECONDS", help="for one call (60)")
+    verify.add_argument(
+        "--budget", type=_duration, metavar="TIME", help="60s or 5m for all: cases are drawn in time; laws cut short have not held"
+    )
     verify.add_argument("--json", metavar="FILE", help="write the report as JSON too; - writes it to standard output, and nothing else")
     verify.add_argument("--html", metavar="DIR", help="write the report as a page too: DIR/index.html")
     verify.add_argument(
@@ -124,6 +129,13 @@ def _natural(text: str) -> int:
     if not text.isdecimal() or int(text) == 0:
         raise argparse.ArgumentTypeError(f"{text!r}, but should be a whole number from 1.")
     return int(text)
+
+
+def _duration(text: str) -> float:
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)(s|m|h)?", text)
+    if not found or not float(found[1]):
+        raise argparse.ArgumentTypeError(f"{text!r}, but should be a time, as 60s, 5m or 1h.")
+    return float(found[1]) * {"s": 1, "m": 60, "h": 3600}[found[2] or "s"]
 
 
 def _positive(text: str) -> float:
@@ -211,7 +223,7 @@ def _verify(options: argparse.Namespace) -> int:
     baseline = None if options.baseline is None else read(options.baseline)
     chosen = tuple(options.targets), options.arithmetic, laws
     examples = min(options.max_examples, QUICKLY) if options.quick else options.max_examples
-    order = Order(*chosen, examples, options.seed, options.timeout, tuple(options.only), options.long, options.quick)
+    order = Order(*chosen, examples, options.seed, options.timeout, tuple(options.only), options.long, options.quick, options.budget or inf)
     entries, found, causes, stopped = _run(order, options.jobs, options.timeout, options.fail_fast)
     planned = {law for entry in entries for law in entry.laws}
     for text in options.laws or () if entries else ():
@@ -227,6 +239,7 @@ def _verify(options: argparse.Namespace) -> int:
         "only": options.only,
         "long": options.long,
         "quick": options.quick,
+        "budget": options.budget,
         "baseline": str(options.baseline) if options.baseline else None,
         "environment": environment(),
         "implementations": [entry.to_dict() for entry in entries],

@@ -49,6 +49,7 @@ class Order:
     only: tuple[str, ...] = ()
     long: bool = False
     quick: bool = False
+    budget: float = inf
 
 
 @dataclass(frozen=True)
@@ -73,19 +74,23 @@ class Entry:
 
 @dataclass(frozen=True)
 class Task:
-    """Some laws about one operation of an implementation, by its place among the entries, and the laws' places in its plan."""
+    """Some laws about one operation of an implementation, by its place among the entries, and the laws' places in its plan. After `until`,
+    of time.monotonic, no case is drawn."""
 
     entry: int
     laws: tuple[int, ...]
+    until: float = inf
 
 
 @dataclass(frozen=True)
 class Explain:
-    """The violations of one implementation, by its place among the entries, whose causes are asked for, and whether smaller inputs are."""
+    """The violations of one implementation, by its place among the entries, whose causes are asked for, and whether smaller inputs are,
+    which none is looked for after `until`."""
 
     entry: int
     violations: tuple[Violation, ...]
     shrinks: bool = True
+    until: float = inf
 
 
 def main() -> None:
@@ -168,13 +173,13 @@ def _outcomes(one: Found, task: Task, planned: list[Law], order: Order, calls: N
         at_work[0] = law
 
     noting = _noting(one.implementation, calls)
-    found = examine(laws, noting, order.max_examples, order.seed, observe, order.timeout, began)
+    found = examine(laws, noting, order.max_examples, order.seed, observe, order.timeout, began, task.until)
     return [o if o.violation is None else replace(o, violation=_told(o.violation, one, order)) for o in found]
 
 
 def _causes(one: Found, task: Explain, order: Order, calls: Note) -> tuple[Cause, ...]:
     """The causes of violations."""
-    found = causes_of(_noting(one.implementation, calls), task.violations, task.shrinks, calls.begin)
+    found = causes_of(_noting(one.implementation, calls), task.violations, task.shrinks, calls.begin, task.until)
     return tuple(replace(cause, example=_told(cause.example, one, order)) for cause in found)
 
 

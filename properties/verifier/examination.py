@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from math import ceil
+from math import ceil, inf
 from random import Random
 from typing import Any
 
@@ -65,6 +65,7 @@ class _Trial:
     violation: Violation | None = None
     furthest: str = ""
     failed: str = ""
+    cut_short: bool = False  # by the time, before all of its cases were drawn
 
     @property
     def open(self) -> bool:
@@ -87,6 +88,7 @@ class Examination:
     observe: Observer | None = None
     seconds_per_call: float = 60.0
     began: Callable[[str], None] = lambda law: None
+    until: float = inf  # of time.monotonic, after which no case is drawn
     trials: dict[str, _Trial] = field(default_factory=dict)
     settled: dict[str, Outcome] = field(default_factory=dict)
 
@@ -163,6 +165,10 @@ class Examination:
         if random_seed is not None:
             drawn = Random(f"{random_seed} {self.operation} {name} {more}")
             for seed in [*([] if more else [0]), *(drawn.randint(1, _SEEDS) for _ in range(number))][:number]:
+                if time.monotonic() >= self.until:
+                    for trial in group:
+                        trial.cut_short = True
+                    return
                 hold(seed)
             return
         hold.__name__ = hold.__qualname__ = f"{group[0].law.name}_{self.operation}_{name}".replace(" ", "_")  # by which failures are kept
@@ -301,6 +307,10 @@ class Examination:
                 return replace(outcome, status="declared", violation=violation)
             found = replace(violation, notes=notes(violation.calls, self.implementation, self.seen))
             return replace(outcome, status="violated", violation=found)
+        if trial.cut_short:
+            after = f"after {counted(self.cases, 'case')} of {self.operation}"
+            why = f"Time was up {after}: it was cut short, and not seen to be broken. More time should be given, or fewer cases."
+            return replace(outcome, status="not run", reason=why)
         if outcome.reason:
             examples = counted(outcome.examples, "example")
             summary = f"is declared to be broken, but held on {examples}: the declaration should go. It says: {outcome.reason}"

@@ -1,7 +1,9 @@
 """Verifying implementations: which laws are planned, what becomes of them, and the causes of what is violated."""
 
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from math import inf
 from typing import Any
 
 from hypothesis import settings
@@ -20,6 +22,7 @@ from properties.verifier.remarks import Seen, notes
 from properties.verifier.report import Cause, Outcome, Report, Violation, with_causes
 from properties.verifier.script import script
 from properties.verifier.shrinking import smallest
+from properties.verifier.timing import Time
 
 __all__ = ["QUICKLY", "Observer", "call", "causes_of", "check", "examine", "grouped", "plan", "replay", "require_planned", "verify"]
 
@@ -35,14 +38,15 @@ def examine(
     observe: Observer | None = None,
     seconds_per_call: float = 60.0,
     began: Callable[[str], None] = lambda law: None,
+    until: float = inf,
 ) -> list[Outcome]:
     """What becomes of some laws about one operation, in their order, on so many cases, none of whose calls may take longer.
 
     The same seed draws the same cases; None, as seed or number, takes what the caller's Hypothesis profile says. `observe` is told of every
-    call before it is made, and `began` of the law that is put to the case. Violations are as they were found, and not diagnosed, which
-    `causes_of` does for all laws together.
+    call before it is made, and `began` of the law that is put to the case. After `until`, of time.monotonic, no case is drawn. Violations
+    are as they were found, and not diagnosed, which `causes_of` does for all laws together.
     """
-    examination = Examination(implementation, laws[0].operation, laws, observe, seconds_per_call, began)
+    examination = Examination(implementation, laws[0].operation, laws, observe, seconds_per_call, began, until)
     examination.run(max_examples or (settings.default or settings()).max_examples, random_seed)
     return list(examination.outcomes())
 
@@ -64,9 +68,14 @@ def check(
 
 
 def causes_of(
-    implementation: Implementation, violations: Sequence[Violation], shrinks: bool = True, observe: Observer | None = None
+    implementation: Implementation,
+    violations: Sequence[Violation],
+    shrinks: bool = True,
+    observe: Observer | None = None,
+    until: float = inf,
 ) -> tuple[Cause, ...]:
-    """The causes of violations that nobody declared: what explains them, and, if `shrinks`, a small input that shows each.
+    """The causes of violations that nobody declared: what explains them, and, if `shrinks`, a small input that shows each; after `until`,
+    of time.monotonic, none is looked for.
 
     That is of the law by which the operation itself is compared with the oracle, if there is one, else of the one with the smallest input.
     """
@@ -76,8 +85,8 @@ def causes_of(
         group = [(laws[place], replace(violations[place], diagnosis=diagnosis)) for place in places]
         law, example = min(group, key=lambda each: (not each[0].agreement, each[1].size))
         searched = bool(example.calls)
-        if searched and shrinks:
-            example = _smaller(implementation, law, example, observe)
+        if searched and shrinks and time.monotonic() < until:
+            example = _smaller(implementation, law, example, observe, until)
         worst = max((v for _, v in group), key=lambda v: v.excess)
         told = f"{worst.summary} ({worst.law})" if worst.excess > example.excess else ""
         kept = replace(example, diagnosis=diagnosis, calls=(), evidence=(), fresh=(), seen=())
@@ -85,10 +94,12 @@ def causes_of(
     return tuple(found)
 
 
-def _smaller(implementation: Implementation, law: Law, violation: Violation, observe: Observer | None = None) -> Violation:
+def _smaller(
+    implementation: Implementation, law: Law, violation: Violation, observe: Observer | None = None, until: float = inf
+) -> Violation:
     """The violation on a smaller input, where it has the same cause; else as it is."""
     try:
-        found = smallest(implementation, law, violation, observe)
+        found = smallest(implementation, law, violation, observe, until)
         ((_, diagnosis),) = causes(implementation, [(law, found)])
     except Exception as error:  # of the law, or of the oracle, on so small an input
         why = f"Looking for a smaller input ended with {type(error).__name__}: {error}."
@@ -147,6 +158,7 @@ def verify(
     quick: bool = False,
     strict: bool = False,
     fail_fast: bool = False,
+    budget: float | None = None,
     progress: Callable[[Outcome], None] | None = None,
 ) -> Report:
     """Check every law that applies to an implementation, and find the causes of what fails.
@@ -157,7 +169,8 @@ def verify(
     of each domain its share, and two laws by turns are put to each; the same seed draws the same cases. `known_deviations`
     maps laws that are known to be broken to the reason; a declaration that matches no law, or a law that holds, is an error. `progress`
     is told each outcome as it is known. With `strict` the report is not ok either where an error is within its budget and beyond the
-    statistical line, which is suspicious and no proof. With `fail_fast` no operation is begun after the first violation.
+    statistical line, which is suspicious and no proof. With `fail_fast` no operation is begun after the first violation. A `budget` of
+    seconds ends drawing in time: laws that it cuts short are not run, and the report is not ok.
 
     Interrupting it returns what is known so far. It runs in the caller's process, which a crash or a hang of the implementation takes down:
     the command `attnspec verify` runs it in a process of its own. Raises ValueError and TypeError for arguments that are none of these.
@@ -166,6 +179,9 @@ def verify(
         raise ValueError(f"max_examples={shown(max_examples)}, but should be a whole number from 1.")
     if isinstance(seed, bool) or not isinstance(seed, int):
         raise TypeError(f"seed has type {type(seed).__name__}, but should be an int.")
+    if budget is not None and not (isinstance(budget, int | float) and 0 < budget < inf):
+        raise ValueError(f"budget={budget!r}, but should be a positive number of seconds.")
+    time_left = Time(budget or inf)
     max_examples = min(max_examples, QUICKLY) if quick else max_examples
     implementation = implementation_of(target, arithmetic, conventions, known_deviations)
     groups = grouped(plan(implementation, laws, long, quick))
@@ -176,7 +192,8 @@ def verify(
     interrupted = False
     try:
         for group in groups:
-            known = examine(group, implementation, max_examples, seed)
+            until = time_left.share(len(group), len(chosen) - len(outcomes))
+            known = examine(group, implementation, max_examples, seed, until=until)
             outcomes += known
             if progress is not None:
                 for outcome in known:
@@ -187,14 +204,14 @@ def verify(
                 outcomes += [Outcome(w.name, w.operation, implementation.name, "not run", reason=why) for w in left]
                 break
         violations = [o.violation for o in outcomes if o.status == "violated" and o.violation is not None]
-        found = causes_of(implementation, violations)
+        found = causes_of(implementation, violations, until=time_left.end)
     except KeyboardInterrupt:
         interrupted = True
         done = {(o.law, o.operation) for o in outcomes}
         outcomes += [Outcome(w.name, w.operation, implementation.name, "not run") for w in chosen if (w.name, w.operation) not in done]
     name = implementation.rounding.name if arithmetic else None
     told, found = with_causes(outcomes, found, lambda violation: script(violation, arithmetic=name))
-    settings_ = {"max_examples": max_examples, "seed": seed, "arithmetic": implementation.rounding.name}
+    settings_ = {"max_examples": max_examples, "seed": seed, "arithmetic": implementation.rounding.name, "budget": budget}
     return Report(told, settings_, interrupted, strict, found)
 
 

@@ -158,9 +158,12 @@ def _print_reasons(console: Console, outcomes: Sequence[Outcome]) -> None:
             names = ", ".join(dict.fromkeys(o.implementation for o in concerned))
             console.print(Text.assemble((f"{SIGNS[status][0]} {status}  ", SIGNS[status][1]), (names, "bold")))
             _print_indented(console, reason)
-            for law, operation in dict.fromkeys((o.law, o.operation) for o in concerned):
-                seen = next((o.violation.summary for o in concerned if o.law == law and o.operation == operation and o.violation), "")
-                _print_indented(console, f"{law} [{operation}]" + (f": {seen}" if seen else ""), "dim")
+            seen = {(o.law, o.operation): o.violation.summary for o in reversed(concerned) if o.violation}
+            for law, operation in dict.fromkeys((o.law, o.operation) for o in concerned if o.violation):
+                _print_indented(console, f"{law} [{operation}]: {seen[law, operation]}", "dim")
+            for operation in dict.fromkeys(o.operation for o in concerned if not o.violation):
+                laws = dict.fromkeys(o.law for o in concerned if o.operation == operation and not o.violation)
+                _print_indented(console, f"{operation}: {'; '.join(laws)}", "dim")
 
 
 def _print_causes(console: Console, causes: Sequence[Cause]) -> None:

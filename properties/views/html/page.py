@@ -98,6 +98,8 @@ def _run(report: dict[str, Any]) -> dict[str, Any]:
         command += ["--laws", *settings["laws"]]
     if settings.get("only"):
         command += ["--only", *settings["only"]]
+    if settings.get("budget"):
+        command += ["--budget", f"{settings['budget']:g}"]
     if settings.get("timeout", _TIMEOUT) != _TIMEOUT:
         command += ["--timeout", f"{settings['timeout']:g}"]
     facts = {"examples for each law": settings["max_examples"], "seed": settings["seed"]}
