@@ -21,6 +21,7 @@ _ELEMENTS = (np.float16, np.float32, np.float64, np.longdouble)
 _ELEMENT_NAMES = "float16, bfloat16, float32, float64 or longdouble"
 _FORMATS = {np.float16: BINARY16, np.float32: BINARY32, np.float64: BINARY64}
 _CHUNK = 1 << 18
+_LARGEST = 2**28  # entries: 2 GiB of float64, of which some more are made
 
 
 def float_array(x: Any, name: str, *, arithmetic: Arithmetic | None = None) -> NDArray[np.float64]:
@@ -33,8 +34,10 @@ def float_array(x: Any, name: str, *, arithmetic: Arithmetic | None = None) -> N
     Raises TypeError for what is not an array of one of the element types above, ValueError for an array without axes
     and for an entry that the target format cannot hold, which it names.
     """
-    array = _as_numpy(x, name)
+    array = as_numpy(x, name)
     element = array.dtype.type
+    if array.size > _LARGEST:
+        raise ValueError(f"{name} has shape {array.shape}, but should have at most {_LARGEST} entries.")
     if element not in _ELEMENTS:
         raise TypeError(f"{name} has element type {array.dtype}, but should be {_ELEMENT_NAMES}.")
     if array.ndim == 0:
@@ -74,7 +77,7 @@ def bool_mask(mask: Any, name: str, shape: tuple[int, ...], polarity: Literal["t
 
 def booleans(x: Any, name: str) -> NDArray[np.bool_]:
     """The entries of an array of booleans.  Raises TypeError for anything else."""
-    array = _as_numpy(x, name)
+    array = as_numpy(x, name)
     if array.dtype != np.bool_:
         raise TypeError(f"{name} has element type {array.dtype}, but should be bool.")
     return array
@@ -87,7 +90,7 @@ def naturals(values: Any, name: str, most: int) -> NDArray[np.int64]:
     """
     if isinstance(values, Sequence) and not isinstance(values, str | bytes):
         return np.array([natural(value, f"{name}[{i}]", most=most) for i, value in enumerate(values)], dtype=np.int64)
-    array = _as_numpy(values, name)
+    array = as_numpy(values, name)
     if array.dtype.kind not in "iu":
         raise TypeError(f"{name} has element type {array.dtype}, but should be an integer one.")
     wrong = (array < 0) | (array > most)
@@ -113,7 +116,8 @@ def integer(value: Any, name: str, least: int, most: int) -> int:
     return number
 
 
-def _as_numpy(x: Any, name: str) -> NDArray[Any]:
+def as_numpy(x: Any, name: str) -> NDArray[Any]:
+    """Any array as NumPy's, of its own element type; bfloat16 as float32.  Raises TypeError for what is none."""
     if type(x) is np.ndarray:
         return _widened(x)
     torch = sys.modules.get("torch")
@@ -127,7 +131,7 @@ def _as_numpy(x: Any, name: str) -> NDArray[Any]:
         elif hasattr(x, "__array__") and not isinstance(x, np.generic):
             array = np.asarray(x)
         elif hasattr(x, "__dlpack__") and hasattr(x, "__dlpack_device__"):
-            array = np.from_dlpack(x, device="cpu")
+            array = _from_dlpack(x)
         else:
             array = None
     except Exception as error:
@@ -151,6 +155,18 @@ def _widened(array: NDArray[Any]) -> NDArray[Any]:
     """Elements of ml_dtypes' bfloat16, which NumPy itself doesn't know, as binary32."""
     is_bfloat16 = array.dtype.itemsize == 2 and array.dtype.name == "bfloat16"
     return _from_bfloat16(array.view(np.int16)) if is_bfloat16 else array
+
+
+def _from_dlpack(x: Any) -> NDArray[Any]:
+    """By DLPack; where that is older than the choice of a device, or the device is another, by Python's buffers, as MLX has them."""
+    try:
+        found: NDArray[Any] = np.from_dlpack(x, device="cpu")
+        return found
+    except Exception as error:
+        try:
+            return np.asarray(memoryview(x))
+        except TypeError:
+            raise error from None
 
 
 def _from_bfloat16(bits: NDArray[np.int16]) -> NDArray[np.float32]:

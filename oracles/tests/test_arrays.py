@@ -1,5 +1,6 @@
 """Whatever array comes in, its values come out as float64, exactly; whatever is none is refused in a sentence."""
 
+import array
 import subprocess
 import sys
 from dataclasses import replace
@@ -248,3 +249,24 @@ def test_sizes_and_positions_are_natural_numbers(value: Any, sentence: str) -> N
 @pytest.mark.parametrize("value", [0, 7, np.int32(7), np.uint8(7), 2**53])
 def test_any_integer_type_is_a_natural_number(value: Any) -> None:
     assert arrays.natural(value, "n") == int(value)
+
+
+def test_an_array_too_large_to_work_on_is_refused_before_any_work():
+    sentence = "ValueError: x has shape (1048576, 1048576), but should have at most 268435456 entries."
+    assert refusal(np.broadcast_to(np.ones(1), (2**20, 2**20))) == sentence
+
+
+class Buffered(array.array):
+    """An array as MLX's on another device: its DLPack is refused, its buffer is there."""
+
+    def __dlpack__(self, **keywords):
+        raise BufferError("not on this device")
+
+    def __dlpack_device__(self):
+        return (8, 0)
+
+
+def test_what_dlpack_does_not_hand_over_a_buffer_may():
+    assert arrays.float_array(Buffered("f", [1.5, -2.0]), "x").tolist() == [1.5, -2.0]
+    without = type("Foreign", (), {"__dlpack__": Buffered.__dlpack__, "__dlpack_device__": Buffered.__dlpack_device__})()
+    assert refusal(without) == "TypeError: x of type Foreign could not be read as an array: not on this device"

@@ -9,12 +9,17 @@ from oracles import arrays
 from oracles.ball import Array
 from oracles.formats import Format
 from properties.contract.implementation import LAYOUTS, Implementation
+from properties.contract.wording import said
 
-__all__ = ["ReturnedError", "given", "layouts", "overlaps", "received", "values"]
+__all__ = ["ReturnedError", "UngivenError", "given", "layouts", "overlaps", "received", "type_of", "values"]
 
 
 class ReturnedError(Exception):
     """What came back is not what an operation returns; the message completes the sentence "out …"."""
+
+
+class UngivenError(ValueError):
+    """Numbers cannot be handed over in the arrays that an implementation takes; the message is a sentence."""
 
 
 def given(x: Array, implementation: Implementation, target: Format | None, layout: str = "contiguous") -> Any:
@@ -22,9 +27,18 @@ def given(x: Array, implementation: Implementation, target: Format | None, layou
 
     None as target means booleans or integers, whose type stays as it is.
 
-    The layout is "contiguous" or one of `LAYOUTS`; arrays with fewer than two axes, and torch's with no such layout, are contiguous.
+    The layout is "contiguous" or one of `LAYOUTS`; arrays with fewer than two axes, and torch's with no such layout, are contiguous. Raises
+    UngivenError where there are no such arrays: the converter refuses the layout or the type, the device is not there.
     """
     dtype = str(x.dtype) if target is None else implementation.dtype_of(target)
+    try:
+        return _given(x, implementation, dtype, layout)
+    except Exception as error:
+        what, why = f"{layout.capitalize()} arrays of {dtype} and shape {x.shape}", f"{type(error).__name__}: {said(error).rstrip('.')}"
+        raise UngivenError(f"{what} cannot be handed over: {why}.") from error
+
+
+def _given(x: Array, implementation: Implementation, dtype: str, layout: str) -> Any:
     if implementation.arrays == "torch":
         import torch
 
@@ -81,11 +95,11 @@ def received(raw: Any, implementation: Implementation, target: Format | None, sh
     """The numbers of a result as fresh float64 (booleans for a mask); raises ReturnedError unless it is an array of the type and shape."""
     wanted = "bool" if target is None else implementation.dtype_of(target)
     try:
-        values = _booleans(raw) if target is None else arrays.float_array(raw, "it").copy()
+        values = (arrays.booleans if target is None else arrays.float_array)(raw, "it").copy()
     except (TypeError, ValueError):
         kind = f"dtype {raw.dtype}" if hasattr(raw, "dtype") else f"type {type(raw).__name__}"
         raise ReturnedError(f"has {kind}, but should be an array of {wanted}.") from None
-    dtype = str(raw.dtype).removeprefix("torch.") if hasattr(raw, "dtype") else wanted
+    dtype = type_of(raw) if hasattr(raw, "dtype") else wanted
     if dtype != wanted:
         raise ReturnedError(f"has dtype {dtype}, but should have dtype {wanted}.")
     if implementation.arrays == "torch" and type(raw).__module__.split(".")[0] != "torch":
@@ -97,23 +111,18 @@ def received(raw: Any, implementation: Implementation, target: Format | None, sh
     return values
 
 
-def _as_numpy(raw: Any) -> Any:
-    return raw if isinstance(raw, np.ndarray) else np.asarray(raw.cpu() if hasattr(raw, "cpu") else raw)
-
-
-def _booleans(raw: Any) -> Any:
-    array = _as_numpy(raw)
-    if array.dtype != np.bool_:
-        raise TypeError
-    return array.copy()
+def type_of(array: Any) -> str:
+    """The name of the type of an array's numbers, "float32", whose array ever it is: torch's and MLX's are called by their modules too."""
+    name = getattr(array.dtype, "name", None)
+    return (name if isinstance(name, str) else str(array.dtype).rpartition(".")[2]).rstrip("_")
 
 
 def values(x: Any) -> Any:
     """A fresh copy of what an array of an implementation holds, as float64, booleans or integers; anything else as it is."""
     if not hasattr(x, "dtype"):
         return x
-    whole = str(x.dtype).removeprefix("torch.").startswith(("bool", "int"))
-    return _as_numpy(x).copy() if whole else arrays.float_array(x, "it").copy()
+    whole = type_of(x).startswith(("bool", "int"))
+    return arrays.as_numpy(x, "it").copy() if whole else arrays.float_array(x, "it").copy()
 
 
 def overlaps(raw: Any, argument: Any) -> bool:

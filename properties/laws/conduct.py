@@ -114,14 +114,15 @@ def a_call_does_not_depend_on_earlier_calls(subject: Subject, *arguments: Any) -
     Within budget for the other; exact for the case of an implementation that declares to be deterministic, else within budget.
     """
     o = OPERATIONS[subject.operation]
-    first = subject.watch(o.name, arguments)
-    copies = [exchange.values(x) for x in first.returned]
-    subject.watch(o.name, _another(o, subject.implementation, arguments))
     try:
+        subject.seen(arguments)
         subject.judge(0)
     except BrokenError:  # what is wrong by itself says nothing of what came before
         return False
-    subject.judge(1)
+    first = subject.watch(o.name, arguments)
+    copies = [exchange.values(x) for x in first.returned]
+    subject.watch(o.name, _another(o, subject.implementation, arguments))
+    subject.judge(2)
     for name, copy, returned in zip(o.outputs, copies, first.returned, strict=True):
         subject.require(_equal(copy, returned), f"{name} was changed by a later call, but should be an array of its own.")
     repeats(subject, first.results, subject.watch(o.name, arguments).results)
@@ -154,7 +155,8 @@ def a_view_equals_its_copy(subject: Subject, *arguments: Any, choose: Choices) -
     """For every case, each layout in memory and an array: with its last two axes exchanged in memory, with gaps between rows, late in its
     buffer, with its rows in reverse order, or read-only, it gives what its contiguous copy gives.
 
-    Within budget. An implementation that declares no layouts may raise instead; one that declares some is given no others.
+    Within budget. An implementation that declares no layouts may raise instead; one that declares some is given no others, and none that
+    its kind of arrays cannot have.
     """
     o, i = OPERATIONS[subject.operation], subject.implementation
     several = [
@@ -163,7 +165,11 @@ def a_view_equals_its_copy(subject: Subject, *arguments: Any, choose: Choices) -
     if not several:
         return False
     copies, name = results_of(subject(*arguments)), choose.among(several)
-    for layout in exchange.layouts(i):
+    possible = exchange.layouts(i)
+    taken = [layout for layout in possible if _is_handed_over(subject, arguments, f"{layout} {name}")]
+    if not taken:  # which says why
+        subject.given(o, arguments, f"{possible[0]} {name}")
+    for layout in taken:
         try:
             views = subject.call(o.name, arguments, f"{layout} {name}")
         except RaisedError as raised:
@@ -171,6 +177,15 @@ def a_view_equals_its_copy(subject: Subject, *arguments: Any, choose: Choices) -
             continue
         for output, a, b in zip(o.outputs, results_of(views), copies, strict=True):
             subject.alike(a, b, f"{output} of a {layout} {name}")
+    return True
+
+
+def _is_handed_over(subject: Subject, arguments: tuple[Any, ...], layout: str) -> bool:
+    """Whether the implementation's arrays can have a layout at all."""
+    try:
+        subject.given(OPERATIONS[subject.operation], arguments, layout)
+    except exchange.UngivenError:
+        return False
     return True
 
 

@@ -156,7 +156,7 @@ def test_an_operation_that_no_case_is_compared_on_is_not_ok_and_says_why(adapter
     assert status == 1
     assert [law for law, o in found.items() if o["status"] == "vacuous"] == ["rope is within its budget"]
     agreement = found["rope is within its budget"]
-    why = "never supports no case on which rope is compared with the oracle, so that nothing is known of it: never supports no "
+    why = "never takes no case on which rope is compared with the oracle, so that nothing is known of it: never supports no "
     assert agreement["reason"].startswith(why)
 
 

@@ -2,6 +2,7 @@
 
 import os
 import random
+import re
 import subprocess
 import sys
 import warnings
@@ -17,7 +18,7 @@ from properties.bugs.reference import OPERATIONS
 from properties.contract import interpreter
 from properties.contract.implementation import Implementation
 from properties.laws import conduct, find
-from properties.verifier.verify import examine
+from properties.verifier.verify import examine, verify
 
 ROOT = Path(__file__).parents[2]
 SDPA, VJP, MHA = "scaled_dot_product_attention", "scaled_dot_product_attention_vjp", "multi_head_attention"
@@ -316,3 +317,81 @@ def test_arrays_of_a_kind_of_their_own_cannot_be_asked_whether_they_share_memory
     (law,) = find(f"{VIEW}[rope]")
     own = Implementation("own", {"rope": reference.rope}, arrays=lambda x: x)
     assert outcome(law, own).reason == "Its arrays cannot be asked whether they share memory."
+
+
+# -- Arrays of others ----------------------------------------------------------------------------------------------------------
+
+
+class Foreign:
+    """An array as MLX has them: its types have the module's name, negative strides cannot be handed over, and DLPack reads it."""
+
+    def __init__(self, values):
+        if any(stride < 0 for stride in values.strides):
+            raise ValueError("strides should not be negative")
+        self.values, self.shape = values.copy(), values.shape
+        self.dtype = type("Dtype", (), {"__str__": lambda self: f"mlx.core.{values.dtype}"})()
+
+    def __dlpack__(self, **keywords):
+        return self.values.__dlpack__(**keywords)
+
+    def __dlpack_device__(self):
+        return self.values.__dlpack_device__()
+
+
+def of_foreign(operation):
+    def call(*arguments):
+        return Foreign(OPERATIONS[operation](*(x.values if isinstance(x, Foreign) else x for x in arguments)))
+
+    return call
+
+
+def test_arrays_of_others_are_handed_over_and_read_masks_too():
+    foreign = Implementation("foreign", {name: of_foreign(name) for name in ("combine_masks", "rope")}, arrays=Foreign)
+    report = verify(foreign, max_examples=40)
+    assert report.ok, [(o.law, o.reason, o.violation) for o in report.outcomes if o.status not in ("held", "not applicable")]
+    assert {o.operation for o in report.outcomes if o.law == "a view equals its copy" and o.status == "held"} == {"combine_masks", "rope"}
+
+
+def test_what_cannot_be_handed_over_is_not_applicable_and_says_why():
+    def contiguous(values):
+        if not values.flags.c_contiguous or not values.flags.writeable or values.base is not None:
+            raise BufferError("no views")
+        return values
+
+    report = verify({"rope": reference.rope}, laws=["a view equals its copy"], max_examples=20)
+    assert report.outcomes[0].status == "held"
+    strict = Implementation("strict", {"rope": reference.rope}, arrays=contiguous)
+    (found,) = verify(strict, laws=["a view equals its copy"], max_examples=20).outcomes
+    assert found.status == "not applicable"
+    assert re.fullmatch(r"Transposed arrays of float64 and shape .* cannot be handed over: BufferError: no views\.", found.reason)
+
+    nowhere = Implementation("nowhere", {"rope": reference.rope}, arrays=lambda values: values.on_the_moon)
+    (found,) = verify(nowhere, laws=["rope is within its budget"], max_examples=20).outcomes
+    assert found.status == "vacuous"
+    assert "nothing is known of it: Contiguous arrays of float64 and shape (1, 2) cannot be handed over: AttributeError: " in found.reason
+
+
+# -- What is told ---------------------------------------------------------------------------------------------------------------
+
+
+def test_what_is_wrong_by_itself_does_not_depend_on_earlier_calls():
+    wrong = verify({"rope": lambda x, start_pos=0: reference.rope(x, start_pos) + 1}, max_examples=40)
+    raising = verify({"rope": lambda x, start_pos=0: 1 // 0}, max_examples=40)
+    for report in (wrong, raising):
+        assert "a call does not depend on earlier calls" not in [v.law for v in report.violations]
+        assert "rope is within its budget" in [cause.example.law for cause in report.causes]
+
+
+def test_the_call_that_is_wrong_is_shown_as_it_was_handed_over():
+    def minds_zeros(q, k, v, mask=None):
+        return OPERATIONS[SDPA](q, k, v, mask) + 1.0 * (q.shape[-1] > 1 and not q[..., -1].any())
+
+    report = verify({SDPA: minds_zeros}, laws=["zero lanes need doubled queries"], max_examples=60)
+    (cause,) = report.causes
+    assert cause.example.counterexample["q"].shape[-1] * 4 == int(re.search(r"q=\[.*?\] float64 \(.*?(\d+)\),", cause.example.notes[0])[1])
+
+    def narrow(x, start_pos=0):
+        return reference.rope(x.astype(np.float64), start_pos).astype(np.float32) + np.float32(1)
+
+    report = verify({"rope": narrow}, arithmetic="float32", laws=["rope is within its budget"], max_examples=20)
+    assert report.causes[0].example.notes[0] == "The numbers are handed over as float32."

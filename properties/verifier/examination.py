@@ -16,10 +16,11 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from properties.contract import interpreter
+from properties.contract.exchange import UngivenError
 from properties.contract.implementation import Implementation
 from properties.contract.operations import OPERATIONS
 from properties.contract.subject import BrokenError, Call, Subject
-from properties.laws.agreement import LONG
+from properties.laws.agreement import AGREEMENT
 from properties.laws.law import Law
 from properties.laws.squares import Square
 from properties.strategies.domains import DOMAINS, QUIRKS, Cases, UnsupportedError
@@ -66,6 +67,7 @@ class _Trial:
     furthest: str = ""
     failed: str = ""
     cut_short: bool = False  # by the time, before all of its cases were drawn
+    ungiven: str = ""  # why a case could not be handed over
 
     @property
     def open(self) -> bool:
@@ -127,7 +129,7 @@ class Examination:
                     cases[name] = found
             if cases:
                 self.trials[law.id] = _Trial(law, cases, next(filter(None, declared.values()), ""))
-            elif law.agreement and law not in LONG:
+            elif law in AGREEMENT:
                 self.settled[law.id] = replace(outcome, status="vacuous", reason=_unknown(i, law.operation, reasons[0]))
             else:
                 self.settled[law.id] = not_applicable(outcome, reasons[0], declared[law.id])
@@ -189,8 +191,14 @@ class Examination:
         subject.begin()
         agreement = [trial for trial in group if trial.law.agreement]
         self.began((agreement or group)[0].law.id)
-        with suppress(BrokenError):
+        try:
             subject.base(arguments)
+        except BrokenError:
+            pass
+        except UngivenError as ungiven:
+            for trial in group:
+                trial.ungiven = trial.ungiven or str(ungiven)
+            return
         if quirk:
             with suppress(ValueError):  # of what is refused by convention there is no right answer
                 self._judge(agreement, 0)
@@ -224,6 +232,9 @@ class Examination:
             self._held(trial)
         except BrokenError as broken:
             self._broken(trial, broken, case, tuple(subject.calls))
+        except UngivenError as ungiven:
+            trial.ungiven = trial.ungiven or str(ungiven)
+            return False
         except Exception as error:  # the others go on
             trial.failed = f"The law itself failed, which says nothing about {self.implementation.name}: {type(error).__name__}: {error}"
         trial.seconds += time.perf_counter() - start
@@ -317,8 +328,10 @@ class Examination:
             empty = Violation(outcome.law, outcome.operation, outcome.implementation, summary, {}, 0.0)
             return replace(outcome, status="violated", violation=empty)
         if not outcome.examples:
-            why = f"It says nothing of any of {counted(self.cases, 'case')} that {self.implementation.name} supports."
-            return replace(outcome, status="not applicable", reason=why)
+            said = f"It says nothing of any of {counted(self.cases, 'case')} that {self.implementation.name} supports."
+            if trial.law in AGREEMENT:
+                return replace(outcome, status="vacuous", reason=_unknown(self.implementation, self.operation, trial.ungiven or said))
+            return replace(outcome, status="not applicable", reason=trial.ungiven or said)
         least = ceil(trial.law.floor * outcome.examples)
         if outcome.informative < least:
             why = f"Only {outcome.informative} of {outcome.examples} examples were informative, but at least {least} should be."
@@ -331,7 +344,7 @@ class Examination:
 
 def _unknown(implementation: Implementation, operation: str, why: str) -> str:
     """The sentence on an operation that is compared with the oracle on no case at all."""
-    return f"{implementation.name} supports no case on which {operation} is compared with the oracle, so that nothing is known of it: {why}"
+    return f"{implementation.name} takes no case on which {operation} is compared with the oracle, so that nothing is known of it: {why}"
 
 
 def not_applicable(outcome: Outcome, why: str, declared: str) -> Outcome:

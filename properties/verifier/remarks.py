@@ -1,16 +1,17 @@
 """What is known of a violation besides its cause: which entries are wrong, and from which size on."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from properties.contract import exchange
 from properties.contract.implementation import Implementation
 from properties.contract.operations import OPERATIONS
 from properties.contract.subject import Call, Subject
 
-__all__ = ["Seen", "notes", "share_of_wrong"]
+__all__ = ["Seen", "handed_over", "notes", "share_of_wrong"]
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,40 @@ def share_of_wrong(seen: Sequence[Seen]) -> float:
 def notes(calls: tuple[Call, ...], implementation: Implementation, seen: Sequence[Seen]) -> tuple[str, ...]:
     """Sentences on the first result that is wrong in some calls, and on the sizes that were tried."""
     return (*_where(calls, implementation), *_from_which_size_on(seen))
+
+
+def handed_over(case: Mapping[str, Any], operation: str, calls: tuple[Call, ...], implementation: Implementation) -> Iterator[str]:
+    """A sentence on what a law handed to the call that is wrong, or to its last one, where that is not the case itself: a law may scale
+    it, cut it, or hand it over in another layout. And one on the type of its numbers, where that is another one than the case is shown in.
+    """
+    if not calls:
+        return
+    call = next((call for call in calls if _is_wrong(call, implementation)), calls[-1])
+    o = OPERATIONS[call.operation]
+    given = Subject(implementation, o.name).given(o, call.arguments, call.layout)
+    own = call.operation == operation and call.layout == "contiguous"
+    if not own or any(not np.array_equal(case[p], x) for p, x in zip(o.parameters, call.arguments, strict=True)):
+        layout = "" if call.layout == "contiguous" else f", {call.layout}"
+        yield f"The call was {o.name}({', '.join(f'{p}={_brief(x)}' for p, x in zip(o.parameters, given, strict=True))}){layout}."
+    elif types := sorted({exchange.type_of(x) for p, x in zip(o.parameters, given, strict=True) if p in o.arrays} - {"float64"}):
+        yield f"The numbers are handed over as {' and '.join(types)}."
+
+
+def _is_wrong(call: Call, implementation: Implementation) -> bool:
+    """Whether a call is wrong by itself."""
+    o = OPERATIONS[call.operation]
+    if call.error or o.returns_booleans:
+        return bool(call.error)
+    expected = Subject(implementation, o.name).expected(o, call.arguments)
+    return any(bool((e.excess(x) > 1).any()) for x, e in zip(call.outputs, expected, strict=True))
+
+
+def _brief(x: Any) -> str:
+    """An argument as it is handed over: its numbers, of many the first and last ones, its type and its shape."""
+    if not hasattr(x, "dtype"):
+        return repr(x)
+    values = np.array2string(exchange.values(x), separator=", ", threshold=16, edgeitems=2, floatmode="unique", max_line_width=10**9)
+    return f"{' '.join(values.split())} {exchange.type_of(x)} {tuple(x.shape)}"
 
 
 def _where(calls: tuple[Call, ...], implementation: Implementation) -> Iterator[str]:

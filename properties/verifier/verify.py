@@ -18,7 +18,7 @@ from properties.laws.law import Law
 from properties.laws.quick import QUICK
 from properties.verifier.causes import causes
 from properties.verifier.examination import Examination, Observer
-from properties.verifier.remarks import Seen, notes
+from properties.verifier.remarks import Seen, handed_over, notes
 from properties.verifier.report import Cause, Outcome, Report, Violation, with_causes
 from properties.verifier.script import script
 from properties.verifier.shrinking import smallest
@@ -64,7 +64,8 @@ def check(
     if found.status != "violated" or found.violation is None or not found.violation.calls:
         return found
     ((_, diagnosis),) = causes(implementation, [(law, found.violation)])
-    return replace(found, violation=_smaller(implementation, law, replace(found.violation, diagnosis=diagnosis)))
+    small = _smaller(implementation, law, replace(found.violation, diagnosis=diagnosis))
+    return replace(found, violation=_with_calls(implementation, small))
 
 
 def causes_of(
@@ -89,9 +90,15 @@ def causes_of(
             example = _smaller(implementation, law, example, observe, until)
         worst = max((v for _, v in group), key=lambda v: v.excess)
         told = f"{worst.summary} ({worst.law})" if worst.excess > example.excess else ""
+        example = _with_calls(implementation, example)
         kept = replace(example, diagnosis=diagnosis, calls=(), evidence=(), fresh=(), seen=())
         found.append(Cause(implementation.name, tuple(each.id for each, _ in group), diagnosis, kept, told, searched))
     return tuple(found)
+
+
+def _with_calls(implementation: Implementation, v: Violation) -> Violation:
+    """The violation with what was handed over among its notes."""
+    return replace(v, notes=(*handed_over(v.counterexample, v.operation, v.calls, implementation), *v.notes))
 
 
 def _smaller(
