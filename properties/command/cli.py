@@ -60,8 +60,8 @@ def _parser() -> argparse.ArgumentParser:
         "targets",
         nargs="+",
         metavar="TARGET",
-        help="module:attribute, or a module: functions of the operations' names in a mapping or an object, a properties.Implementation, "
-        "a list of them, or a mapping from groups to lists",
+        help="file.py or a module, with :attribute where it has several: functions of the operations' names in a mapping or an object, "
+        "a properties.Implementation, a list of them, or a mapping from groups to lists",
     )
     verify.add_argument("--arithmetic", metavar="NAME", help="what is rounded, as float32 or bfloat16, instead of what is declared")
     verify.add_argument(

@@ -65,6 +65,11 @@ def says_something(x, start_pos=0):
     return OPERATIONS["rope"](x, start_pos)
 
 prints = {"rope": says_something}
+
+class Kernels:
+    rope = staticmethod(rope)
+
+kernels = Kernels()
 declared = Implementation("declared", aborts, known_deviations={"a second call gives the same": "It aborts, as its page says."})
 several = [Implementation("first", right), right]
 GROUPS = {"good ones": [Implementation("first", right)], "others": [Implementation("second", wrong)]}
@@ -154,8 +159,9 @@ def test_the_report_in_json_is_the_one_of_verify_and_says_who_was_verified(adapt
         ("nowhere:adapter", "nowhere could not be imported: ModuleNotFoundError: No module named 'nowhere'."),
         ("no_import", "no_import could not be imported: ModuleNotFoundError: No module named 'nothing_of_this_name'."),
         ("no_return:adapter", "no_return:adapter could not be imported: it killed the process: SIGABRT."),
-        ("adapters:nothing", "adapters has no attribute 'nothing'."),
-        ("json", "json is no implementation: json offers no operation, but should be "),
+        ("adapters:nothing", "adapters has no attribute 'nothing': its adapters are declared."),
+        ("json", "json has no adapter: no properties.Implementation, no mapping from operations to functions, and no function of an "),
+        ("json:decoder", "json:decoder is no implementation: json.decoder offers no operation, but should be "),
         ("adapters:GROUPS.items", "adapters:GROUPS.items is no implementation: items offers no operation, but should be "),
     ],
 )
@@ -266,9 +272,9 @@ def test_a_dumb_terminal_gets_a_line_for_an_implementation_and_no_bar(adapters):
 
 
 def test_a_list_of_implementations_and_an_object_with_functions_are_verified(adapters, capsys):
-    assert main(verify("adapters:several", "adapters", options=["--json", "-", "--arithmetic", "float32"])) == 1
+    assert main(verify("adapters:several", "adapters:kernels", options=["--json", "-", "--arithmetic", "float32"])) == 1
     printed = json.loads(capsys.readouterr().out)
-    assert [i["name"] for i in printed["settings"]["implementations"]] == ["first", "several[1]", "adapters"]
+    assert [i["name"] for i in printed["settings"]["implementations"]] == ["first", "several[1]", "kernels"]
     assert {i["arithmetic"] for i in printed["settings"]["implementations"]} == {"float32"}
     summaries = {o["violation"]["summary"] for o in printed["outcomes"]}  # the reference works in float64 whatever it is given
     assert summaries == {"out has dtype float64, but should have dtype float32."}

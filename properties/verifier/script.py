@@ -11,6 +11,7 @@ import numpy as np
 
 from properties.contract.operations import OPERATIONS
 from properties.verifier.note import Noted
+from properties.verifier.place import place
 from properties.verifier.report import Violation
 
 __all__ = ["literal", "script", "script_of_call"]
@@ -23,7 +24,7 @@ _WIDTH = 120
 def script(violation: Violation, target: str = "", pick: str = "", arithmetic: str | None = None) -> str:
     """Python that raises a violation's summary again, as an AssertionError; "" where no case shows it.
 
-    `target` is where the implementation is, "module:attribute" or a module; without it a line is left to be filled in. `pick` is the Python
+    `target` is where the implementation is, as `place` reads it; without it a line is left to be filled in. `pick` is the Python
     that picks it out of the attribute, and `arithmetic` the preset that replaces what it declares.
     """
     case = violation.counterexample
@@ -53,11 +54,12 @@ def _text(function: str, what: str, implementation: tuple[list[str], list[str], 
 
 def _implementation(target: str, pick: str, case: Mapping[str, Any]) -> tuple[list[str], list[str], str]:
     """The lines that import the implementation, those that make it, and the expression that it then is."""
-    module, _, attribute = target.partition(":")
-    first = attribute.split(".")[0]
     if not target:
         return [], ["implementation = ...  # the implementation under test"], "implementation"
-    imports = [f"from {module} import {first}" if attribute else f"import {module} as implementation"]
+    at = place(target)
+    attribute, first = at.attribute, at.attribute.split(".")[0]
+    imports = ["import sys", "", f"sys.path.insert(0, {literal(at.folder)})"] if at.folder else []
+    imports += [f"from {at.module} import {first}" if attribute else f"import {at.module} as implementation"]
     name = pick or attribute or "implementation"
     if not pick and first not in {*case, "np", "properties", "base64", "zlib"}:
         return imports, [], name
