@@ -12,6 +12,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from properties.command import listings
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -90,15 +92,7 @@ def _parser() -> argparse.ArgumentParser:
     report.add_argument("--html", metavar="DIR", type=Path, required=True, help="where: DIR/index.html")
     report.set_defaults(run=_report)
 
-    laws = commands.add_parser("laws", help="list the laws, or show one")
-    laws.add_argument("law", nargs="?", metavar="LAW", help="its name, or a part that no other has")
-    laws.set_defaults(run=_laws)
-    bugs = commands.add_parser("bugs", help="list the known bugs, or show one")
-    bugs.add_argument("bug", nargs="?", metavar="BUG", help="its name, or a part that no other has")
-    bugs.set_defaults(run=_bugs)
-    explain = commands.add_parser("explain", help="show a law: what it says, of what, and the bug that it is there for")
-    explain.add_argument("law", metavar="LAW", help="its name, or a part that no other has")
-    explain.set_defaults(run=_laws)
+    listings.add_to(commands)
     completion = commands.add_parser("completion", help='print the completions of a shell: eval "$(attnspec completion bash)"')
     completion.add_argument("shell", choices=("bash", "zsh", "fish"), help="which shell")
     completion.set_defaults(run=_completion)
@@ -119,31 +113,6 @@ def _positive(text: str) -> float:
     if not 0 < number < float("inf"):
         raise argparse.ArgumentTypeError(f"{text!r}, but should be a positive number of seconds.")
     return number
-
-
-def _laws(options: argparse.Namespace) -> int:
-    from rich.console import Console
-
-    from properties.views.pages import laws_of, print_law, print_laws
-
-    if options.law is None:
-        print_laws(Console())
-    else:
-        print_law(Console(), laws_of(options.law))
-    return 0
-
-
-def _bugs(options: argparse.Namespace) -> int:
-    from rich.console import Console
-
-    from properties.bugs import CATALOGUE
-    from properties.views.pages import named, print_bug, print_bugs
-
-    if options.bug is None:
-        print_bugs(Console())
-    else:
-        print_bug(Console(), CATALOGUE[named(options.bug, CATALOGUE, "bug")])
-    return 0
 
 
 def _completion(options: argparse.Namespace) -> int:
@@ -179,14 +148,14 @@ def _verify(options: argparse.Namespace) -> int:
 
     from oracles.formats import resolve
     from properties.command.worker import Order
+    from properties.laws import find
     from properties.verifier.report import Report, with_causes
     from properties.verifier.verify import QUICKLY
     from properties.views.html.environment import environment
-    from properties.views.pages import laws_of
     from properties.views.terminal import print_report
 
     resolve(options.arithmetic)
-    laws = tuple(dict.fromkeys(law.id for text in options.laws for law in laws_of(text))) if options.laws else None
+    laws = tuple(dict.fromkeys(law.id for text in options.laws for law in find(text))) if options.laws else None
     file = _writable(options.json)
     folder = _page_folder(options.html) if options.html else None
     chosen = tuple(options.targets), options.arithmetic, laws
@@ -195,7 +164,7 @@ def _verify(options: argparse.Namespace) -> int:
     entries, found, causes, stopped = _run(order, options.jobs, options.timeout, options.fail_fast)
     planned = {law for entry in entries for law in entry.laws}
     for text in options.laws or () if entries else ():
-        if planned.isdisjoint(law.id for law in laws_of(text)):
+        if planned.isdisjoint(law.id for law in find(text)):
             raise ValueError(f"{text!r} is not about what {' and '.join(options.targets)} offers.")
     settings = {
         "max_examples": examples,

@@ -184,7 +184,10 @@ def test_what_is_no_implementation_is_exit_status_2_and_a_sentence(adapters, cap
         ),
         (["verify", "adapters:right", "--arithmetic", "float65"], "arithmetic='float65', but should be one of float64, "),
         (["verify", "adapters:right", "--json", "no/such/folder"], "no/such/folder cannot be written: No such file or directory."),
-        (["explain", "a second coll gives the same"], "There is no law 'a second coll gives the same'; the nearest are: a second call "),
+        (
+            ["explain", "a second coll gives the same"],
+            "There is no law or bug or operation 'a second coll gives the same'; the nearest are: a second call ",
+        ),
         (["bugs", "integer"], "'integer' may mean "),
     ],
 )
