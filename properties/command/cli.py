@@ -12,7 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from properties.command import listings
+from properties.command import listings, new
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -92,6 +92,7 @@ def _parser() -> argparse.ArgumentParser:
     report.add_argument("--html", metavar="DIR", type=Path, required=True, help="where: DIR/index.html")
     report.set_defaults(run=_report)
 
+    new.add_to(commands)
     listings.add_to(commands)
     completion = commands.add_parser("completion", help='print the completions of a shell: eval "$(attnspec completion bash)"')
     completion.add_argument("shell", choices=("bash", "zsh", "fish"), help="which shell")

@@ -2,7 +2,7 @@
 
 import re
 from dataclasses import fields
-from typing import get_args
+from typing import Any, get_args
 
 from rich.console import Console
 from rich.padding import Padding
@@ -13,7 +13,7 @@ from properties.bugs import CATALOGUE
 from properties.contract.operations import BATCH, OPERATIONS, Operation
 from properties.laws import LAWS
 
-__all__ = ["markdown", "print_operations", "print_page", "signature", "summary"]
+__all__ = ["markdown", "print_operations", "print_page", "readings", "shapes", "signature", "summary"]
 
 _NOTES = (
     "Functions are called by position, as written. … stands for any number of leading batch axes, the same for all arrays.",
@@ -44,11 +44,14 @@ def shapes(o: Operation) -> dict[str, str]:
     return {shape: ", ".join(names) for shape, names in found.items()}
 
 
-def readings(name: str) -> str:
-    """A convention and the values that it may have, the one that holds unless another is declared first."""
+def readings(name: str) -> tuple[Any, ...]:
+    """The values that a convention may have, the one that holds unless another is declared first; of a number that one alone."""
     (field,) = (field for field in fields(Conventions) if field.name == name)
-    others = [value for value in get_args(field.type) if value != field.default]
-    return f"{name}={'|'.join(map(str, [field.default, *others]))}"
+    return (field.default, *(value for value in get_args(field.type) if value != field.default))
+
+
+def _convention(name: str) -> str:
+    return f"{name}={'|'.join(map(str, readings(name)))}"
 
 
 def print_operations(console: Console) -> None:
@@ -81,7 +84,7 @@ def _print_operation(console: Console, o: Operation) -> None:
     """An operation: its signature, what it is, its shapes, and its conventions."""
     console.print(Text(signature(o), style="bold"), soft_wrap=True)
     arrays = "  ".join(f"{names} {shape}" for shape, names in shapes(o).items())
-    for line in (f"{summary(o)}.", arrays, ", ".join(map(readings, o.conventions))):
+    for line in (f"{summary(o)}.", arrays, ", ".join(map(_convention, o.conventions))):
         if line:
             shown = Padding(Text(line), (0, 0, 0, 4), expand=False) if console.is_terminal else Text(f"    {line}")
             console.print(shown, soft_wrap=not console.is_terminal)
@@ -94,7 +97,7 @@ def markdown() -> str:
         f"| {', '.join(f'`{name}`' for name in o.conventions)} |"
         for o in OPERATIONS.values()
     ]
-    conventions = [f"- `{readings(field.name)}`" for field in fields(Conventions)]
+    conventions = [f"- `{_convention(field.name)}`" for field in fields(Conventions)]
     return "\n".join(
         [
             *("# Operations", "", "`attnspec operations --markdown` writes this page."),

@@ -68,7 +68,9 @@ def print_group(console: Console, group: str, names: Sequence[str], outcomes: Se
         console.print(Text(group, style="bold underline"))
         console.print()
     cells = {((o.operation, o.law), o.implementation): o for o in outcomes}
-    rows = list(dict.fromkeys(row for (row, _), o in cells.items() if everything or not (o.status in _QUIET or o.unavailable)))
+    untried = _untried(outcomes)
+    loud_ones = [o for o in outcomes if not (o.status in _QUIET or o.unavailable or (o.implementation, o.operation) in untried)]
+    rows = list(dict.fromkeys((o.operation, o.law) for o in (outcomes if everything else loud_ones)))
     loud = {o.implementation for o in outcomes if (o.operation, o.law) in rows and o.status not in _QUIET}
     columns = list(names) if everything else [name for name in names if name in loud]
     fitting = max(1, (console.width - _LAW_WIDTH) // _CELL_WIDTH)
@@ -94,6 +96,12 @@ def print_group(console: Console, group: str, names: Sequence[str], outcomes: Se
     else:
         _print_implementations(console, names, outcomes)
     console.print()
+
+
+def _untried(outcomes: Sequence[Outcome]) -> set[tuple[str, str]]:
+    """The implementations and operations of which no law was run, for a reason that is told once."""
+    tried = {(o.implementation, o.operation) for o in outcomes if o.status not in ("not run", "not applicable")}
+    return {(o.implementation, o.operation) for o in outcomes if o.status == "not run" and o.reason} - tried
 
 
 def _cell(o: Outcome | None) -> Text:
@@ -145,6 +153,7 @@ def _said(outcomes: Sequence[Outcome]) -> tuple[Text, Text]:
 
 def _print_reasons(console: Console, outcomes: Sequence[Outcome]) -> None:
     """Why laws are declared not to hold, said nothing, or were not run: each reason, what it concerns, and what was seen."""
+    untried = _untried(outcomes)
     for status in ("declared", "suspicious", "vacuous", "not run"):
         these = [o for o in outcomes if o.status == status and o.reason and not o.unavailable]
         for reason in dict.fromkeys(o.reason for o in these):
@@ -152,7 +161,10 @@ def _print_reasons(console: Console, outcomes: Sequence[Outcome]) -> None:
             names = ", ".join(dict.fromkeys(o.implementation for o in concerned))
             console.print(Text.assemble((f"{SIGNS[status][0]} {status}  ", SIGNS[status][1]), (names, "bold")))
             _print_indented(console, reason)
-            for law, operation in dict.fromkeys((o.law, o.operation) for o in concerned):
+            for operation in dict.fromkeys(o.operation for o in concerned if (o.implementation, o.operation) in untried):
+                _print_indented(console, f"all laws about {operation}", "dim")
+            some = [o for o in concerned if (o.implementation, o.operation) not in untried]
+            for law, operation in dict.fromkeys((o.law, o.operation) for o in some):
                 seen = next((o.violation.summary for o in concerned if o.law == law and o.operation == operation and o.violation), "")
                 _print_indented(console, f"{law} [{operation}]" + (f": {seen}" if seen else ""), "dim")
 
