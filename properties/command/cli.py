@@ -50,6 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="attnspec", description="Laws of attention and positional encodings, and who breaks them.")
+    parser.add_argument("--version", action=_Version, nargs=0, help="print the version")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
     verify = commands.add_parser(
@@ -67,10 +68,18 @@ def _parser() -> argparse.ArgumentParser:
     )
     verify.add_argument("--arithmetic", metavar="NAME", help="what is rounded, as float32 or bfloat16, instead of what is declared")
     verify.add_argument(
+        "--convention",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="a reading that it follows, as rope_pairing=half, instead of what is declared; may be repeated",
+    )
+    verify.add_argument(
         "--max-examples", type=_natural, default=100, metavar="N", help="cases of each operation, of all kinds together (100)"
     )
     verify.add_argument("--seed", type=int, default=0, metavar="N", help="what the cases are drawn from (0): the same seed, the same cases")
     verify.add_argument("--laws", nargs="+", action="extend", metavar="LAW", help="some laws only, by name or name[operation]")
+    verify.add_argument("--exclude", nargs="+", action="extend", default=[], metavar="LAW", help="laws that are left out")
     verify.add_argument("--quick", action="store_true", help="few laws on few cases, which see nearly all known bugs within seconds")
     verify.add_argument("--long", action="store_true", help="the long plan too: laws with 131072 keys, which take minutes")
     verify.add_argument(
@@ -98,6 +107,16 @@ def _parser() -> argparse.ArgumentParser:
     completion.add_argument("shell", choices=("bash", "zsh", "fish"), help="which shell")
     completion.set_defaults(run=_completion)
     return parser
+
+
+class _Version(argparse.Action):
+    """Print the version, of the distribution that is installed, and end."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *rest: Any, **named: Any) -> None:
+        from importlib.metadata import version
+
+        print(f"attnspec {version('attnspec')}")
+        parser.exit()
 
 
 def _natural(text: str) -> int:
@@ -148,6 +167,7 @@ def _verify(options: argparse.Namespace) -> int:
     from rich.console import Console
 
     from oracles.formats import resolve
+    from properties.command.conventions import parsed
     from properties.command.worker import Order
     from properties.laws import find
     from properties.verifier.report import Report, with_causes
@@ -157,13 +177,16 @@ def _verify(options: argparse.Namespace) -> int:
 
     resolve(options.arithmetic)
     laws = tuple(dict.fromkeys(law.id for text in options.laws for law in find(text))) if options.laws else None
+    conventions = parsed(options.convention)
+    exclude = tuple(dict.fromkeys(law.id for text in options.exclude for law in find(text)))
     file = _writable(options.json)
     folder = _page_folder(options.html) if options.html else None
     chosen = tuple(options.targets), options.arithmetic, laws
     examples = min(options.max_examples, QUICKLY) if options.quick else options.max_examples
-    order = Order(*chosen, examples, options.seed, options.timeout, tuple(options.only), options.long, options.quick)
+    limits = examples, options.seed, options.timeout
+    order = Order(*chosen, *limits, tuple(options.only), conventions, exclude, options.long, options.quick)
     entries, found, causes, stopped = _run(order, options.jobs, options.timeout, options.fail_fast)
-    planned = {law for entry in entries for law in entry.laws}
+    planned = {*exclude, *(law for entry in entries for law in entry.laws)}
     for text in options.laws or () if entries else ():
         if planned.isdisjoint(law.id for law in find(text)):
             raise ValueError(f"{text!r} is not about what {' and '.join(options.targets)} offers.")
@@ -173,7 +196,9 @@ def _verify(options: argparse.Namespace) -> int:
         "timeout": options.timeout,
         "targets": options.targets,
         "arithmetic": options.arithmetic,
+        "conventions": conventions,
         "laws": options.laws,
+        "exclude": options.exclude,
         "only": options.only,
         "long": options.long,
         "quick": options.quick,

@@ -3,7 +3,7 @@
 import os
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import Any
@@ -29,18 +29,21 @@ class Found:
     pick: str = ""
 
 
-def load(targets: tuple[str, ...] | list[str], arithmetic: str | None = None, only: tuple[str, ...] = ()) -> list[Found]:
+def load(
+    targets: Sequence[str], arithmetic: str | None = None, only: Sequence[str] = (), conventions: Mapping[str, Any] | None = None
+) -> list[Found]:
     """The implementations at "module:attribute" or "file.py:attribute": one, a list of them, or a mapping from groups to lists.
 
     Without an attribute it is the only adapter that the module has: an `Implementation`, else a mapping, a list or groups, else the
-    module's own functions. The working directory, or the file's, is put first on the path. An arithmetic replaces what they declare. Equal
-    names are told apart by numbers. With `only`, those are left whose name or group contains one of its texts, in any case. Raises
-    TargetError.
+    module's own functions. The working directory, or the file's, is put first on the path. An arithmetic, and some conventions, replace
+    what they declare. Equal names are told apart by numbers. With `only`, those are left whose name or group contains one of its texts, in
+    any case. Raises TargetError.
     """
     if (directory := os.getcwd()) not in sys.path:
         sys.path.insert(0, directory)
     found = [one for target in targets for one in _load(target, arithmetic)]
-    named = distinct([one.implementation for one in found])
+    read = [replace(i, conventions=replace(i.reading, **conventions or {})) for i in (one.implementation for one in found)]
+    named = distinct(read)
     found = [replace(one, implementation=implementation) for one, implementation in zip(found, named, strict=True)]
     chosen = [f for f in found if not only or any(o.lower() in f"{f.group}\n{f.implementation.name}".lower() for o in only)]
     if not chosen:

@@ -20,6 +20,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
+from oracles import Conventions
 from properties.command.targets import Found, TargetError, load
 from properties.contract.implementation import Implementation
 from properties.contract.operations import OPERATIONS
@@ -28,7 +29,7 @@ from properties.laws.law import Law
 from properties.verifier.note import Note
 from properties.verifier.report import Cause, Outcome, Status, Violation
 from properties.verifier.script import script, script_of_call
-from properties.verifier.verify import causes_of, examine, plan
+from properties.verifier.verify import causes_of, examine, plan, without
 
 __all__ = ["Entry", "Explain", "Order", "Task", "death", "main"]
 
@@ -46,6 +47,8 @@ class Order:
     seed: int = 0
     timeout: float = 60.0
     only: tuple[str, ...] = ()
+    conventions: dict[str, Any] = field(default_factory=dict)
+    exclude: tuple[str, ...] = ()
     long: bool = False
     quick: bool = False
 
@@ -60,6 +63,7 @@ class Entry:
     name: str
     arithmetic: str
     override: str | None
+    reading: Conventions | None
     laws: tuple[str, ...]
     deviations: dict[str, str] = field(default_factory=dict)
 
@@ -95,8 +99,8 @@ def main() -> None:
     threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
 
     try:
-        found = load(order.targets, order.arithmetic, order.only)
-        plans = [plan(one.implementation, order.laws, order.long, order.quick) for one in found]
+        found = load(order.targets, order.arithmetic, order.only, order.conventions)
+        plans = [without(plan(one.implementation, order.laws, order.long, order.quick), order.exclude) for one in found]
     except (TargetError, ValueError) as error:
         answer(str(error))
         return
@@ -141,7 +145,8 @@ def _isolate(log: str) -> None:
 def _entry(one: Found, laws: list[Law], order: Order) -> Entry:
     i = one.implementation
     ids = tuple(law.id for law in laws)
-    return Entry(one.target, one.group, one.pick, i.name, i.rounding.name, order.arithmetic, ids, dict(i.known_deviations))
+    override = order.arithmetic, i.reading if order.conventions else None
+    return Entry(one.target, one.group, one.pick, i.name, i.rounding.name, *override, ids, dict(i.known_deviations))
 
 
 def _outcomes(one: Found, laws: list[Law], order: Order, calls: Note) -> list[Outcome]:
@@ -167,7 +172,8 @@ def _causes(one: Found, task: Explain, order: Order, calls: Note) -> tuple[Cause
 
 def _told(violation: Violation, one: Found, order: Order) -> Violation:
     """A violation with its script, and without the calls that are too large to travel."""
-    shown = script(violation, one.target, one.pick, order.arithmetic) if violation.counterexample else ""
+    reading = one.implementation.reading if order.conventions else None
+    shown = script(violation, one.target, one.pick, order.arithmetic, reading) if violation.counterexample else ""
     return replace(violation, script=shown, evidence=_light(violation.evidence), fresh=_light(violation.fresh))
 
 
@@ -200,7 +206,7 @@ def death(entry: Entry, law: str, operation: str, summary: str, calls: Note, *no
         summary += ", before any call of the implementation"
     else:
         case = dict(zip(OPERATIONS[noted.operation].parameters, noted.arguments, strict=False))
-        shown = script_of_call(noted, entry.target, entry.pick, entry.override)
+        shown = script_of_call(noted, entry.target, entry.pick, entry.override, entry.reading)
         summary += f", in a call of {noted.operation}" if noted.operation != operation else ""
         summary += ", after the call had returned" if calls.state == "returned" else ""
         notes = (*([f"The arrays were {noted.layout}."] if noted.layout != "contiguous" else []), *notes)

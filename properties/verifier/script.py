@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from oracles import Conventions
 from properties.contract.operations import OPERATIONS
 from properties.verifier.note import Noted
 from properties.verifier.place import place
@@ -21,25 +22,39 @@ _LONG = 1200  # characters beyond which bytes are shorter than numbers
 _WIDTH = 120
 
 
-def script(violation: Violation, target: str = "", pick: str = "", arithmetic: str | None = None) -> str:
+def script(
+    violation: Violation, target: str = "", pick: str = "", arithmetic: str | None = None, conventions: Conventions | None = None
+) -> str:
     """Python that raises a violation's summary again, as an AssertionError; "" where no case shows it.
 
     `target` is where the implementation is, as `place` reads it; without it a line is left to be filled in. `pick` is the Python
-    that picks it out of the attribute, and `arithmetic` the preset that replaces what it declares.
+    that picks it out of the attribute; the preset `arithmetic` and `conventions` replace what it declares.
     """
     case = violation.counterexample
     if not case:
         return ""
-    named = [f"arithmetic={literal(arithmetic)}"] if arithmetic is not None else []
+    named = _replaced(arithmetic, conventions)
     return _text("replay", f"{violation.law}[{violation.operation}]", _implementation(target, pick, case), case, named)
 
 
-def script_of_call(noted: Noted, target: str = "", pick: str = "", arithmetic: str | None = None) -> str:
+def script_of_call(
+    noted: Noted, target: str = "", pick: str = "", arithmetic: str | None = None, conventions: Conventions | None = None
+) -> str:
     """Python that makes one call again: for an implementation that ends the process, or never returns."""
     case = dict(zip(OPERATIONS[noted.operation].parameters, noted.arguments, strict=False))
     named = [f"layout={literal(noted.layout)}"] if noted.layout != "contiguous" else []
-    named += [f"arithmetic={literal(arithmetic)}"] if arithmetic is not None else []
+    named += _replaced(arithmetic, conventions)
     return _text("call", noted.operation, _implementation(target, pick, case), case, named)
+
+
+def _replaced(arithmetic: str | None, conventions: Conventions | None) -> list[str]:
+    """The arguments that replace what the implementation declares."""
+    found = [f"arithmetic={literal(arithmetic)}"] if arithmetic is not None else []
+    if conventions is not None:
+        default = vars(Conventions())
+        given = (f"{name}={literal(value)}" for name, value in vars(conventions).items() if value != default[name])
+        found.append(f"conventions=oracles.Conventions({', '.join(given)})")
+    return found
 
 
 def _text(function: str, what: str, implementation: tuple[list[str], list[str], str], case: Mapping[str, Any], named: list[str]) -> str:
@@ -49,7 +64,8 @@ def _text(function: str, what: str, implementation: tuple[list[str], list[str], 
     call = f"properties.{function}({', '.join([literal(what), name, *(f'{key}={x}' for key, x in given.items()), *named])})"
     packed = ["import base64", "import zlib", ""] if any("zlib" in line for line in setup) else []
     arrays = ["import numpy as np", ""] if any("np." in line for line in [*setup, call]) else []
-    return "\n".join([*packed, *arrays, "import properties", *imports, "", *bound, *setup, call, ""])
+    ours = ["import oracles"] if any("oracles." in each for each in named) else []
+    return "\n".join([*packed, *arrays, *ours, "import properties", *imports, "", *bound, *setup, call, ""])
 
 
 def _implementation(target: str, pick: str, case: Mapping[str, Any]) -> tuple[list[str], list[str], str]:

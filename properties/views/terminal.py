@@ -55,6 +55,8 @@ def print_report(console: Console, report: Report, groups: Mapping[str, Sequence
     for name, (preset, calls) in report.narrowest().items():
         said = f": within {preset}, by {counted(calls, 'call')}"
         console.print(Text.assemble((name, "bold"), said), highlight=False)
+    if excluded := report.settings.get("exclude"):
+        console.print(f"Left out: {'; '.join(excluded)}.", highlight=False, markup=False)
     verdict = "Interrupted. " if report.interrupted else ""
     console.print(f"{verdict}{counts}", style="bold green" if report.ok else "bold red", highlight=False)
 
