@@ -20,6 +20,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from oracles.attention import (
+    causal_attention,
     grouped_query_attention,
     scaled_dot_product_attention,
     scaled_dot_product_attention_jvp,
@@ -83,6 +84,7 @@ __all__ = [
     "apply_rotary",
     "apply_rotary_vjp",
     "assert_within",
+    "causal_attention",
     "causal_mask",
     "combine_masks",
     "grouped_query_attention",

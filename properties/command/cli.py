@@ -12,6 +12,7 @@ from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from properties.command import listings, new
 from properties.command.outputs import complain, folder_of_page, open_streams, printing
 from properties.command.signals import Signals, StoppedError
 
@@ -49,28 +50,36 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="attnspec", description="Laws of attention and positional encodings, and who breaks them.")
+    parser.add_argument("--version", action=_Version, nargs=0, help="print the version")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
     verify = commands.add_parser(
         "verify",
         help="check every law on implementations",
         description="Check every law on implementations, in child processes, and diagnose what fails. "
+        "What a project says in the table [tool.attnspec] of pyproject.toml need not be said. "
         "Exit status: 0 every law held, 1 some law failed, 2 the command, an implementation or a place to write to is unusable; "
         "129, 130 or 143 after SIGHUP, SIGINT or SIGTERM.",
     )
     verify.add_argument(
         "targets",
-        nargs="+",
+        nargs="*",
         metavar="TARGET",
-        help="module:attribute, or a module: functions of the operations' names in a mapping or an object, a properties.Implementation, "
-        "a list of them, or a mapping from groups to lists",
+        help="file.py or a module, with :attribute where it has several: functions of the operations' names in a mapping or an object, "
+        "a properties.Implementation, a list of them, or a mapping from groups to lists; those of pyproject.toml if none is named",
     )
     verify.add_argument("--arithmetic", metavar="NAME", help="what is rounded, as float32 or bfloat16, instead of what is declared")
     verify.add_argument(
-        "--max-examples", type=_natural, default=100, metavar="N", help="cases of each operation, of all kinds together (100)"
+        "--convention",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="a reading that it follows, as rope_pairing=half, instead of what is declared; may be repeated",
     )
-    verify.add_argument("--seed", type=int, default=0, metavar="N", help="what the cases are drawn from (0): the same seed, the same cases")
+    verify.add_argument("--max-examples", type=_natural, metavar="N", help="cases of each operation, of all kinds together (100)")
+    verify.add_argument("--seed", type=int, metavar="N", help="what the cases are drawn from (0): the same seed, the same cases")
     verify.add_argument("--laws", nargs="+", action="extend", metavar="LAW", help="some laws only, by name or name[operation]")
+    verify.add_argument("--exclude", nargs="+", action="extend", default=[], metavar="LAW", help="laws that are left out")
     verify.add_argument("--quick", action="store_true", help="few laws on few cases, which see nearly all known bugs within seconds")
     verify.add_argument("--long", action="store_true", help="the long plan too: laws with 131072 keys, which take minutes")
     verify.add_argument(
@@ -110,19 +119,22 @@ def _parser() -> argparse.ArgumentParser:
     compare.add_argument("after", metavar="AFTER", type=Path, help="the later one")
     compare.set_defaults(run=_compare)
 
-    laws = commands.add_parser("laws", help="list the laws, or show one")
-    laws.add_argument("law", nargs="?", metavar="LAW", help="its name, or a part that no other has")
-    laws.set_defaults(run=_laws)
-    bugs = commands.add_parser("bugs", help="list the known bugs, or show one")
-    bugs.add_argument("bug", nargs="?", metavar="BUG", help="its name, or a part that no other has")
-    bugs.set_defaults(run=_bugs)
-    explain = commands.add_parser("explain", help="show a law: what it says, of what, and the bug that it is there for")
-    explain.add_argument("law", metavar="LAW", help="its name, or a part that no other has")
-    explain.set_defaults(run=_laws)
+    new.add_to(commands)
+    listings.add_to(commands)
     completion = commands.add_parser("completion", help='print the completions of a shell: eval "$(attnspec completion bash)"')
     completion.add_argument("shell", choices=("bash", "zsh", "fish"), help="which shell")
     completion.set_defaults(run=_completion)
     return parser
+
+
+class _Version(argparse.Action):
+    """Print the version, of the distribution that is installed, and end."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *rest: Any, **named: Any) -> None:
+        from importlib.metadata import version
+
+        print(f"attnspec {version('attnspec')}")
+        parser.exit()
 
 
 def _natural(text: str) -> int:
@@ -146,31 +158,6 @@ def _positive(text: str) -> float:
     if not 0 < number < float("inf"):
         raise argparse.ArgumentTypeError(f"{text!r}, but should be a positive number of seconds.")
     return number
-
-
-def _laws(options: argparse.Namespace) -> int:
-    from rich.console import Console
-
-    from properties.views.pages import laws_of, print_law, print_laws
-
-    if options.law is None:
-        print_laws(Console())
-    else:
-        print_law(Console(), laws_of(options.law))
-    return 0
-
-
-def _bugs(options: argparse.Namespace) -> int:
-    from rich.console import Console
-
-    from properties.bugs import CATALOGUE
-    from properties.views.pages import named, print_bug, print_bugs
-
-    if options.bug is None:
-        print_bugs(Console())
-    else:
-        print_bug(Console(), CATALOGUE[named(options.bug, CATALOGUE, "bug")])
-    return 0
 
 
 def _completion(options: argparse.Namespace) -> int:
@@ -206,28 +193,33 @@ def _verify(options: argparse.Namespace) -> int:
 
     from oracles.formats import resolve
     from properties.command import forms
+    from properties.command.configuration import configure
     from properties.command.worker import Order
+    from properties.laws import find
     from properties.verifier.comparison import against
     from properties.verifier.reading import read
     from properties.verifier.report import Report, with_causes
     from properties.verifier.verify import QUICKLY
     from properties.views.compared import print_comparison
     from properties.views.html.environment import environment
-    from properties.views.pages import laws_of
     from properties.views.terminal import print_report, verdict_of
 
+    configure(options)
     resolve(options.arithmetic)
-    laws = tuple(dict.fromkeys(law.id for text in options.laws for law in laws_of(text))) if options.laws else None
+    laws = tuple(dict.fromkeys(law.id for text in options.laws for law in find(text))) if options.laws else None
+    exclude = tuple(dict.fromkeys(law.id for text in options.exclude for law in find(text)))
     files = forms.files(options)
     folder = None if options.html is None else folder_of_page(options.html, "--html")
     baseline = None if options.baseline is None else read(options.baseline)
     chosen = tuple(options.targets), options.arithmetic, laws
     examples = min(options.max_examples, QUICKLY) if options.quick else options.max_examples
-    order = Order(*chosen, examples, options.seed, options.timeout, tuple(options.only), options.long, options.quick, options.budget or inf)
+    limits = examples, options.seed, options.timeout
+    plan = options.long, options.quick, options.budget or inf
+    order = Order(*chosen, *limits, tuple(options.only), options.conventions, exclude, *plan, options.known_deviations)
     entries, found, causes, stopped = _run(order, options.jobs, options.timeout, options.fail_fast)
-    planned = {law for entry in entries for law in entry.laws}
+    planned = {*exclude, *(law for entry in entries for law in entry.laws)}
     for text in options.laws or () if entries else ():
-        if planned.isdisjoint(law.id for law in laws_of(text)):
+        if planned.isdisjoint(law.id for law in find(text)):
             raise ValueError(f"{text!r} is not about what {' and '.join(options.targets)} offers.")
     settings = {
         "max_examples": examples,
@@ -235,7 +227,10 @@ def _verify(options: argparse.Namespace) -> int:
         "timeout": options.timeout,
         "targets": options.targets,
         "arithmetic": options.arithmetic,
+        "conventions": options.conventions,
+        "known_deviations": options.known_deviations,
         "laws": options.laws,
+        "exclude": options.exclude,
         "only": options.only,
         "long": options.long,
         "quick": options.quick,

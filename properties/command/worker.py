@@ -20,6 +20,8 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
+from oracles import Conventions
+from properties.command.configuration import deviating
 from properties.command.sources import sources
 from properties.command.targets import Found, TargetError, load
 from properties.contract.implementation import Implementation
@@ -29,7 +31,7 @@ from properties.laws.law import Law
 from properties.verifier.note import Note, UnwritableError
 from properties.verifier.report import Cause, Outcome, Status, Violation
 from properties.verifier.script import script, script_of_call
-from properties.verifier.verify import causes_of, examine, plan
+from properties.verifier.verify import causes_of, examine, plan, without
 
 __all__ = ["Entry", "Explain", "Order", "Task", "death", "main"]
 
@@ -47,9 +49,12 @@ class Order:
     seed: int = 0
     timeout: float = 60.0
     only: tuple[str, ...] = ()
+    conventions: dict[str, Any] = field(default_factory=dict)
+    exclude: tuple[str, ...] = ()
     long: bool = False
     quick: bool = False
     budget: float = inf
+    known_deviations: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -62,6 +67,7 @@ class Entry:
     name: str
     arithmetic: str
     override: str | None
+    reading: Conventions | None
     laws: tuple[str, ...]
     deviations: dict[str, str] = field(default_factory=dict)
     sources: dict[str, tuple[str, int]] = field(default_factory=dict)
@@ -111,8 +117,8 @@ def main() -> None:
     threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
 
     try:
-        found = load(order.targets, order.arithmetic, order.only)
-        plans = [plan(one.implementation, order.laws, order.long, order.quick) for one in found]
+        found = deviating(load(order.targets, order.arithmetic, order.only, order.conventions), order.known_deviations)
+        plans = [without(plan(one.implementation, order.laws, order.long, order.quick), order.exclude) for one in found]
     except (TargetError, ValueError) as error:
         answer(str(error))
         return
@@ -157,8 +163,9 @@ def _isolate(log: str) -> None:
 def _entry(one: Found, laws: list[Law], order: Order) -> Entry:
     i = one.implementation
     ids = tuple(law.id for law in laws)
+    override = order.arithmetic, i.reading if order.conventions else None
     where = sources(i.operations, one.target)
-    return Entry(one.target, one.group, one.pick, i.name, i.rounding.name, order.arithmetic, ids, dict(i.known_deviations), where)
+    return Entry(one.target, one.group, one.pick, i.name, i.rounding.name, *override, ids, dict(i.known_deviations), where)
 
 
 def _outcomes(one: Found, task: Task, planned: list[Law], order: Order, calls: Note) -> list[Outcome]:
@@ -185,7 +192,8 @@ def _causes(one: Found, task: Explain, order: Order, calls: Note) -> tuple[Cause
 
 def _told(violation: Violation, one: Found, order: Order) -> Violation:
     """A violation with its script, and without the calls that are too large to travel."""
-    shown = script(violation, one.target, one.pick, order.arithmetic) if violation.counterexample else ""
+    reading = one.implementation.reading if order.conventions else None
+    shown = script(violation, one.target, one.pick, order.arithmetic, reading) if violation.counterexample else ""
     return replace(violation, script=shown, evidence=_light(violation.evidence), fresh=_light(violation.fresh))
 
 
@@ -218,7 +226,7 @@ def death(entry: Entry, law: str, operation: str, summary: str, calls: Note, *no
         summary += ", before any call of the implementation"
     else:
         case = dict(zip(OPERATIONS[noted.operation].parameters, noted.arguments, strict=False))
-        shown = script_of_call(noted, entry.target, entry.pick, entry.override)
+        shown = script_of_call(noted, entry.target, entry.pick, entry.override, entry.reading)
         summary += f", in a call of {noted.operation}" if noted.operation != operation else ""
         summary += ", after the call had returned" if calls.state == "returned" else ""
         notes = (*([f"The arrays were {noted.layout}."] if noted.layout != "contiguous" else []), *notes)

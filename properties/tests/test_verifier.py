@@ -272,6 +272,9 @@ def test_modules_and_objects_are_implementations_of_what_they_have():
         ({"target": {"rope": rope}, "arithmetic": "float8"}, ValueError, "'float8'"),
         ({"target": {"rope": rope}, "conventions": "half"}, TypeError, "conventions has type str"),
         ({"target": {"rope": rope}, "laws": ["no such law"]}, ValueError, "There is no law 'no such law'"),
+        ({"target": {"rope": rope}, "laws": ["pairs"]}, ValueError, "'pairs' may mean "),
+        ({"target": {"rope": rope}, "exclude": ["no such law"]}, ValueError, "There is no law 'no such law'"),
+        ({"target": {"rope": rope}, "exclude": "parts add up"}, TypeError, "exclude='parts add up', but should be a collection of names."),
         (
             {"target": {"rope": rope}, "laws": [ROPE, "zero queries take the mean"]},
             ValueError,
@@ -287,6 +290,12 @@ def test_nonsense_is_refused_in_a_sentence(arguments, error, sentence, unchecked
     with pytest.raises(error) as found:
         verify(**arguments)
     assert sentence in str(found.value)
+
+
+def test_laws_are_named_alike_in_python_and_by_the_command_and_some_are_left_out():
+    report = verify({"rope": rope}, laws=iter(["rope-is-within", ROPE, "parts add up"]), exclude=iter(["parts-add"]), max_examples=3)
+    assert [(o.law, o.operation) for o in report.outcomes] == [("rope is within its budget", "rope")]
+    assert report.settings["exclude"] == ["parts-add"]
 
 
 class Unspeakable:

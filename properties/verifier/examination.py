@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from math import ceil, inf
 from random import Random
 from typing import Any
@@ -308,8 +309,16 @@ class Examination:
                 ),
             )
 
+    @cached_property
+    def unwritten(self) -> str:
+        """That the operation is still to be written, if each of its calls says so by a NotImplementedError, and what the first one says."""
+        raised = [call.error for call in self.wrong if call.error.startswith("raised NotImplementedError: ")]
+        return f"Every call {raised[0]}" if raised and len(raised) == len(self.wrong) and not self.right else ""
+
     def _judged(self, trial: _Trial, outcome: Outcome) -> Outcome:
         """The outcome with its status."""
+        if self.unwritten:
+            return replace(outcome, status="not run", examples=0, worst_excess=0.0, reason=self.unwritten)
         if trial.failed and trial.violation is None:
             return replace(outcome, status="not run", reason=trial.failed)
         if trial.violation is not None:

@@ -1,7 +1,7 @@
 """Verifying implementations: which laws are planned, what becomes of them, and the causes of what is violated."""
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import inf
 from typing import Any
@@ -24,7 +24,20 @@ from properties.verifier.script import script
 from properties.verifier.shrinking import smallest
 from properties.verifier.timing import Time
 
-__all__ = ["QUICKLY", "Observer", "call", "causes_of", "check", "examine", "grouped", "plan", "replay", "require_planned", "verify"]
+__all__ = [
+    "QUICKLY",
+    "Observer",
+    "call",
+    "causes_of",
+    "check",
+    "examine",
+    "grouped",
+    "plan",
+    "replay",
+    "require_planned",
+    "verify",
+    "without",
+]
 
 QUICKLY = 50
 """Cases of an operation in the quick plan, at most, but at least one of each domain."""
@@ -128,8 +141,8 @@ def grouped(laws: Iterable[Law]) -> list[list[Law]]:
 
 def require_planned(laws: Iterable[str] | None, planned: Iterable[Law]) -> None:
     """Raise ValueError for the name of a law that is planned for none of what is verified: it would not be looked at, without a word."""
-    names = {name for law in planned for name in (law.name, law.id)}
-    if missing := [name for name in laws or () if name not in names]:
+    ids = {law.id for law in planned}
+    if missing := [name for name in laws or () if ids.isdisjoint(law.id for law in find(name))]:
         raise ValueError(f"{missing[0]!r} is a law about an operation that is not offered; `attnspec explain` says which.")
 
 
@@ -152,6 +165,14 @@ def plan(implementation: Implementation, laws: Iterable[str] | None = None, long
     return [law for law in chosen if law.operation in implementation.operations]
 
 
+def without(planned: Iterable[Law], exclude: Iterable[str]) -> list[Law]:
+    """The laws but those that some names mean. Raises ValueError for a name that no law has."""
+    if isinstance(exclude, str):
+        raise TypeError(f"exclude={exclude!r}, but should be a collection of names.")
+    excluded = {law for name in exclude for law in find(name)}
+    return [law for law in planned if law not in excluded]
+
+
 def verify(
     target: Any,
     arithmetic: Arithmetic | str | None = None,
@@ -161,6 +182,7 @@ def verify(
     seed: int = 0,
     known_deviations: Mapping[str, str] | None = None,
     *,
+    exclude: Iterable[str] = (),
     long: bool = False,
     quick: bool = False,
     strict: bool = False,
@@ -171,13 +193,14 @@ def verify(
     """Check every law that applies to an implementation, and find the causes of what fails.
 
     `target` is a mapping, module or object with functions of the operations' names, or an `Implementation`, whose arithmetic (float64
-    otherwise), conventions and deviations the arguments replace. `laws` names some laws, "law" or "law[operation]"; `long` adds those
-    of the long plan, with 131072 keys, and `quick` takes few laws and few cases. About `max_examples` cases of each operation are drawn,
-    of each domain its share, and two laws by turns are put to each; the same seed draws the same cases. `known_deviations`
-    maps laws that are known to be broken to the reason; a declaration that matches no law, or a law that holds, is an error. `progress`
-    is told each outcome as it is known. With `strict` the report is not ok either where an error is within its budget and beyond the
-    statistical line, which is suspicious and no proof. With `fail_fast` no operation is begun after the first violation. A `budget` of
-    seconds ends drawing in time: laws that it cuts short are not run, and the report is not ok.
+    otherwise), conventions and deviations the arguments replace. `laws` names some laws, "law" or "law[operation]", and `exclude` some to
+    leave out; part of a name is enough, if no other law has it. `long` adds the laws of the long plan, with 131072 keys, and `quick` takes
+    few laws and few cases. About `max_examples` cases of each operation are drawn, of each domain its share, and two laws by turns are put
+    to each; the same seed draws the same cases. `known_deviations` maps laws that are known to be broken to the reason; a declaration that
+    matches no law, or a law that holds, is an error. `progress` is told each outcome as it is known. With `strict` the report is not ok
+    either where an error is within its budget and beyond the statistical line, which is suspicious and no proof. With `fail_fast` no
+    operation is begun after the first violation. A `budget` of seconds ends drawing in time: laws that it cuts short are not run, and the
+    report is not ok.
 
     Interrupting it returns what is known so far. It runs in the caller's process, which a crash or a hang of the implementation takes down:
     the command `attnspec verify` runs it in a process of its own. Raises ValueError and TypeError for arguments that are none of these.
@@ -191,9 +214,12 @@ def verify(
     time_left = Time(budget or inf)
     max_examples = min(max_examples, QUICKLY) if quick else max_examples
     implementation = implementation_of(target, arithmetic, conventions, known_deviations)
-    groups = grouped(plan(implementation, laws, long, quick))
+    laws = tuple(laws) if isinstance(laws, Iterator) else laws
+    exclude = tuple(exclude) if isinstance(exclude, Iterator) else exclude
+    planned = plan(implementation, laws, long, quick)
+    require_planned(laws, planned)
+    groups = grouped(without(planned, exclude))
     chosen = [law for group in groups for law in group]
-    require_planned(laws, chosen)
     outcomes: list[Outcome] = []
     found: tuple[Cause, ...] = ()
     interrupted = False
@@ -217,12 +243,14 @@ def verify(
         done = {(o.law, o.operation) for o in outcomes}
         outcomes += [Outcome(w.name, w.operation, implementation.name, "not run") for w in chosen if (w.name, w.operation) not in done]
     name = implementation.rounding.name if arithmetic else None
-    told, found = with_causes(outcomes, found, lambda violation: script(violation, arithmetic=name))
-    settings_ = {"max_examples": max_examples, "seed": seed, "arithmetic": implementation.rounding.name, "budget": budget}
+    read = implementation.reading if conventions is not None else None
+    told, found = with_causes(outcomes, found, lambda violation: script(violation, arithmetic=name, conventions=read))
+    numbers = {"max_examples": max_examples, "seed": seed, "budget": budget}
+    settings_ = numbers | {"arithmetic": implementation.rounding.name, "exclude": [*exclude]}
     return Report(told, settings_, interrupted, strict, found)
 
 
-def replay(law: str, target: Any, arithmetic: Arithmetic | str | None = None, **case: Any) -> None:
+def replay(law: str, target: Any, arithmetic: Arithmetic | str | None = None, conventions: Conventions | None = None, **case: Any) -> None:
     """A law, "law[operation]", on one case, by the names of its entries; raises BrokenError, an AssertionError, where it does not hold.
 
     Raises ValueError for a law that there is not, or is one of several operations.
@@ -230,16 +258,23 @@ def replay(law: str, target: Any, arithmetic: Arithmetic | str | None = None, **
     found = find(law)
     if len(found) != 1:
         raise ValueError(f"{law!r} is a law of {len(found)} operations, but should name one, as in {found[0].id!r}.")
-    subject = Subject(implementation_of(target, arithmetic), found[0].operation)
+    subject = Subject(implementation_of(target, arithmetic, conventions), found[0].operation)
     found[0].hold(subject, {name: case[name] for name in found[0].parameters})
 
 
-def call(operation: str, target: Any, arithmetic: Arithmetic | str | None = None, layout: str = "contiguous", **arguments: Any) -> Any:
+def call(
+    operation: str,
+    target: Any,
+    arithmetic: Arithmetic | str | None = None,
+    layout: str = "contiguous",
+    conventions: Conventions | None = None,
+    **arguments: Any,
+) -> Any:
     """What an operation returns, called as laws call it, with arrays in a layout: Results, or for a mask an array of booleans.
 
     Raises BrokenError, an AssertionError, where it raises or returns something else, and ValueError for an operation that there is not.
     """
     if operation not in OPERATIONS:
         raise ValueError(f"There is no operation {operation!r}, but there are {', '.join(OPERATIONS)}.")
-    subject = Subject(implementation_of(target, arithmetic), operation)
+    subject = Subject(implementation_of(target, arithmetic, conventions), operation)
     return subject(*(arguments[name] for name in OPERATIONS[operation].parameters), layout=layout)

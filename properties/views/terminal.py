@@ -54,6 +54,8 @@ def print_report(console: Console, report: Report, groups: Mapping[str, Sequence
     for name, (preset, calls) in report.narrowest().items():
         said = f": within {preset}, by {counted(calls, 'call')}"
         console.print(Text.assemble((name, "bold"), said), highlight=False)
+    if excluded := report.settings.get("exclude"):
+        console.print(f"Left out: {'; '.join(excluded)}.", highlight=False, markup=False)
     console.print(verdict_of(report), style="bold green" if report.ok else "bold red", highlight=False)
 
 
@@ -74,7 +76,9 @@ def print_group(console: Console, group: str, names: Sequence[str], outcomes: Se
         console.print(Text(group, style="bold underline"))
         console.print()
     cells = {((o.operation, o.law), o.implementation): o for o in outcomes}
-    rows = list(dict.fromkeys(row for (row, _), o in cells.items() if everything or not (o.status in _QUIET or o.unavailable)))
+    untried = _untried(outcomes)
+    loud_ones = [o for o in outcomes if not (o.status in _QUIET or o.unavailable or (o.implementation, o.operation) in untried)]
+    rows = list(dict.fromkeys((o.operation, o.law) for o in (outcomes if everything else loud_ones)))
     loud = {o.implementation for o in outcomes if (o.operation, o.law) in rows and o.status not in _QUIET}
     columns = list(names) if everything else [name for name in names if name in loud]
     fitting = max(1, (console.width - _LAW_WIDTH) // _CELL_WIDTH)
@@ -100,6 +104,12 @@ def print_group(console: Console, group: str, names: Sequence[str], outcomes: Se
     else:
         _print_implementations(console, names, outcomes)
     console.print()
+
+
+def _untried(outcomes: Sequence[Outcome]) -> set[tuple[str, str]]:
+    """The implementations and operations of which no law was run, for a reason that is told once."""
+    tried = {(o.implementation, o.operation) for o in outcomes if o.status not in ("not run", "not applicable")}
+    return {(o.implementation, o.operation) for o in outcomes if o.status == "not run" and o.reason} - tried
 
 
 def _cell(o: Outcome | None) -> Text:
@@ -151,6 +161,7 @@ def _said(outcomes: Sequence[Outcome]) -> tuple[Text, Text]:
 
 def _print_reasons(console: Console, outcomes: Sequence[Outcome]) -> None:
     """Why laws are declared not to hold, said nothing, or were not run: each reason, what it concerns, and what was seen."""
+    untried = _untried(outcomes)
     for status in ("declared", "suspicious", "vacuous", "not run"):
         these = [o for o in outcomes if o.status == status and o.reason and not o.unavailable]
         for reason in dict.fromkeys(o.reason for o in these):
@@ -158,11 +169,14 @@ def _print_reasons(console: Console, outcomes: Sequence[Outcome]) -> None:
             names = ", ".join(dict.fromkeys(o.implementation for o in concerned))
             console.print(Text.assemble((f"{SIGNS[status][0]} {status}  ", SIGNS[status][1]), (names, "bold")))
             _print_indented(console, reason)
-            seen = {(o.law, o.operation): o.violation.summary for o in reversed(concerned) if o.violation}
-            for law, operation in dict.fromkeys((o.law, o.operation) for o in concerned if o.violation):
+            for operation in dict.fromkeys(o.operation for o in concerned if (o.implementation, o.operation) in untried):
+                _print_indented(console, f"all laws about {operation}", "dim")
+            some = [o for o in concerned if (o.implementation, o.operation) not in untried]
+            seen = {(o.law, o.operation): o.violation.summary for o in reversed(some) if o.violation}
+            for law, operation in dict.fromkeys((o.law, o.operation) for o in some if o.violation):
                 _print_indented(console, f"{law} [{operation}]: {seen[law, operation]}", "dim")
-            for operation in dict.fromkeys(o.operation for o in concerned if not o.violation):
-                laws = dict.fromkeys(o.law for o in concerned if o.operation == operation and not o.violation)
+            for operation in dict.fromkeys(o.operation for o in some if not o.violation):
+                laws = dict.fromkeys(o.law for o in some if o.operation == operation and not o.violation)
                 _print_indented(console, f"{operation}: {'; '.join(laws)}", "dim")
 
 

@@ -96,6 +96,10 @@ def _run(report: dict[str, Any]) -> dict[str, Any]:
         command += ["--arithmetic", settings["arithmetic"]]
     if settings.get("laws"):
         command += ["--laws", *settings["laws"]]
+    for convention in settings.get("conventions", {}).items():
+        command += ["--convention", "=".join(map(str, convention))]
+    if settings.get("exclude"):
+        command += ["--exclude", *settings["exclude"]]
     if settings.get("only"):
         command += ["--only", *settings["only"]]
     if settings.get("budget"):
