@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from properties.command import listings, new
-from properties.command.outputs import complain, folder_of_page, open_streams, printing
+from properties.command.outputs import complain, folder_of_page, folder_to_write, open_streams, printing
 from properties.command.signals import Signals, StoppedError
 
 if TYPE_CHECKING:
@@ -97,6 +97,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     verify.add_argument("--junit", metavar="FILE", help="write the report as JUnit's XML too: a failed test for each cause")
     verify.add_argument("--sarif", metavar="FILE", help="write the report as SARIF too, for code scanning: a result for each cause")
+    verify.add_argument(
+        "--write-tests", metavar="DIR", help="write the input that shows each cause as a test for pytest, which passes when it is mended"
+    )
     verify.add_argument("--strict", action="store_true", help="exit status 1 where something is suspicious, too")
     verify.add_argument("--fail-fast", action="store_true", help="begin no other operation after the first violation")
     verify.add_argument("--all", action="store_true", help="a row for every law, and every violation in a few lines")
@@ -210,6 +213,7 @@ def _verify(options: argparse.Namespace) -> int:
     exclude = tuple(dict.fromkeys(law.id for text in options.exclude for law in find(text)))
     files = forms.files(options)
     folder = None if options.html is None else folder_of_page(options.html, "--html")
+    tests = None if options.write_tests is None else folder_to_write(options.write_tests, "--write-tests")
     baseline = None if options.baseline is None else read(options.baseline)
     chosen = tuple(options.targets), options.arithmetic, laws
     examples = min(options.max_examples, QUICKLY) if options.quick else options.max_examples
@@ -244,7 +248,7 @@ def _verify(options: argparse.Namespace) -> int:
     outcomes, causes = with_causes(_in_order(entries, found, why), causes, lambda violation: violation.script)
     report = Report(outcomes, settings, stopped is not None, options.strict, causes)
     report, changes = against(report, baseline) if baseline is not None else (report, None)
-    lost = list(forms.lost(files, folder if entries else None, report))
+    lost = list(forms.lost(files, folder if entries else None, tests, report))
     groups: dict[str, list[str]] = {}
     for entry in entries:
         groups.setdefault(entry.group, []).append(entry.name)

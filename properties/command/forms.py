@@ -12,6 +12,7 @@ from properties.command.outputs import file_to_write
 from properties.verifier.report import Report
 from properties.views.github import annotations
 from properties.views.junit import junit
+from properties.views.reproductions import reproductions
 from properties.views.sarif import sarif
 from properties.views.whole import write_whole
 
@@ -33,11 +34,13 @@ def files(options: argparse.Namespace) -> dict[str, Path]:
     return {form: file_to_write(name, f"--{form}") for form, name in named.items() if name is not None and (form, name) != ("json", "-")}
 
 
-def lost(files: dict[str, Path], page: Path | None, report: Report) -> Iterator[str]:
-    """Write the files, and the page into its folder; the sentences on those that cannot be written after all."""
-    for form, file in files.items():
+def lost(files: dict[str, Path], page: Path | None, tests: Path | None, report: Report) -> Iterator[str]:
+    """Write the files, the page into its folder, and the tests into theirs; the sentences on those that cannot be written after all."""
+    texts = [(file, _FORMS[form](report)) for form, file in files.items()]
+    texts += [(tests / name, text) for name, text in reproductions(report, tests).items()] if tests is not None else []
+    for file, text in texts:
         try:
-            write_whole(file, _FORMS[form](report))
+            write_whole(file, text)
         except OSError as error:
             yield f"{file} cannot be written: {error.strerror}."
     if page is not None:
