@@ -75,6 +75,11 @@ def test_the_command_line_wins(project, capsys):
     assert {o["operation"] for o in report["outcomes"]} == {"rotate_half"}
 
 
+def test_laws_that_are_named_are_checked_in_the_quick_plan_too(project, capsys):
+    project(TABLE.replace("500", "10000"))
+    assert {o["law"] for o in verify("--quick")["outcomes"]} == {"parts add up", "rope is within its budget"}
+
+
 def test_without_a_table_everything_is_as_usual(project, capsys):
     for table in ("[project]\nname = 'x'\n", "[tool.attnspec]\n"):
         project(table)

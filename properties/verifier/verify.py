@@ -148,7 +148,7 @@ def require_planned(laws: Iterable[str] | None, planned: Iterable[Law]) -> None:
 
 def plan(implementation: Implementation, laws: Iterable[str] | None = None, long: bool = False, quick: bool = False) -> list[Law]:
     """The laws to check: all, with those of the long plan where it is asked for, those of the quick one, or those named, of operations that
-    are offered. The quick plan has what is declared to be broken, too.
+    are offered. The quick plan has what is declared to be broken, too; laws that are named are in every plan.
 
     Raises ValueError for a name that no law has, and for a declared deviation from a law that does not apply.
     """
@@ -160,7 +160,7 @@ def plan(implementation: Implementation, laws: Iterable[str] | None = None, long
     if unmatched := sorted(set(implementation.known_deviations) - names):
         raise ValueError(f"{implementation.name} declares to deviate from {unmatched}, but no such law applies to it.")
     declared = implementation.known_deviations.keys()
-    if quick:
+    if quick and laws is None:
         chosen = [law for law in chosen if law.agreement or law.watches or law.id in QUICK or not declared.isdisjoint((law.name, law.id))]
     return [law for law in chosen if law.operation in implementation.operations]
 
