@@ -6,6 +6,7 @@ from properties.laws import (
     conduct,
     frequencies,
     gradients,
+    interleaving,
     lanes,
     masks,
     multi_head,
@@ -20,7 +21,21 @@ from properties.laws.law import Law
 
 __all__ = ["LAWS", "LONG", "find"]
 
-_MODULES = (symmetries, masks, softmax, attention, gradients, tangents, multi_head, positional, frequencies, rotary, lanes, conduct)
+_MODULES = (
+    symmetries,
+    masks,
+    softmax,
+    attention,
+    gradients,
+    tangents,
+    multi_head,
+    positional,
+    frequencies,
+    rotary,
+    lanes,
+    conduct,
+    interleaving,
+)
 _ORDER = list(OPERATIONS)
 LAWS: tuple[Law, ...] = tuple(
     sorted((*AGREEMENT, *(law for module in _MODULES for law in module.law.laws)), key=lambda law: _ORDER.index(law.operation))

@@ -11,7 +11,7 @@ import pytest
 
 import properties
 from oracles import Conventions
-from properties.command import cli
+from properties.command import cli, outputs
 from properties.contract.implementation import Implementation
 from properties.laws import LAWS
 from properties.views.html import page as pages
@@ -339,7 +339,7 @@ def test_verifying_writes_the_page_too(tmp_path, monkeypatch, capsys):
 
 
 def test_without_what_makes_pages_the_command_says_what_to_install(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(cli, "find_spec", lambda name: None)
+    monkeypatch.setattr(outputs, "find_spec", lambda name: None)
     for command in (["report", "r.json"], ["verify", "m:a"]):
         assert cli.main([*command, "--html", str(tmp_path / "page")]) == 2
         said = capsys.readouterr().err

@@ -4,12 +4,13 @@ import base64
 import keyword
 import textwrap
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from properties.contract.operations import OPERATIONS
+from properties.laws import find
 from properties.verifier.note import Noted
 from properties.verifier.report import Violation
 
@@ -20,16 +21,18 @@ _LONG = 1200  # characters beyond which bytes are shorter than numbers
 _WIDTH = 120
 
 
-def script(violation: Violation, target: str = "", pick: str = "", arithmetic: str | None = None) -> str:
+def script(violation: Violation, target: str = "", pick: str = "", arithmetic: str | None = None, beside: Sequence[str] = ()) -> str:
     """Python that raises a violation's summary again, as an AssertionError; "" where no case shows it.
 
     `target` is where the implementation is, "module:attribute" or a module; without it a line is left to be filled in. `pick` is the Python
-    that picks it out of the attribute, and `arithmetic` the preset that replaces what it declares.
+    that picks it out of the attribute, and `arithmetic` the preset that replaces what it declares. `beside` picks
+    others between whose calls it is called, where the law calls them.
     """
     case = violation.counterexample
     if not case:
         return ""
     named = [f"arithmetic={literal(arithmetic)}"] if arithmetic is not None else []
+    named += [f"beside=[{', '.join(beside)}]"] if beside and any(law.interleaves for law in find(violation.law_id)) else []
     return _text("replay", f"{violation.law}[{violation.operation}]", _implementation(target, pick, case), case, named)
 
 

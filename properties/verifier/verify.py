@@ -205,15 +205,19 @@ def verify(
     return Report(told, settings_, interrupted, strict, found)
 
 
-def replay(law: str, target: Any, arithmetic: Arithmetic | str | None = None, **case: Any) -> None:
+def replay(law: str, target: Any, arithmetic: Arithmetic | str | None = None, beside: Sequence[Any] = (), **case: Any) -> None:
     """A law, "law[operation]", on one case, by the names of its entries; raises BrokenError, an AssertionError, where it does not hold.
+
+    `beside` are others between whose calls a law may call the implementation.
 
     Raises ValueError for a law that there is not, or is one of several operations.
     """
     found = find(law)
     if len(found) != 1:
         raise ValueError(f"{law!r} is a law of {len(found)} operations, but should name one, as in {found[0].id!r}.")
-    subject = Subject(implementation_of(target, arithmetic), found[0].operation)
+    implementation = implementation_of(target, arithmetic)
+    others = tuple(implementation_of(other, arithmetic) for other in beside)
+    subject = Subject(replace(implementation, beside=others or implementation.beside), found[0].operation)
     found[0].hold(subject, {name: case[name] for name in found[0].parameters})
 
 
