@@ -43,7 +43,9 @@ LAWS: tuple[Law, ...] = tuple(
 
 
 def find(names: str) -> list[Law]:
-    """The laws of a name, with or without an operation in brackets; raises ValueError where there is none."""
+    """The laws of a name, with or without an operation in brackets; raises ValueError where there is none, TypeError for no name."""
+    if not isinstance(names, str):
+        raise TypeError(f"A law has type {type(names).__name__}, but should be a name, a str.")
     found = [law for law in (*LAWS, *LONG) if names in (law.name, law.id)]
     if not found:
         raise ValueError(f"There is no law {names!r}; `attnspec laws` lists them.")

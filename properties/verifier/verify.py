@@ -128,7 +128,7 @@ def plan(implementation: Implementation, laws: Iterable[str] | None = None, long
 
     Raises ValueError for a name that no law has, and for a declared deviation from a law that does not apply.
     """
-    if isinstance(laws, str):
+    if isinstance(laws, str) or not isinstance(laws, Iterable | None):
         raise TypeError(f"laws={shown(laws)}, but should be a collection of names.")
     chosen = [*LAWS, *(LONG if long else ())] if laws is None else list(dict.fromkeys(law for name in laws for law in find(name)))
     applicable = [law for law in (*LAWS, *LONG) if not law.not_applicable(implementation)]
@@ -173,6 +173,9 @@ def verify(
         raise ValueError(f"max_examples={shown(max_examples)}, but should be a whole number from 1.")
     if isinstance(seed, bool) or not isinstance(seed, int):
         raise TypeError(f"seed has type {type(seed).__name__}, but should be an int.")
+    for option, flag in (("long", long), ("quick", quick), ("strict", strict), ("fail_fast", fail_fast)):
+        if not isinstance(flag, bool):
+            raise TypeError(f"{option} has type {type(flag).__name__}, but should be a bool.")
     max_examples = min(max_examples, QUICKLY) if quick else max_examples
     implementation = implementation_of(target, arithmetic, conventions, known_deviations)
     groups = grouped(plan(implementation, laws, long, quick))
@@ -226,7 +229,7 @@ def call(operation: str, target: Any, arithmetic: Arithmetic | str | None = None
 
     Raises BrokenError, an AssertionError, where it raises or returns something else, and ValueError for an operation that there is not.
     """
-    if operation not in OPERATIONS:
-        raise ValueError(f"There is no operation {operation!r}, but there are {', '.join(OPERATIONS)}.")
+    if not isinstance(operation, str) or operation not in OPERATIONS:
+        raise ValueError(f"There is no operation {shown(operation)}, but there are {', '.join(OPERATIONS)}.")
     subject = Subject(implementation_of(target, arithmetic), operation)
     return subject(*(arguments[name] for name in OPERATIONS[operation].parameters), layout=layout)
