@@ -94,6 +94,14 @@ soundness: $(READY) ## put the exact value into every enclosure, on 10,000 cases
 attack: $(READY) ## climb towards false certificates, and budgets that refuse honest kernels; writes docs/attack.txt [MINUTES=60 SEED=0 JOBS=2]
 	$(BIN)/python -m properties.measurements.benchmarks.attack --minutes $(MINUTES) --seed $(SEED) --jobs $(JOBS) --output docs/attack.txt
 
+.PHONY: interrupts
+interrupts: $(READY) ## end the command by signals at a hundred random moments, and look what is left; writes docs/interrupts.txt
+	$(BIN)/python -m properties.measurements.interrupts
+
+.PHONY: fuzz
+fuzz: $(READY) ## give every public function nonsense; writes docs/fuzz.txt [MINUTES=60 SEED=0]
+	$(BIN)/python -W error -m properties.measurements.fuzz --minutes $(MINUTES) --seed $(SEED)
+
 .PHONY: sharpness
 sharpness: $(READY) ## measure how much of its budget PyTorch uses; writes docs/sharpness.txt
 	$(BIN)/python -m properties.measurements.benchmarks.sharpness --output docs/sharpness.txt

@@ -9,6 +9,7 @@ what a caller did not say should not be guessed.
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
+from math import prod
 from numbers import Integral
 from typing import Any, Literal
 
@@ -36,7 +37,7 @@ def float_array(x: Any, name: str, *, arithmetic: Arithmetic | None = None) -> N
     """
     array = as_numpy(x, name)
     element = array.dtype.type
-    if array.size > _LARGEST:
+    if prod(n for n in array.shape if n) > _LARGEST:  # what is made for a batch of 0 has entries all the same
         raise ValueError(f"{name} has shape {array.shape}, but should have at most {_LARGEST} entries.")
     if element not in _ELEMENTS:
         raise TypeError(f"{name} has element type {array.dtype}, but should be {_ELEMENT_NAMES}.")
@@ -135,7 +136,7 @@ def as_numpy(x: Any, name: str) -> NDArray[Any]:
         else:
             array = None
     except Exception as error:
-        raise TypeError(f"{name} of type {type(x).__name__} could not be read as an array: {error}") from error
+        raise TypeError(f"{name} of type {type(x).__name__} could not be read as an array: {str(error).rstrip('.')}.") from error
     if array is None:
         raise TypeError(f"{name} has type {type(x).__name__}, but should be an array.")
     if isinstance(array, np.ma.MaskedArray):

@@ -28,10 +28,16 @@ class Check:
     """
 
     def __init__(
-        self, law: "Law", implementation: "Implementation", max_examples: int | None = None, target: str = "", pick: str = ""
+        self,
+        law: "Law",
+        implementation: "Implementation",
+        max_examples: int | None = None,
+        target: str = "",
+        pick: str = "",
+        beside: tuple[str, ...] = ("...",),
     ) -> None:
         self.law, self.implementation, self.max_examples = law, implementation, max_examples
-        self.target, self.pick = target, pick  # where it is, for the script that shows a violation again
+        self.target, self.pick, self.beside = target, pick, beside  # where it is, for the script that shows a violation again
         self.outcome: Outcome | None = None
 
     @property
@@ -51,7 +57,7 @@ class Check:
 
         outcome = self.outcome = check(self.law, self.implementation, self.max_examples, random_seed=None)
         if outcome.status == "violated" and outcome.violation is not None:
-            code = script(outcome.violation, self.target, self.pick)
+            code = script(outcome.violation, self.target, self.pick, beside=self.beside if self.implementation.beside else ())
             pytest.fail(violation_text(replace(outcome.violation, script=code)), pytrace=False)
         if outcome.status == "declared":
             pytest.xfail(outcome.reason)
@@ -63,7 +69,7 @@ class Check:
 
 def checks(implementations: Sequence[Any], laws: Sequence[str] | None = None, max_examples: int | None = None) -> list[Check]:
     """The checks of all laws, or some, on implementations: those that apply, implementation by implementation."""
-    from properties.command.targets import distinct
+    from properties.command.targets import distinct, interleaved
     from properties.contract.implementation import implementation_of
     from properties.verifier.verify import plan, require_planned
 
@@ -71,7 +77,7 @@ def checks(implementations: Sequence[Any], laws: Sequence[str] | None = None, ma
         raise TypeError(f"implementations has type {type(implementations).__name__}, but should be a list of implementations.")
     if max_examples is not None and (isinstance(max_examples, bool) or not isinstance(max_examples, int) or max_examples < 1):
         raise ValueError(f"max_examples={max_examples!r}, but should be a whole number from 1.")
-    resolved = distinct([implementation_of(target) for target in implementations])
+    resolved = interleaved(distinct([implementation_of(target) for target in implementations]))
     plans = [plan(i, laws) for i in resolved]
     require_planned(laws, [law for planned in plans for law in planned])
     return [Check(law, i, max_examples) for i, planned in zip(resolved, plans, strict=True) for law in planned if _applies(law, i)]
@@ -111,7 +117,7 @@ class _Target(pytest.Collector):
 
         try:
             found = [
-                Check(check.law, check.implementation, target=one.target, pick=one.pick)
+                Check(check.law, check.implementation, target=one.target, pick=one.pick, beside=one.beside)
                 for one in load([self.name])
                 for check in checks([one.implementation])
             ]

@@ -39,6 +39,7 @@ __all__ = [
     "Context",
     "Scalar",
     "series",
+    "shown",
     "total_division",
 ]
 
@@ -114,6 +115,15 @@ def lean_max(x: Scalar, y: Scalar) -> Scalar:
     return y if x <= y else x  # noqa: FURB136 - Python's max decides otherwise on NaN
 
 
+def shown(x: Any) -> str:
+    """The repr of what was given instead of something else; its type, where it has none, or a long one."""
+    try:
+        text = repr(x)
+    except Exception:
+        text = ""
+    return text if 0 < len(text) <= 200 else f"an object of type {type(x).__name__}"
+
+
 # -- IEEE floating point: REAL64, REAL32, FLOAT64, FLOAT32 ---------------------------------------------------------------------
 
 
@@ -129,7 +139,7 @@ def _ieee(name: str, element: type, div: Callable[[Scalar, Scalar], Scalar]) -> 
 
     def lift(value: Any) -> Scalar:
         if isinstance(value, bool | np.bool_) or not isinstance(value, int | float | np.floating | np.integer):
-            raise TypeError(f"{value!r} has type {type(value).__name__}, but should be a real number that {name} can hold.")
+            raise TypeError(f"{shown(value)} has type {type(value).__name__}, but should be a real number that {name} can hold.")
         value = int(value) if isinstance(value, np.integer) else value  # Python compares an int with a float exactly, NumPy after rounding
         try:
             with np.errstate(all="ignore"):
@@ -176,7 +186,7 @@ def _int_or_float(value: Any, name: str) -> int | float:
         return int(value)
     if isinstance(value, float | np.floating):
         return float(REAL64.lift(value))
-    raise TypeError(f"{value!r} has type {type(value).__name__}, but should be a real number that {name} can hold.")
+    raise TypeError(f"{shown(value)} has type {type(value).__name__}, but should be a real number that {name} can hold.")
 
 
 def _lift_mpf(value: Any) -> mpmath.mpf:

@@ -9,6 +9,7 @@ Lean: `NN/Spec/Core/Shape.lean`, `NN/Spec/Core/Tensor/Core.lean`
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 import flint
@@ -16,7 +17,7 @@ import mpmath
 import numpy as np
 from jaxtyping import AbstractDtype
 
-from spec.context import ARB, ARB_SERIES, MPF, REAL32, REAL64, Context, Scalar, series
+from spec.context import ARB, ARB_SERIES, MPF, REAL32, REAL64, Context, Scalar, series, shown
 from spec.scope import in_scope
 
 __all__ = [
@@ -39,6 +40,7 @@ __all__ = [
 
 Array = np.ndarray
 _MOST_AXES = 64  # NumPy's own limit
+_MOST = 2**28  # entries of a tensor
 
 if TYPE_CHECKING:
     from typing import Annotated as Tensor  # to a type checker, Tensor[Array, "n d"] is an Array
@@ -84,7 +86,7 @@ def _empty(shape: tuple[int, ...], scalar: Context | type | None) -> Array:
 
 def _boolean(value: Any) -> bool:
     if not isinstance(value, bool | np.bool_):
-        raise TypeError(f"{value!r} is of type {type(value).__name__}, but should be a boolean.")
+        raise TypeError(f"{shown(value)} is of type {type(value).__name__}, but should be a boolean.")
     return bool(value)
 
 
@@ -232,11 +234,13 @@ def over(scalar: Context | None, **tensors: Array) -> tuple[Any, ...]:
 def _expect_array(t: Array, name: str) -> None:
     if type(t) is not np.ndarray:  # nor of a subclass: a numpy.matrix keeps two axes, and a masked array hides entries
         raise TypeError(f"{name} is a {type(t).__name__}, but should be a numpy.ndarray: build one with spec.tensor(values, scalar).")
+    if prod(n for n in t.shape if n) > _MOST:
+        raise ValueError(f"{name} has shape {t.shape}, but should have at most {_MOST} entries.")
 
 
 def _expect_scalar(scalar: Any) -> None:
     if not isinstance(scalar, Context):
-        raise TypeError(f"scalar={scalar!r}, but should be one of spec.SCALARS.")
+        raise TypeError(f"scalar={shown(scalar)}, but should be one of spec.SCALARS.")
 
 
 def _inferred(tensors: dict[str, Array]) -> Context:
@@ -285,7 +289,7 @@ def nats(shape: tuple[int, ...], name: str) -> tuple[int, ...]:
 def nat(n: int, name: str) -> int:
     """n itself, refused unless it is a natural number: TypeError for another type, ValueError below 0."""
     if isinstance(n, bool) or not isinstance(n, int | np.integer):
-        raise TypeError(f"{name}={n!r} is a {type(n).__name__}, but should be a natural number.")
+        raise TypeError(f"{name}={shown(n)} is a {type(n).__name__}, but should be a natural number.")
     if n < 0:
         raise ValueError(f"{name}={n}, but should be a natural number.")
     return int(n)

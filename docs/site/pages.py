@@ -36,6 +36,8 @@ MEASURED = {
     "seeds.txt": ("False alarms", "every law on correct implementations, with many seeds: `make seeds`"),
     "soundness.txt": ("Soundness", "the exact value in every enclosure: `make soundness`"),
     "attack.txt": ("Attack", "an hour of looking for a false certificate, and for an honest kernel outside its budget: `make attack`"),
+    "fuzz.txt": ("Fuzz", "every public function, given nonsense: `make fuzz`"),
+    "interrupts.txt": ("Interrupts", "the command ended by signals at a hundred random moments: `make interrupts`"),
     "sharpness.txt": ("Sharpness", "how much of its budget PyTorch uses: `make sharpness`"),
     "bench.txt": ("Speed", "the oracles' time and memory: `make bench`"),
     "bench-verify.txt": ("Verdicts", "how long a verdict takes, against the revision before: `make bench-verify`"),

@@ -130,7 +130,7 @@ def test_tensors_without_readable_memory_are_refused() -> None:
 
 def test_an_array_that_fails_to_be_read_is_refused() -> None:
     broken = type("Broken", (), {"__array__": lambda self, dtype=None, copy=None: 1 / 0})()
-    assert refusal(broken) == "TypeError: x of type Broken could not be read as an array: division by zero"
+    assert refusal(broken) == "TypeError: x of type Broken could not be read as an array: division by zero."
 
 
 def test_a_masked_array_is_refused() -> None:
@@ -269,4 +269,4 @@ class Buffered(array.array):
 def test_what_dlpack_does_not_hand_over_a_buffer_may():
     assert arrays.float_array(Buffered("f", [1.5, -2.0]), "x").tolist() == [1.5, -2.0]
     without = type("Foreign", (), {"__dlpack__": Buffered.__dlpack__, "__dlpack_device__": Buffered.__dlpack_device__})()
-    assert refusal(without) == "TypeError: x of type Foreign could not be read as an array: not on this device"
+    assert refusal(without) == "TypeError: x of type Foreign could not be read as an array: not on this device."

@@ -170,6 +170,23 @@ def sdpa_accumulator_not_cleared() -> Callable[..., Array]:
     return attend
 
 
+@bug("rope", law="instances and sizes share no state", requires=("two calls in a row",), making=True)
+def rope_takes_the_end_of_a_longer_table() -> Callable[..., Array]:
+    """The table grows with the longest sequence so far, and of a longer one the last rows are taken.
+    Effect: After a long prompt, shorter sequences are turned as if they came at its end. Repair: Take the rows from the start position on.
+    Seen: none: a table that is kept is cut to the sequence's length by a negative index"""
+    tables: dict[tuple[int, int], tuple[Array, Array]] = {}
+
+    def rotating(x: Array, start_pos: int = 0) -> Array:
+        n, key = x.shape[-2], (start_pos, x.shape[-1])
+        if key not in tables or len(tables[key][0]) < n:
+            tables[key] = right.rotary_tables(start_pos, n, x.shape[-1])
+        cos, sin = (table[len(table) - n :] for table in tables[key])
+        return np.asarray(x * cos + right.rotated(x) * sin)
+
+    return rotating
+
+
 @bug(SDPA, law="a view equals its copy", requires=("strided views",), public=True)
 def sdpa_noncontiguous_inputs(q: Array, k: Array, v: Array, mask: Mask = None) -> Array:
     """The keys are read in the order in which they lie in memory, whatever their strides.

@@ -1,5 +1,7 @@
 """Slips of implementations whose promises are not the defaults: another convention, another format, sizes that they refuse."""
 
+from collections.abc import Callable
+
 import numpy as np
 
 from oracles import Conventions
@@ -7,6 +9,7 @@ from oracles.ball import Array
 from properties.bugs import reference as right
 from properties.bugs.bug import SDPA, Register
 from properties.bugs.reference import Mask
+from properties.contract.implementation import Implementation
 
 bug = Register()
 
@@ -45,6 +48,38 @@ def rope_half_with_interleaved_tables(x: Array, start_pos: int = 0) -> Array:
     cos, sin = right.rotary_tables(start_pos, *x.shape[-2:])
     first, second = np.split(x, 2, axis=-1)
     return x * cos + np.concatenate([-second, first], axis=-1) * sin
+
+
+_TABLES: dict[tuple[int, ...], tuple[Array, Array]] = {}
+
+
+def _of_base(base: float) -> Callable[..., Array]:
+    """RoPE of a base, whose tables all instances keep in one place, by start, length and width."""
+
+    def rotating(x: Array, start_pos: int = 0) -> Array:
+        key = start_pos, *x.shape[-2:]
+        if key not in _TABLES:
+            angle = np.arange(start_pos, start_pos + key[1])[:, None] * base ** (-(np.arange(key[2]) // 2 * 2) / max(key[2], 1))
+            _TABLES[key] = np.cos(angle), np.sin(angle)
+        cos, sin = _TABLES[key]
+        return np.asarray(x * cos + right.rotated(x) * sin)
+
+    return rotating
+
+
+@bug(
+    "rope",
+    law="instances and sizes share no state",
+    requires=("two calls in a row",),
+    making=True,
+    promises={"beside": (Implementation("base 100", {"rope": _of_base(100.0)}, conventions=Conventions(rope_base=100.0)),)},
+)
+def rope_instances_share_their_tables() -> Callable[..., Array]:
+    """Tables are kept for the class, by position and shape, and not by the instance's base.
+    Effect: Two models with other bases in one process turn by the base of whichever came first. Repair: Keep tables in the instance, or
+    make the base a part of the key. Seen: none: a cache on the class, or on the module, outlives the instance that filled it"""
+    _TABLES.clear()
+    return _of_base(10000.0)
 
 
 @bug("rope", law="what is not supported is refused", promises={"supports": {"head_dim": lambda d: d % 2 == 0}})

@@ -6,14 +6,17 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
-from typing import Any
+from typing import Any, TypeVar
 
 from properties.contract.implementation import Implementation, implementation_of
 from properties.contract.operations import OPERATIONS
 from properties.contract.wording import printable, told
 from properties.verifier.place import Place, place
 
-__all__ = ["Found", "TargetError", "distinct", "load"]
+__all__ = ["Found", "TargetError", "distinct", "interleaved", "load"]
+
+T = TypeVar("T")
+_BESIDE = 4  # neighbours of an implementation between whose calls it is called
 
 
 class TargetError(ValueError):
@@ -22,12 +25,16 @@ class TargetError(ValueError):
 
 @dataclass(frozen=True)
 class Found:
-    """An implementation, the group that it shares a table with, and the Python that picks it out of the target; "" for all of it."""
+    """An implementation, the group that it shares a table with, and the Python that picks it out of the target; "" for all of it.
+
+    `beside` picks its neighbours.
+    """
 
     target: str
     group: str
     implementation: Implementation
     pick: str = ""
+    beside: tuple[str, ...] = ()
 
 
 def load(
@@ -50,7 +57,25 @@ def load(
     if not chosen:
         groups = ", ".join(dict.fromkeys(one.group for one in found))
         raise TargetError(f"No implementation is called {' or '.join(map(repr, only))}, nor a group of them: there are {groups}.")
-    return chosen
+    lists: dict[tuple[str, str], list[Found]] = {}
+    for one in chosen:
+        lists.setdefault((one.target, one.group), []).append(one)
+    return [
+        replace(one, implementation=implementation, beside=tuple(other.pick for other in neighbours(place, several)))
+        for several in lists.values()
+        for place, (one, implementation) in enumerate(zip(several, interleaved([one.implementation for one in several]), strict=True))
+    ]
+
+
+def interleaved(implementations: list[Implementation]) -> list[Implementation]:
+    """The implementations of a list, each of which knows its neighbours; one that is alone is as it was."""
+    return [replace(i, beside=neighbours(place, implementations) or i.beside) for place, i in enumerate(implementations)]
+
+
+def neighbours(place: int, several: list[T]) -> tuple[T, ...]:
+    """The few that come after a place of a list, at the end those at its beginning; never itself."""
+    others = [*several[place + 1 : place + 1 + _BESIDE], *several[: min(place, _BESIDE)]]
+    return tuple(others[:_BESIDE])
 
 
 def distinct(implementations: list[Implementation]) -> list[Implementation]:

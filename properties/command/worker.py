@@ -193,7 +193,7 @@ def _causes(one: Found, task: Explain, order: Order, calls: Note) -> tuple[Cause
 def _told(violation: Violation, one: Found, order: Order) -> Violation:
     """A violation with its script, and without the calls that are too large to travel."""
     reading = one.implementation.reading if order.conventions else None
-    shown = script(violation, one.target, one.pick, order.arithmetic, reading) if violation.counterexample else ""
+    shown = script(violation, one.target, one.pick, order.arithmetic, reading, one.beside) if violation.counterexample else ""
     return replace(violation, script=shown, evidence=_light(violation.evidence), fresh=_light(violation.fresh))
 
 
@@ -216,11 +216,29 @@ def _noting(implementation: Implementation, calls: Note) -> Implementation:
 
         return call
 
-    return replace(implementation, operations={name: noting(function) for name, function in implementation.operations.items()})
+    def noting_another(function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*arguments: Any) -> Any:
+            calls.begin_another()
+            try:
+                return function(*arguments)
+            finally:
+                calls.end("returned")
+
+        return call
+
+    return replace(_each(implementation, noting), beside=tuple(_each(other, noting_another) for other in implementation.beside))
+
+
+def _each(implementation: Implementation, change: Callable[[Callable[..., Any]], Callable[..., Any]]) -> Implementation:
+    """The implementation with all of its operations changed."""
+    return replace(implementation, operations={name: change(function) for name, function in implementation.operations.items()})
 
 
 def death(entry: Entry, law: str, operation: str, summary: str, calls: Note, *notes: str, seconds: float = 0.0) -> Outcome:
     """The outcome of a law under which an implementation did what ends a process, by the call that was noted last."""
+    if calls.state == "calling another":
+        why = f"Another implementation of its list, which was called by turns with it, {summary}; its own laws tell of that."
+        return Outcome(law, operation, entry.name, "not applicable", seconds=seconds, reason=why)
     noted, case, shown = calls.noted, {}, ""
     if noted is None:
         summary += ", before any call of the implementation"

@@ -61,6 +61,11 @@ _PROMISES: dict[str, tuple[type[Exception], Callable[[Any], bool], str]] = {
     "layouts": (TypeError, lambda x: x is None or isinstance(x, tuple), "None, or a tuple of layouts' names"),
     "known_deviations": (TypeError, lambda x: isinstance(x, Mapping), "a mapping from laws to reasons"),
     "unavailable": (TypeError, lambda x: isinstance(x, str), "a sentence, a str"),
+    "beside": (
+        TypeError,
+        lambda x: isinstance(x, tuple) and all(isinstance(other, Implementation) for other in x),
+        "a tuple of implementations",
+    ),
 }
 """Of promises what else is refused: the error, whether a value is one, and what it should be."""
 
@@ -84,6 +89,7 @@ class Implementation:
     layouts           the layouts of `LAYOUTS` that it takes; None promises nothing: it may refuse them, but not misread them
     known_deviations  {"law" or "law[operation]": reason}: laws that it is known to break; each must really be broken
     unavailable       why it cannot be run here, a sentence: its laws are shown as "not run", and none of its functions is called
+    beside            others between whose calls it is called too; where several are verified together, these are its neighbours
 
     Raises TypeError and ValueError, in a sentence, for names that there are not and values of another type.
     """
@@ -102,6 +108,7 @@ class Implementation:
     layouts: tuple[str, ...] | None = None
     known_deviations: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     unavailable: str = ""
+    beside: tuple["Implementation", ...] = field(default=(), repr=False, compare=False)
 
     def __post_init__(self) -> None:
         for name, (kind, holds, wanted) in _PROMISES.items():

@@ -256,6 +256,13 @@ class Subject:
         self.answers.append(results)
         return Watched(tuple(given), tuple(returned), results, besides)
 
+    def call_another(self, other: Implementation, arguments: tuple[Any, ...]) -> None:
+        """Call the law's own operation of another implementation, if it takes the arguments, whatever comes of it."""
+        o = OPERATIONS[self.operation]
+        if other.takes(o, arguments):
+            with np.errstate(all="ignore"), contextlib.suppress(BrokenError, exchange.UngivenError):
+                Subject(other, o.name).run(o, arguments)
+
     def expected(self, o: Operation, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
         """The oracle's enclosures of an operation's results, or the mask it builds, in the implementation's arithmetic and conventions."""
         return o.expected(arguments, self.implementation.rounding, self._reading)

@@ -6,6 +6,7 @@ from properties.laws import (
     conduct,
     frequencies,
     gradients,
+    interleaving,
     lanes,
     masks,
     multi_head,
@@ -21,7 +22,21 @@ from properties.laws.names import named
 
 __all__ = ["LAWS", "LONG", "find"]
 
-_MODULES = (symmetries, masks, softmax, attention, gradients, tangents, multi_head, positional, frequencies, rotary, lanes, conduct)
+_MODULES = (
+    symmetries,
+    masks,
+    softmax,
+    attention,
+    gradients,
+    tangents,
+    multi_head,
+    positional,
+    frequencies,
+    rotary,
+    lanes,
+    conduct,
+    interleaving,
+)
 _ORDER = list(OPERATIONS)
 LAWS: tuple[Law, ...] = tuple(
     sorted((*AGREEMENT, *(law for module in _MODULES for law in module.law.laws)), key=lambda law: _ORDER.index(law.operation))
@@ -31,8 +46,10 @@ LAWS: tuple[Law, ...] = tuple(
 def find(text: str) -> list[Law]:
     """The laws that a name means, of every operation; or of one, "law[operation]". Part of a name is enough, if no other law has it.
 
-    Raises ValueError where there is none, or more than one.
+    Raises ValueError where there is none, or more than one, and TypeError for no name.
     """
+    if not isinstance(text, str):
+        raise TypeError(f"A law has type {type(text).__name__}, but should be a name, a str.")
     name, _, operation = text.removesuffix("]").partition("[")
     every = (*LAWS, *LONG)
     known = [law for law in every if law.name == name]

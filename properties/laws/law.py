@@ -24,12 +24,13 @@ def always(implementation: Implementation) -> str:
 class Law:
     """A law about one operation.
 
-    `body(subject, *arguments)` asserts the law, the sentence `name`, on a case of one of its `domains`; its docstring is the `statement`.
-    A body that takes `choose` besides chooses what else it needs: an order, a cut. One that returns False says nothing of the case. It
+    `body(subject, *arguments)` asserts the law, the sentence `name`, on a case of one of its `domains`; its docstring is the `statement`. A
+    body that takes `choose` besides chooses what else it needs: an order, a cut. One that returns False says nothing of the case. It
     applies to implementations that offer the operation and those it `needs` besides, unless `exempts` gives a reason, a sentence, why not.
     At least the share `floor` of its examples must be informative, and it takes `effort` times as many turns as others. A law that
     `watches` looks at the case's own call, makes no other, and is put to every case. An `agreement` compares an operation with the oracle
-    and nothing else. `lean` names a definition or theorem of Lean's.
+    and nothing else. A law that `interleaves` calls others of the implementation's list too. `lean` names a definition or theorem of
+    Lean's.
     """
 
     name: str
@@ -43,6 +44,7 @@ class Law:
     watches: bool = False
     floor: float = 0.1
     effort: float = 1.0
+    interleaves: bool = False
     lean: str = ""
 
     @property

@@ -10,6 +10,7 @@ import sys
 import pytest
 
 from properties.command.cli import main
+from properties.contract.subject import BrokenError
 from properties.contract.wording import printable, said, shown
 from properties.views.html import page
 
@@ -18,7 +19,9 @@ FEW = [*TWO, "--max-examples", "8", "--jobs", "1"]
 ADAPTERS = """
 import os
 from collections.abc import Mapping
-from properties.bugs.reference import OPERATIONS
+import numpy as np
+from oracles import Conventions
+from properties.bugs.reference import OPERATIONS, rotated
 from properties.contract.implementation import Implementation
 
 rope = OPERATIONS["rope"]
@@ -48,6 +51,25 @@ def refusing(x, start_pos=0):
 
 never = Implementation("never", {"rope": refusing}, supports={"head_dim": lambda d: False})
 painted = Implementation("\\x1b[31mred\\nname", {"rope": rope})
+class Rope:
+    tables = {}  # of the class
+
+    def __init__(self, base):
+        self.base = base
+
+    def __call__(self, x, start_pos=0):
+        key = start_pos, *x.shape[-2:]
+        if key not in self.tables:
+            angle = np.arange(start_pos, start_pos + key[1])[:, None] * self.base ** (-(np.arange(key[2]) // 2 * 2) / max(key[2], 1))
+            self.tables[key] = np.cos(angle), np.sin(angle)
+        cos, sin = self.tables[key]
+        return x * cos + rotated(x) * sin
+
+two_bases = [
+    Implementation("base 10000", {"rope": Rope(10000.0)}),
+    Implementation("base 100", {"rope": Rope(100.0)}, conventions=Conventions(rope_base=100.0)),
+]
+one_aborts = [Implementation("right", right), Implementation("aborts", {"rope": lambda x, start_pos=0: os.abort()})]
 groups = {"two\\nlines\\x07": [Implementation("first", right), Implementation("second", right)]}
 """
 
@@ -158,6 +180,33 @@ def test_an_operation_that_no_case_is_compared_on_is_not_ok_and_says_why(adapter
     agreement = found["rope is within its budget"]
     why = "never takes no case on which rope is compared with the oracle, so that nothing is known of it: never supports no "
     assert agreement["reason"].startswith(why)
+
+
+@pytest.mark.parametrize("jobs", ["1", "2"])
+def test_instances_that_share_their_tables_are_seen_whatever_the_jobs_and_shown_again_by_the_script(adapters, capsys, monkeypatch, jobs):
+    law = ["--laws", "instances and sizes share no state", "--max-examples", "8"]
+    assert main(["verify", "hostile:two_bases", *law, "--jobs", jobs, "--json", "-"]) == 1
+    report = json.loads(capsys.readouterr().out)
+    assert {o["status"] for o in report["outcomes"]} == {"violated"}
+    example = report["causes"][-1]["example"]
+    other = "base 100" if example["implementation"] == "base 10000" else "base 10000"
+    assert example["summary"].endswith(f"That would be right for {other}, which had been called on the same numbers before.")
+    monkeypatch.syspath_prepend(adapters)
+    monkeypatch.delitem(sys.modules, "hostile", raising=False)
+    with pytest.raises(BrokenError, match=f"That would be right for {other}"):
+        exec(example["script"], {})
+
+
+def test_another_of_the_list_that_ends_the_process_says_nothing_about_this_one(adapters, capsys):
+    law = ["--laws", "instances and sizes share no state", "a second call gives the same", "--max-examples", "8", "--jobs", "1"]
+    assert main(["verify", "hostile:one_aborts", *law, "--json", "-"]) == 1
+    found = {(o["implementation"], o["law"]): o for o in json.loads(capsys.readouterr().out)["outcomes"]}
+    outcome = found["right", "instances and sizes share no state"]
+    assert outcome["status"] == "not applicable"
+    assert outcome["reason"].startswith(
+        "Another implementation of its list, which was called by turns with it, killed the process: SIGABRT"
+    )
+    assert found["right", "a second call gives the same"]["status"] == "held"
 
 
 @pytest.mark.parametrize("target", ["attributes", "keys"])

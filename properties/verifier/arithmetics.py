@@ -212,7 +212,9 @@ class _Replayed(Subject):
 
     def __init__(self, c: Candidate, law: Law, implementation: Implementation, calls: tuple[Call, ...]) -> None:
         reading = replace(implementation.reading, mask_polarity="true_allows")
-        super().__init__(replace(implementation, arithmetic=c.arithmetic, conventions=reading, known_deviations={}), law.operation)
+        super().__init__(
+            replace(implementation, arithmetic=c.arithmetic, conventions=reading, known_deviations={}, beside=()), law.operation
+        )
         self.candidate, self.recorded = c, iter(calls)
 
     def run(self, o: Any, arguments: tuple[Any, ...], layout: str = "contiguous") -> Any:

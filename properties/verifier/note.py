@@ -11,9 +11,9 @@ from typing import Any, Literal
 
 __all__ = ["Note", "Noted", "State", "UnwritableError"]
 
-State = Literal["idle", "calling", "returned", "raised"]
+State = Literal["idle", "calling", "returned", "raised", "calling another"]
 
-_STATES: tuple[State, ...] = ("idle", "calling", "returned", "raised")
+_STATES: tuple[State, ...] = ("idle", "calling", "returned", "raised", "calling another")
 _HEADER = struct.Struct("<Bdq")  # state, when the call began, bytes of what is called
 
 
@@ -51,6 +51,10 @@ class Note:
         self._write(called, _HEADER.size)
         self._write(_HEADER.pack(_STATES.index("calling"), time.monotonic(), len(called)), 0)
 
+    def begin_another(self) -> None:
+        """Another implementation is about to be called, after the call that was noted."""
+        self._write(_HEADER.pack(_STATES.index("calling another"), time.monotonic(), self._header()[2]), 0)
+
     def _write(self, what: bytes, place: int) -> None:
         try:
             full = os.pwrite(self._file, what, place) < len(what)
@@ -73,7 +77,7 @@ class Note:
     def seconds(self) -> float:
         """For how long a call has been going on; 0 where none is."""
         state, start, _ = self._header()
-        return time.monotonic() - start if _STATES[state] == "calling" else 0.0
+        return time.monotonic() - start if _STATES[state].startswith("calling") else 0.0
 
     @property
     def noted(self) -> Noted | None:

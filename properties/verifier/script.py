@@ -4,13 +4,14 @@ import base64
 import keyword
 import textwrap
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from oracles import Conventions
 from properties.contract.operations import OPERATIONS
+from properties.laws import find
 from properties.verifier.note import Noted
 from properties.verifier.place import place
 from properties.verifier.report import Violation
@@ -23,17 +24,24 @@ _WIDTH = 120
 
 
 def script(
-    violation: Violation, target: str = "", pick: str = "", arithmetic: str | None = None, conventions: Conventions | None = None
+    violation: Violation,
+    target: str = "",
+    pick: str = "",
+    arithmetic: str | None = None,
+    conventions: Conventions | None = None,
+    beside: Sequence[str] = (),
 ) -> str:
     """Python that raises a violation's summary again, as an AssertionError; "" where no case shows it.
 
     `target` is where the implementation is, as `place` reads it; without it a line is left to be filled in. `pick` is the Python
-    that picks it out of the attribute; the preset `arithmetic` and `conventions` replace what it declares.
+    that picks it out of the attribute; the preset `arithmetic` and `conventions` replace what it declares. `beside` picks others
+    between whose calls it is called, where the law calls them.
     """
     case = violation.counterexample
     if not case:
         return ""
     named = _replaced(arithmetic, conventions)
+    named += [f"beside=[{', '.join(beside)}]"] if beside and any(law.interleaves for law in find(violation.law_id)) else []
     return _text("replay", f"{violation.law}[{violation.operation}]", _implementation(target, pick, case), case, named)
 
 

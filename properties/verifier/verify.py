@@ -152,7 +152,7 @@ def plan(implementation: Implementation, laws: Iterable[str] | None = None, long
 
     Raises ValueError for a name that no law has, and for a declared deviation from a law that does not apply.
     """
-    if isinstance(laws, str):
+    if isinstance(laws, str) or not isinstance(laws, Iterable | None):
         raise TypeError(f"laws={shown(laws)}, but should be a collection of names.")
     chosen = [*LAWS, *(LONG if long else ())] if laws is None else list(dict.fromkeys(law for name in laws for law in find(name)))
     applicable = [law for law in (*LAWS, *LONG) if not law.not_applicable(implementation)]
@@ -212,6 +212,9 @@ def verify(
     if budget is not None and not (isinstance(budget, int | float) and 0 < budget < inf):
         raise ValueError(f"budget={budget!r}, but should be a positive number of seconds.")
     time_left = Time(budget or inf)
+    for option, flag in (("long", long), ("quick", quick), ("strict", strict), ("fail_fast", fail_fast)):
+        if not isinstance(flag, bool):
+            raise TypeError(f"{option} has type {type(flag).__name__}, but should be a bool.")
     max_examples = min(max_examples, QUICKLY) if quick else max_examples
     implementation = implementation_of(target, arithmetic, conventions, known_deviations)
     laws = tuple(laws) if isinstance(laws, Iterator) else laws
@@ -250,15 +253,26 @@ def verify(
     return Report(told, settings_, interrupted, strict, found)
 
 
-def replay(law: str, target: Any, arithmetic: Arithmetic | str | None = None, conventions: Conventions | None = None, **case: Any) -> None:
+def replay(
+    law: str,
+    target: Any,
+    arithmetic: Arithmetic | str | None = None,
+    conventions: Conventions | None = None,
+    beside: Sequence[Any] = (),
+    **case: Any,
+) -> None:
     """A law, "law[operation]", on one case, by the names of its entries; raises BrokenError, an AssertionError, where it does not hold.
+
+    `beside` are others between whose calls a law may call the implementation.
 
     Raises ValueError for a law that there is not, or is one of several operations.
     """
     found = find(law)
     if len(found) != 1:
         raise ValueError(f"{law!r} is a law of {len(found)} operations, but should name one, as in {found[0].id!r}.")
-    subject = Subject(implementation_of(target, arithmetic, conventions), found[0].operation)
+    implementation = implementation_of(target, arithmetic, conventions)
+    others = tuple(implementation_of(other, arithmetic, conventions) for other in beside)
+    subject = Subject(replace(implementation, beside=others or implementation.beside), found[0].operation)
     found[0].hold(subject, {name: case[name] for name in found[0].parameters})
 
 
@@ -274,7 +288,7 @@ def call(
 
     Raises BrokenError, an AssertionError, where it raises or returns something else, and ValueError for an operation that there is not.
     """
-    if operation not in OPERATIONS:
-        raise ValueError(f"There is no operation {operation!r}, but there are {', '.join(OPERATIONS)}.")
+    if not isinstance(operation, str) or operation not in OPERATIONS:
+        raise ValueError(f"There is no operation {shown(operation)}, but there are {', '.join(OPERATIONS)}.")
     subject = Subject(implementation_of(target, arithmetic, conventions), operation)
     return subject(*(arguments[name] for name in OPERATIONS[operation].parameters), layout=layout)
