@@ -56,7 +56,7 @@ def _turns(p: AttentionProblem, forward: Rows, g: Operand) -> tuple[Array, Array
     of_offset = (g.reach * forward.distance).sum(axis=-1, keepdims=True)
     mean = np.abs((g.value * forward.out).sum(axis=-1, keepdims=True))
     size = forward.sums.size + np.abs(p.centre)
-    mean = mean + 8 * gamma(p.n_k + g.value.shape[-1] + 8, ROUNDOFF) * (g.reach * size).sum(axis=-1, keepdims=True)
+    mean = mean + 8 * gamma(p.n_k + g.shape[-1] + 8, ROUNDOFF) * (g.reach * size).sum(axis=-1, keepdims=True)
     if g.rad is not None:
         mean = mean + (g.rad * np.abs(forward.out)).sum(axis=-1, keepdims=True)
     return forward.sums.turned + of_offset, forward.sums.moved + of_offset * forward.sums.x, mean
