@@ -260,7 +260,7 @@ def bounded(p: AttentionProblem, m: Array, lse: Array, dead: Mask | None, a: Sum
     )
 
 
-def live(x: Any, dead: Mask | None, otherwise: float = 0.0) -> Any:
+def live(x: Any, dead: Mask | None, otherwise: float | bool = 0.0) -> Any:
     """An array, or a number for all rows, with another number in dead rows."""
     return x if dead is None else np.where(dead, otherwise, x)
 
