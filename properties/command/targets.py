@@ -42,7 +42,7 @@ def load(
     if (directory := os.getcwd()) not in sys.path:
         sys.path.insert(0, directory)
     found = [one for target in targets for one in _load(target, arithmetic)]
-    read = [replace(i, conventions=replace(i.reading, **conventions or {})) for i in (one.implementation for one in found)]
+    read = [replace(i, conventions=replace(i.resolved_conventions, **conventions or {})) for i in (one.implementation for one in found)]
     named = distinct(read)
     found = [replace(one, implementation=implementation) for one, implementation in zip(found, named, strict=True)]
     chosen = [f for f in found if not only or any(o.lower() in f"{f.group}\n{f.implementation.name}".lower() for o in only)]

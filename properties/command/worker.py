@@ -145,8 +145,8 @@ def _isolate(log: str) -> None:
 def _entry(one: Found, laws: list[Law], order: Order) -> Entry:
     i = one.implementation
     ids = tuple(law.id for law in laws)
-    override = order.arithmetic, i.reading if order.conventions else None
-    return Entry(one.target, one.group, one.pick, i.name, i.rounding.name, *override, ids, dict(i.known_deviations))
+    override = order.arithmetic, i.resolved_conventions if order.conventions else None
+    return Entry(one.target, one.group, one.pick, i.name, i.resolved_arithmetic.name, *override, ids, dict(i.known_deviations))
 
 
 def _outcomes(one: Found, laws: list[Law], order: Order, calls: Note) -> list[Outcome]:
@@ -172,7 +172,7 @@ def _causes(one: Found, task: Explain, order: Order, calls: Note) -> tuple[Cause
 
 def _told(violation: Violation, one: Found, order: Order) -> Violation:
     """A violation with its script, and without the calls that are too large to travel."""
-    reading = one.implementation.reading if order.conventions else None
+    reading = one.implementation.resolved_conventions if order.conventions else None
     shown = script(violation, one.target, one.pick, order.arithmetic, reading) if violation.counterexample else ""
     return replace(violation, script=shown, evidence=_light(violation.evidence), fresh=_light(violation.fresh))
 

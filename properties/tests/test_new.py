@@ -56,7 +56,7 @@ def test_as_it_is_written_it_says_what_is_to_be_filled_in(folder, capsys, librar
     assert "Every call raised NotImplementedError: Fill in rope: call your kernel, and return its result. all laws about rope" in said
     assert "Fill in scaled_dot_product_attention" in said
     assert "0 held, 0 violated" in said
-    assert load(["kernels.py"])[0].implementation.rounding.name == dtype
+    assert load(["kernels.py"])[0].implementation.resolved_arithmetic.name == dtype
 
 
 def test_a_derivative_of_torch_and_jax_comes_with_what_it_is_of():
