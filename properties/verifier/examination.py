@@ -20,6 +20,7 @@ from properties.contract import interpreter
 from properties.contract.implementation import Implementation
 from properties.contract.operations import OPERATIONS
 from properties.contract.subject import BrokenError, Call, Subject
+from properties.contract.support import OutsideError
 from properties.laws.law import Law
 from properties.laws.squares import Square
 from properties.strategies.domains import DOMAINS, QUIRKS, Cases, UnsupportedError
@@ -53,6 +54,7 @@ class _Trial:
     law: Law
     cases: dict[str, Cases]
     reason: str  # why its violation is declared, or ""
+    undrawn: tuple[str, ...] = ()
     examples: int = 0
     informative: int = 0
     vacuous: int = 0
@@ -65,6 +67,7 @@ class _Trial:
     violation: Violation | None = None
     furthest: str = ""
     failed: str = ""
+    outside: str = ""  # why the last case was none that the implementation takes
 
     @property
     def open(self) -> bool:
@@ -111,7 +114,8 @@ class Examination:
         elif i.unavailable:
             self.settled[law.id] = replace(outcome, status="not run", reason=i.unavailable, unavailable=True)
         else:
-            reasons, cases = [], {}
+            reasons: dict[str, str] = {}
+            cases = {}
             for name in law.domains:
                 if name not in domains:
                     try:
@@ -120,13 +124,14 @@ class Examination:
                         domains[name] = str(unsupported)
                 found = domains[name]
                 if isinstance(found, str):
-                    reasons.append(found)
+                    reasons[name] = found
                 else:
                     cases[name] = found
             if cases:
-                self.trials[law.id] = _Trial(law, cases, next(filter(None, declared.values()), ""))
+                undrawn = tuple(f"{name}: {why}" for name, why in reasons.items())
+                self.trials[law.id] = _Trial(law, cases, next(filter(None, declared.values()), ""), undrawn)
             else:
-                self.settled[law.id] = not_applicable(outcome, reasons[0], declared[law.id])
+                self.settled[law.id] = not_applicable(outcome, next(iter(reasons.values())), declared[law.id])
 
     def run(self, number: int, random_seed: int | None) -> None:
         """So many cases, of each domain its share, and more for laws that say too little; what calls change besides is put back."""
@@ -181,8 +186,14 @@ class Examination:
         subject.begin()
         agreement = [trial for trial in group if trial.law.agreement]
         self.began((agreement or group)[0].law.id)
-        with suppress(BrokenError):
+        try:
             subject.base(arguments)
+        except BrokenError:
+            pass
+        except OutsideError as outside:
+            for trial in group:
+                trial.outside = str(outside)
+            return
         if quirk:
             with suppress(ValueError):  # of what is refused by convention there is no right answer
                 self._judge(agreement, 0)
@@ -216,6 +227,9 @@ class Examination:
             self._held(trial)
         except BrokenError as broken:
             self._broken(trial, broken, case, tuple(subject.calls))
+        except OutsideError as outside:
+            trial.outside = str(outside)
+            return False
         except Exception as error:  # the others go on
             trial.failed = f"The law itself failed, which says nothing about {self.implementation.name}: {type(error).__name__}: {error}"
         trial.seconds += time.perf_counter() - start
@@ -286,6 +300,7 @@ class Examination:
                     reason=trial.reason,
                     within=self.narrowest.names if law.agreement else (),
                     looked_at=self.narrowest.calls if law.agreement else 0,
+                    undrawn=trial.undrawn if law.agreement else (),
                 ),
             )
 
@@ -313,9 +328,11 @@ class Examination:
             empty = Violation(outcome.law, outcome.operation, outcome.implementation, summary, {}, 0.0)
             return replace(outcome, status="violated", violation=empty)
         if not outcome.examples:
-            why = f"It says nothing of any of {counted(self.cases, 'case')} that {self.implementation.name} supports."
+            why = trial.outside or f"It says nothing of any of {counted(self.cases, 'case')} that {self.implementation.name} supports."
             return replace(outcome, status="not applicable", reason=why)
         least = ceil(trial.law.floor * outcome.examples)
+        if outcome.informative < least and trial.outside:
+            return replace(outcome, status="not applicable", reason=trial.outside)
         if outcome.informative < least:
             why = f"Only {outcome.informative} of {outcome.examples} examples were informative, but at least {least} should be."
             return replace(outcome, status="vacuous", reason=why)
