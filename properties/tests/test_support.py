@@ -1,6 +1,7 @@
 """What implementations take, said in words: every call keeps to it, and what it leaves out is not applicable, with the reason."""
 
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -117,6 +118,11 @@ def test_what_a_promise_leaves_out_is_not_applicable_or_not_drawn_with_the_reaso
     print_report(Console(width=200), report, {"mine": ["mine"]})
     (told,) = re.findall(r"· not drawn  mine\n  (.*?): .", capsys.readouterr().out)
     assert set(told.split(", ")) == kinds
+
+
+def test_the_guide_lists_the_words():
+    guide = (Path(__file__).parents[2] / "docs/guide/adapters.md").read_text("utf-8")
+    assert dict(re.findall(r'^\| `"(.*)"` \| (.*) \|$', guide, re.MULTILINE)) == WORDS
 
 
 @pytest.mark.parametrize(
