@@ -228,6 +228,7 @@ class Subject:
     def watch(self, operation: str, arguments: tuple[Any, ...], layout: str = "contiguous") -> Watched:
         """A call, its results, and what can be seen of it besides; raises BrokenError as `call` does."""
         o = OPERATIONS[operation]
+        arguments = self.implementation.support.promised(o, arguments)
         try:
             values, given, returned, besides = self.run(o, arguments, layout)
         except BrokenError as broken:
@@ -284,6 +285,7 @@ class Subject:
         Arguments are fresh copies, so that no call can spoil another. Printing is swallowed, and warnings and the interpreter's and NumPy's
         error states are put back.
         """
+        arguments = self.implementation.support.promised(o, arguments)
         if self._observe is not None:
             self._observe(o.name, arguments, layout)
         converted = self.given(o, arguments, layout)

@@ -21,6 +21,7 @@ from properties.contract.exchange import UngivenError
 from properties.contract.implementation import Implementation
 from properties.contract.operations import OPERATIONS
 from properties.contract.subject import BrokenError, Call, Subject
+from properties.contract.support import OutsideError
 from properties.laws.agreement import AGREEMENT
 from properties.laws.law import Law
 from properties.laws.squares import Square
@@ -55,6 +56,7 @@ class _Trial:
     law: Law
     cases: dict[str, Cases]
     reason: str  # why its violation is declared, or ""
+    undrawn: tuple[str, ...] = ()
     examples: int = 0
     informative: int = 0
     vacuous: int = 0
@@ -68,7 +70,7 @@ class _Trial:
     furthest: str = ""
     failed: str = ""
     cut_short: bool = False  # by the time, before all of its cases were drawn
-    ungiven: str = ""  # why a case could not be handed over
+    untaken: str = ""  # why a case could not be handed over, or is none that the implementation takes
 
     @property
     def open(self) -> bool:
@@ -116,7 +118,8 @@ class Examination:
         elif i.unavailable:
             self.settled[law.id] = replace(outcome, status="not run", reason=i.unavailable, unavailable=True)
         else:
-            reasons, cases = [], {}
+            reasons: dict[str, str] = {}
+            cases = {}
             for name in law.domains:
                 if name not in domains:
                     try:
@@ -125,15 +128,16 @@ class Examination:
                         domains[name] = str(unsupported)
                 found = domains[name]
                 if isinstance(found, str):
-                    reasons.append(found)
+                    reasons[name] = found
                 else:
                     cases[name] = found
             if cases:
-                self.trials[law.id] = _Trial(law, cases, next(filter(None, declared.values()), ""))
+                undrawn = tuple(f"{name}: {why}" for name, why in reasons.items())
+                self.trials[law.id] = _Trial(law, cases, next(filter(None, declared.values()), ""), undrawn)
             elif law in AGREEMENT:
-                self.settled[law.id] = replace(outcome, status="vacuous", reason=_unknown(i, law.operation, reasons[0]))
+                self.settled[law.id] = replace(outcome, status="vacuous", reason=_unknown(i, law.operation, next(iter(reasons.values()))))
             else:
-                self.settled[law.id] = not_applicable(outcome, reasons[0], declared[law.id])
+                self.settled[law.id] = not_applicable(outcome, next(iter(reasons.values())), declared[law.id])
 
     def run(self, number: int, random_seed: int | None) -> None:
         """So many cases, of each domain its share, and more for laws that say too little; what calls change besides is put back."""
@@ -196,9 +200,9 @@ class Examination:
             subject.base(arguments)
         except BrokenError:
             pass
-        except UngivenError as ungiven:
+        except (UngivenError, OutsideError) as untaken:
             for trial in group:
-                trial.ungiven = trial.ungiven or str(ungiven)
+                trial.untaken = trial.untaken or str(untaken)
             return
         if quirk:
             with suppress(ValueError):  # of what is refused by convention there is no right answer
@@ -233,8 +237,8 @@ class Examination:
             self._held(trial)
         except BrokenError as broken:
             self._broken(trial, broken, case, tuple(subject.calls))
-        except UngivenError as ungiven:
-            trial.ungiven = trial.ungiven or str(ungiven)
+        except (UngivenError, OutsideError) as untaken:
+            trial.untaken = trial.untaken or str(untaken)
             return False
         except Exception as error:  # the others go on
             trial.failed = f"The law itself failed, which says nothing about {self.implementation.name}: {type(error).__name__}: {error}"
@@ -306,6 +310,7 @@ class Examination:
                     reason=trial.reason,
                     within=self.narrowest.names if law.agreement else (),
                     looked_at=self.narrowest.calls if law.agreement else 0,
+                    undrawn=trial.undrawn if law.agreement else (),
                 ),
             )
 
@@ -339,9 +344,11 @@ class Examination:
         if not outcome.examples:
             said = f"It says nothing of any of {counted(self.cases, 'case')} that {self.implementation.name} supports."
             if trial.law in AGREEMENT:
-                return replace(outcome, status="vacuous", reason=_unknown(self.implementation, self.operation, trial.ungiven or said))
-            return replace(outcome, status="not applicable", reason=trial.ungiven or said)
+                return replace(outcome, status="vacuous", reason=_unknown(self.implementation, self.operation, trial.untaken or said))
+            return replace(outcome, status="not applicable", reason=trial.untaken or said)
         least = ceil(trial.law.floor * outcome.examples)
+        if outcome.informative < least and trial.untaken and trial.law not in AGREEMENT:
+            return replace(outcome, status="not applicable", reason=trial.untaken)
         if outcome.informative < least:
             why = f"Only {outcome.informative} of {outcome.examples} examples were informative, but at least {least} should be."
             return replace(outcome, status="vacuous", reason=why)

@@ -127,6 +127,7 @@ class Outcome:
     The largest error was `worst_excess` times its budget; where sums were long enough for a statistical line it was
     `worst_line` times that, and `suspicious` cases had errors beyond it. `reason` says why the status is what it is, where it is not simply
     held or violated. `unavailable` says that it was not run because the implementation declares that it cannot be run here.
+    `undrawn` says which kinds of cases of an agreement were left out, "kind: sentence", because of what the implementation takes.
     `within` names the presets within whose budgets are the `looked_at` calls that were put to them, finest first, the declared one last.
     What is `known` failed in the baseline too, and is no failure.
     """
@@ -147,6 +148,7 @@ class Outcome:
     unavailable: bool = False
     within: tuple[str, ...] = ()
     looked_at: int = 0
+    undrawn: tuple[str, ...] = ()
     known: bool = False
 
     def to_dict(self) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 import json
 from hashlib import sha256
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -21,9 +20,10 @@ def sarif(report: Report) -> str:
     """The SARIF of a report, with the rules that its results are about, and nothing else."""
     found = results(report)
     rules = list(dict.fromkeys(result.law for result in found))
+    made_by = report.settings.get("environment", {})
     compared = bool(report.settings.get("baseline"))
     run = {
-        "tool": {"driver": {"name": "attnspec", "version": version("attnspec"), "rules": [_rule(law) for law in rules]}},
+        "tool": {"driver": {"name": "attnspec", "version": made_by.get("attnspec", "unknown"), "rules": [_rule(law) for law in rules]}},
         "invocations": [{"executionSuccessful": not report.interrupted}],
         "results": [_result(result, rules.index(result.law), compared) for result in found],
     }

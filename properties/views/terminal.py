@@ -41,6 +41,8 @@ def print_report(console: Console, report: Report, groups: Mapping[str, Sequence
         outcomes = [o for o in report.outcomes if o.implementation in names]
         print_group(console, group, names, outcomes, everything)
     _print_reasons(console, report.outcomes)
+    if everything or len({o.implementation for o in report.outcomes}) == 1:
+        _print_undrawn(console, report.outcomes)
     for cause in report.causes:
         print_violation(console, cause.example, cause)
         console.print()
@@ -178,6 +180,17 @@ def _print_reasons(console: Console, outcomes: Sequence[Outcome]) -> None:
             for operation in dict.fromkeys(o.operation for o in some if not o.violation):
                 laws = dict.fromkeys(o.law for o in some if o.operation == operation and not o.violation)
                 _print_indented(console, f"{operation}: {'; '.join(laws)}", "dim")
+
+
+def _print_undrawn(console: Console, outcomes: Sequence[Outcome]) -> None:
+    """Which kinds of cases were left out because of what an implementation takes, by the reason."""
+    kinds: dict[tuple[str, str], dict[str, None]] = {}
+    for o in outcomes:
+        for kind, _, why in (each.partition(": ") for each in o.undrawn):
+            kinds.setdefault((o.implementation, why), {})[kind] = None
+    for (name, why), left_out in kinds.items():
+        console.print(Text.assemble(("· not drawn  ", "dim"), (name, "bold")))
+        _print_indented(console, f"{', '.join(left_out)}: {why}")
 
 
 def _print_causes(console: Console, causes: Sequence[Cause]) -> None:
