@@ -324,7 +324,11 @@ class Unspeakable:
         ({"supports": {"width": bool}}, ValueError, "A size in supports is 'width', but should be one of batch, n_q, "),
         ({"supports": "positive"}, TypeError, "supports='positive', but should be a mapping from sizes to predicates or lists, or "),
         ({"supports": Unspeakable()}, TypeError, "supports=an object of type Unspeakable, but should be a mapping from sizes to "),
-        ({"supports": {"head_dim": 3}}, TypeError, "supports['head_dim']=3, but should be a predicate, a function of a size, or a list of sizes."),
+        (
+            {"supports": {"head_dim": 3}},
+            TypeError,
+            "supports['head_dim']=3, but should be a predicate, a function of a size, or a list of ",
+        ),
         ({"layouts": ("sideways",)}, ValueError, "A layout is 'sideways', but should be one of transposed, strided, "),
         ({"layouts": "strided"}, TypeError, "Implementation.layouts='strided', but should be None, or a tuple of layouts' names."),
         ({"batch_ranks": ()}, ValueError, "Implementation.batch_ranks=(), but should be a tuple of natural numbers."),
