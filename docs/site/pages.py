@@ -235,7 +235,7 @@ class Site:
         readme = (ROOT / "README.md").read_text("utf-8")
         file, code = adapter(readme)
         return self._page(
-            "index", file=f"`{file}`", code=code, command=" ".join(command(readme)), verdict=fenced(shown(readme).strip(), "text")
+            "index", file=f"`{file}`", code=code.rstrip(), command=" ".join(command(readme)), verdict=fenced(shown(readme).strip(), "text")
         )
 
     def _definition(self, stated: Stated) -> str:

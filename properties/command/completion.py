@@ -31,7 +31,7 @@ class _Values(BaseCompleter):
                 return _laws(prefix)
             case "bug":
                 return _bugs()
-            case "operation":
+            case "operation" | "operations":
                 return _operations()
             case "name":
                 return [*_laws(prefix), *_bugs(), *_operations()]

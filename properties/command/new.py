@@ -235,7 +235,7 @@ adapter = properties.Implementation(
     arithmetic="{dtype}",  # what it rounds: its budgets follow from that alone
 {conventions}{kind.says}\
     # What it does not take is not asked for, if it is said here:
-    # supports={{"head_dim": lambda d: d % 8 == 0}},  # or supports="positive sizes"
+    # supports=["full masks", "at most 8 shapes", {{"head_dim": (64, 128)}}],
     # batch_ranks=(2,),  # how many leading axes
     # deterministic=False,  # equal calls may differ within the budget
 )

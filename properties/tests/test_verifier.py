@@ -301,6 +301,12 @@ def test_laws_are_named_alike_in_python_and_by_the_command_and_some_are_left_out
     assert report.settings["exclude"] == ["parts-add"]
 
 
+def test_the_script_of_a_violation_has_the_conventions_that_replaced_what_is_declared():
+    report = verify({"rope": rope}, conventions=Conventions(rope_base=500.0), laws=[ROPE], max_examples=10)
+    assert "conventions=oracles.Conventions(rope_base=500.0)" in report.violations[0].script
+    assert "conventions" not in verify({"rope": lambda x, start_pos: 2 * x}, laws=[ROPE], max_examples=10).violations[0].script
+
+
 class Unspeakable:
     """What has no repr, and is equal to nothing."""
 
@@ -327,7 +333,7 @@ class Unspeakable:
         (
             {"supports": {"head_dim": 3}},
             TypeError,
-            "supports['head_dim']=3, but should be a predicate, a function of a size, or a list of ",
+            "supports['head_dim']=3, but should be a predicate, a function of a size, or ",
         ),
         ({"layouts": ("sideways",)}, ValueError, "A layout is 'sideways', but should be one of transposed, strided, "),
         ({"layouts": "strided"}, TypeError, "Implementation.layouts='strided', but should be None, or a tuple of layouts' names."),
