@@ -247,7 +247,8 @@ def fuzz(target: Target, examples: int, seed: int | None = None) -> None:
 
 
 def _page(rounds: int, minutes: float, found: dict[str, str]) -> str:
-    calls = f"{counted(len(TARGETS), 'public function')} given nonsense, {counted(rounds, 'round')} of {_CALLS} calls each, in {minutes:.0f} minutes."
+    functions, times = counted(len(TARGETS), "public function"), counted(rounds, "round")
+    calls = f"{functions} given nonsense, {times} of {_CALLS} calls each, in {minutes:.0f} minutes."
     fine = "Each returned, or raised what its docstring says, with a whole sentence, within seconds."
     return "\n".join([calls, "", *sorted(TARGETS), "", *(found.values() or [fine])]) + "\n"
 
