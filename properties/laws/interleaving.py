@@ -58,8 +58,8 @@ def _longer(o: Operation, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
 
 def _for_both(o: Operation, several: tuple[Implementation, ...], arguments: tuple[Any, ...]) -> tuple[Any, ...]:
     """The arguments in numbers that several implementations have."""
-    for i in sorted(several, key=lambda i: i.rounding.inputs.unit_roundoff):
-        formats = {p: i.rounding.angle.table if o.is_table(p) else i.rounding.inputs for p in o.arrays}
+    for i in sorted(several, key=lambda i: i.resolved_arithmetic.inputs.unit_roundoff):
+        formats = {p: i.resolved_arithmetic.angle.table if o.is_table(p) else i.resolved_arithmetic.inputs for p in o.arrays}
         arguments = tuple(rounded(x, formats[p]) if p in formats else x for p, x in zip(o.parameters, arguments, strict=True))
     return arguments
 
