@@ -73,7 +73,7 @@ def checks(implementations: Sequence[Any], laws: Sequence[str] | None = None, ma
     from properties.contract.implementation import implementation_of
     from properties.verifier.verify import plan, require_planned
 
-    if isinstance(implementations, Mapping) or not isinstance(implementations, Sequence):
+    if isinstance(implementations, Mapping | str) or not isinstance(implementations, Sequence):
         raise TypeError(f"implementations has type {type(implementations).__name__}, but should be a list of implementations.")
     if max_examples is not None and (isinstance(max_examples, bool) or not isinstance(max_examples, int) or max_examples < 1):
         raise ValueError(f"max_examples={max_examples!r}, but should be a whole number from 1.")

@@ -313,7 +313,12 @@ def _run(
     except (StoppedError, TargetError) as stopped:
         return entries, found, _flat(causes), stopped
     except (OSError, UnwritableError) as error:
-        return entries, found, _flat(causes), TargetError(f"The processes cannot be run: {getattr(error, 'strerror', '') or error}")
+        return (
+            entries,
+            found,
+            _flat(causes),
+            TargetError(f"The processes cannot be run: {str(getattr(error, 'strerror', '') or error).rstrip('.')}."),
+        )
     return entries, found, _flat(causes), None
 
 

@@ -28,10 +28,9 @@ def file_to_write(name: str, option: str) -> Path:
     folder = file.resolve().parent
     if not folder.is_dir():
         raise ValueError(f"{name} cannot be written: there is no folder {folder}.")
-    for place in [file] if file.exists() else []:
-        _require_writable(place)
-    if ordinary:  # which is written beside its place, and put there whole
-        _require_writable(folder)
+    needed = ([file] if file.exists() else []) + ([folder] if ordinary else [])  # it is written beside its place, and put there whole
+    if missing := [place for place in needed if not os.access(place, os.W_OK)]:
+        raise ValueError(f"{name} cannot be written: {missing[0]} is read-only.")
     return file
 
 
@@ -50,13 +49,9 @@ def folder_to_write(name: str, option: str) -> Path:
         Path(name).mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ValueError(f"{name} cannot be made: {error.strerror}.") from error
-    _require_writable(Path(name))
+    if not os.access(name, os.W_OK):
+        raise ValueError(f"{name} cannot be written to.")
     return Path(name)
-
-
-def _require_writable(path: Path) -> None:
-    if not os.access(path, os.W_OK):
-        raise ValueError(f"{path} cannot be written to.")
 
 
 def open_streams() -> None:

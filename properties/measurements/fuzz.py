@@ -8,6 +8,7 @@ smallest arguments.
 import argparse
 import contextlib
 import inspect
+import io
 import math
 import signal
 import time
@@ -15,6 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import hypothesis.strategies as st
@@ -28,6 +30,7 @@ import properties
 import spec
 from oracles import formats
 from properties.bugs.reference import OPERATIONS as REFERENCE
+from properties.command.cli import main as main_of_command
 from properties.contract.operations import OPERATIONS
 from properties.contract.subject import BrokenError
 from properties.verifier.report import counted
@@ -148,8 +151,43 @@ _MEANT: dict[str, st.SearchStrategy[Any]] = {
     "max_examples": st.just(1),
     "seed": st.integers(0, 3),
     "known_deviations": st.sampled_from([None, {}, {"parts add up": "It is so."}]),
+    "command": st.sampled_from(["verify", "verify", "report", "laws", "bugs", "explain", "completion", "nothing", ""]),
+    "words": st.sampled_from(
+        [
+            *("nowhere", "json:loads", "os:", ":", "", "-", "--", ".", "x", "rope", "[rope]", "1", "0", "1e9", "nan", "float32", "bash"),
+            *(
+                "--json",
+                "--html",
+                "--laws",
+                "--only",
+                "--jobs",
+                "--timeout",
+                "--max-examples",
+                "--seed",
+                "--arithmetic",
+                "--quick",
+                "--help",
+            ),
+            *("/dev/full", "/dev/null", "/proc/self", "\x1b[2J", "\udc80", "a\nb", "x" * 300),
+        ]
+    ),
     "layout": st.sampled_from(["contiguous", "transposed", "strided"]),
 }
+
+
+def attnspec(command: str, *words: str) -> None:
+    """The command, in a folder of its own, whose exit status is one that it states."""
+    out, err = contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO())
+    with TemporaryDirectory() as folder, contextlib.chdir(folder), out, err:
+        try:
+            status: Any = main_of_command([command, *words])
+        except SystemExit as exit:
+            status = exit.code
+    if status not in (0, 1, 2):
+        raise RuntimeError(f"exit status {status}")
+
+
+_ALWAYS_MEANT = ("max_examples", "command", "words")  # a million examples are no nonsense, and words are what a shell gives
 
 
 @dataclass(frozen=True)
@@ -169,14 +207,16 @@ class Target:
             names: dict[str, Any] = {}
             for parameter in inspect.signature(self.function).parameters.values():
                 meant = _MEANT.get(parameter.name, _FLOATS)
-                values = st.one_of(meant, meant, _ODD) if parameter.name != "max_examples" else meant
+                values = meant if parameter.name in _ALWAYS_MEANT else st.one_of(meant, meant, _ODD)
                 if parameter.kind is parameter.VAR_POSITIONAL:
-                    places += draw(st.lists(values, max_size=3))
+                    places += draw(st.lists(values, max_size=5))
                 elif parameter.kind is parameter.VAR_KEYWORD:
                     names |= draw(st.fixed_dictionaries({}, optional={"x": st.one_of(_FLOATS, _ODD), "start_pos": _ODD, "y": _ODD}))
                 elif parameter.kind is parameter.KEYWORD_ONLY or parameter.default is not parameter.empty:
                     if parameter.name not in ("long", "progress") and draw(st.booleans()):
                         names[parameter.name] = draw(values)
+                elif parameter.name == "command":
+                    places.append(draw(values))
                 else:
                     names[parameter.name] = draw(values)
             return places, names
@@ -185,6 +225,7 @@ class Target:
 
 
 def _targets() -> Iterator[Target]:
+    yield Target("attnspec", attnspec)
     for package in (oracles, spec, properties):
         for name in package.__all__:
             function = getattr(package, name)
@@ -247,8 +288,8 @@ def fuzz(target: Target, examples: int, seed: int | None = None) -> None:
 
 
 def _page(rounds: int, minutes: float, found: dict[str, str]) -> str:
-    given = f"{counted(len(TARGETS), 'public function')} given nonsense, {counted(rounds, 'round')} of {_CALLS} calls each"
-    calls = f"{given}, in {minutes:.0f} minutes."
+    functions, times = counted(len(TARGETS), "public function"), counted(rounds, "round")
+    calls = f"{functions} given nonsense, {times} of {_CALLS} calls each, in {minutes:.0f} minutes."
     fine = "Each returned, or raised what its docstring says, with a whole sentence, within seconds."
     return "\n".join([calls, "", *sorted(TARGETS), "", *(found.values() or [fine])]) + "\n"
 

@@ -3,15 +3,22 @@
 import errno
 import json
 import os
+import re
 import resource
+import signal
 import subprocess
 import sys
+import tempfile
 
 import pytest
 
 from properties.command.cli import main
+from properties.contract.implementation import Implementation
 from properties.contract.subject import BrokenError
 from properties.contract.wording import printable, said, shown
+from properties.laws import find
+from properties.measurements.interrupts import run
+from properties.pytest_plugin import Check
 from properties.views.html import page
 
 TWO = ["--laws", "a second call gives the same[rope]", "it prints nothing and leaves the interpreter alone[rope]"]
@@ -45,6 +52,8 @@ class Keys(Mapping):
 attributes, keys = Attributes(), Keys()
 Keys.__iter__ = lambda self: self[0]
 Keys.__len__ = lambda self: self[0]
+
+hungry = {"rope": lambda x, start_pos=0: np.ones(2**30)}
 
 def refusing(x, start_pos=0):
     raise NotImplementedError("never")
@@ -150,6 +159,35 @@ def test_a_full_folder_of_temporary_files_is_no_violation(adapters):
     assert "attnspec: The processes cannot be run: What is called cannot be noted in the folder of temporary files: " in told
 
 
+def test_no_folder_for_temporary_files_is_a_sentence(adapters, capsys, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", "/proc/nowhere")
+    assert main(["verify", "hostile:right", *FEW]) == 2
+    assert capsys.readouterr().err == "attnspec: The processes cannot be run: No such file or directory.\n"
+
+
+def test_two_gigabytes_of_memory_are_enough_and_what_wants_more_is_a_violation(adapters):
+    def within_two_gigabytes():
+        resource.setrlimit(resource.RLIMIT_AS, (2**31, 2**31))
+
+    ran = shell(f"attnspec verify hostile:right hostile:hungry {' '.join(map(repr, FEW))}", preexec_fn=within_two_gigabytes)
+    assert ran[0] == 1
+    assert "right: 2 held (" in ran[1]
+    assert "hungry: 2 violated (" in ran[1]
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="The superuser may write everywhere.")
+def test_a_folder_that_is_read_only_is_said_before_the_work_begins(adapters, capsys):
+    (adapters / "closed").mkdir(0o500)
+    assert main(["verify", "hostile:right", *FEW, "--json", "closed/report.json"]) == 2
+    assert capsys.readouterr().err == f"attnspec: closed/report.json cannot be written: {adapters / 'closed'} is read-only.\n"
+
+
+def test_after_a_kill_no_process_lives_on():
+    ended = run(signal.SIGKILL, 1.5, page=False)
+    assert ended.wrong == ()
+    assert ended.status == 128 + signal.SIGKILL
+
+
 # -- What it runs -------------------------------------------------------------------------------------------------------------
 
 
@@ -180,6 +218,9 @@ def test_an_operation_that_no_case_is_compared_on_is_not_ok_and_says_why(adapter
     agreement = found["rope is within its budget"]
     why = "never takes no case on which rope is compared with the oracle, so that nothing is known of it: never supports no "
     assert agreement["reason"].startswith(why)
+    never = Implementation("never", {"rope": lambda x, start_pos=0: 1 // 0}, supports={"head_dim": lambda d: False})
+    with pytest.raises(pytest.fail.Exception, match=re.escape(why)):
+        Check(find("rope is within its budget[rope]")[0], never)()
 
 
 @pytest.mark.parametrize("jobs", ["1", "2"])

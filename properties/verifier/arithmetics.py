@@ -212,9 +212,8 @@ class _Replayed(Subject):
 
     def __init__(self, c: Candidate, law: Law, implementation: Implementation, calls: tuple[Call, ...]) -> None:
         reading = replace(implementation.resolved_conventions, mask_polarity="true_allows")
-        super().__init__(
-            replace(implementation, arithmetic=c.arithmetic, conventions=reading, known_deviations={}, beside=()), law.operation
-        )
+        promises = replace(implementation, arithmetic=c.arithmetic, conventions=reading, known_deviations={}, beside=())
+        super().__init__(promises, law.operation)
         self.candidate, self.recorded = c, iter(calls)
 
     def run(self, o: Any, arguments: tuple[Any, ...], layout: str = "contiguous") -> Any:

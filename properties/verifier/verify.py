@@ -139,8 +139,14 @@ def grouped(laws: Iterable[Law]) -> list[list[Law]]:
     return list(groups.values())
 
 
+def _require_names(laws: Any) -> None:
+    if isinstance(laws, str) or not isinstance(laws, Iterable | None):
+        raise TypeError(f"laws={shown(laws)}, but should be a collection of names.")
+
+
 def require_planned(laws: Iterable[str] | None, planned: Iterable[Law]) -> None:
     """Raise ValueError for the name of a law that is planned for none of what is verified: it would not be looked at, without a word."""
+    _require_names(laws)
     ids = {law.id for law in planned}
     if missing := [name for name in laws or () if ids.isdisjoint(law.id for law in find(name))]:
         raise ValueError(f"{missing[0]!r} is a law about an operation that is not offered; `attnspec explain` says which.")
@@ -152,8 +158,7 @@ def plan(implementation: Implementation, laws: Iterable[str] | None = None, long
 
     Raises ValueError for a name that no law has, and for a declared deviation from a law that does not apply.
     """
-    if isinstance(laws, str) or not isinstance(laws, Iterable | None):
-        raise TypeError(f"laws={shown(laws)}, but should be a collection of names.")
+    _require_names(laws)
     chosen = [*LAWS, *(LONG if long else ())] if laws is None else list(dict.fromkeys(law for name in laws for law in find(name)))
     applicable = [law for law in (*LAWS, *LONG) if not law.not_applicable(implementation)]
     names = {name for law in applicable for name in (law.name, law.id)}
