@@ -255,6 +255,8 @@ def _scale(scale: float | None, width: int) -> arb:
 
 def _batched(evaluate: Callable[..., list[Matrix]], arguments: list[Array | Bools], precision: int, *, summed: int = 0) -> tuple[Ball, ...]:
     """`evaluate` for every element of the batch; its last `summed` results are added up, the others stacked."""
+    if arguments[0].ndim == 1:  # a row by itself
+        return tuple(Ball(one.mid[0], one.rad[0]) for one in _batched(evaluate, [x[np.newaxis] for x in arguments], precision))
     batch = arguments[0].shape[:-2]
     if 0 in batch:
         shapes = [one.support.shape for one in evaluate(*(np.zeros(x.shape[-2:], dtype=x.dtype) for x in arguments))]

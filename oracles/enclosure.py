@@ -143,7 +143,7 @@ def assert_within(out: Any, enclosure: Enclosure, *, name: str = "out") -> None:
 
 def _plain(given: Any, name: str) -> Array:
     """The given array itself if it is a float64 one, else a copy of its values."""
-    is_plain = type(given) is np.ndarray and given.dtype == np.float64 and given.ndim > 0
+    is_plain = type(given) is np.ndarray and given.dtype == np.float64 and given.ndim > 0 and given.size <= arrays.LARGEST
     return given if is_plain else arrays.float_array(given, name).copy()
 
 
