@@ -16,7 +16,7 @@ from oracles.conventions import Conventions
 from oracles.conventions import resolve as resolve_conventions
 from oracles.formats import Arithmetic
 from oracles.judging import Method, require_method
-from oracles.scores import Mask
+from oracles.visible import Mask, Visible
 
 Given = Arithmetic | str | None
 
@@ -48,7 +48,7 @@ class Arguments:
 
     def rows_of(self, x: Array) -> Array:
         """The chosen query rows of an array with all of them."""
-        chosen: Array = x[..., self.setting.positions, :]
+        chosen: Array = x[..., self.setting.visible.positions, :]
         return chosen
 
     def allowed_row(self, i: int) -> Mask | None:
@@ -61,12 +61,7 @@ class Arguments:
         return None if found is None else np.broadcast_to(found, (*self.q.shape[:-1], self.k.shape[-2]))
 
     def _allowed(self, rows: slice) -> Mask | None:
-        s = self.setting
-        found = None if s.mask is None else s.mask[..., rows, :]
-        if s.causal is not None:
-            past = np.arange(self.k.shape[-2]) <= (s.positions[rows] + s.causal)[:, None]
-            found = past if found is None else found & past
-        return found
+        return self.setting.visible.tile(rows, slice(0, self.k.shape[-2]))
 
 
 def checked(
@@ -104,7 +99,7 @@ def checked(
     positions = _positions(rows, n_q)
     if rows is not None:
         q, given = q[..., positions, :], None if given is None else given[..., positions, :]
-    setting = Setting(given, causal, positions, factor if factor is not None else 1.0 / sqrt(max(d, 1)), a, c)
+    setting = Setting(Visible(given, positions, high=causal), factor if factor is not None else 1.0 / sqrt(max(d, 1)), a, c)
     return Arguments(q, k, v, n_q, setting, method, {"scale": factor, "conventions": c})
 
 

@@ -13,7 +13,6 @@ from types import EllipsisType
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from oracles import likely
 from oracles.ball import Array, Ball, ball
@@ -21,8 +20,9 @@ from oracles.conventions import Conventions
 from oracles.formats import Arithmetic
 from oracles.forward import rows_forward, uniform_rows
 from oracles.jvp import Tangents, rows_jvp
-from oracles.scores import ROW_TILE, AttentionProblem, Mask, Operand, offset, operand
+from oracles.scores import ROW_TILE, AttentionProblem, Operand, offset, operand
 from oracles.terms import KEY_TILE, OWN, Terms, ranges, terms
+from oracles.visible import Mask, Visible
 from oracles.vjp import gradients
 
 Index = tuple[int, ...] | EllipsisType
@@ -35,14 +35,11 @@ TOGETHER = 1 << 16
 class Setting:
     """Everything about an attention problem but its numbers.
 
-    `mask` is None or a bool array of the full shape (batch axes, n_q, n_k), True where a row may read a key; `causal`,
-    if given, allows key j to the query row at position i where j ≤ i + causal; `positions` are those of the given query
-    rows.  A certificate is bounded by one number per row unless it is to be `sharp`.
+    `visible` says which keys a row may read, its mask being of the full shape (batch axes, n_q, n_k).
+    A certificate is bounded by one number per row unless it is to be `sharp`.
     """
 
-    mask: Mask | None
-    causal: int | None
-    positions: NDArray[np.int64]
+    visible: Visible
     scale: float
     arithmetic: Arithmetic | None
     conventions: Conventions
@@ -136,10 +133,7 @@ def _points(q: Ball, k: Ball, v: Ball, setting: Setting, *others: Ball) -> list[
         return None
     if any(x.rad.any() or not np.isfinite(x.mid).all() for x in (q, k, v, *others)):
         return None
-    allowed = setting.mask
-    if setting.causal is not None:
-        past = np.arange(k.mid.shape[-2]) <= (setting.positions + setting.causal)[:, None]
-        allowed = past if allowed is None else allowed & past
+    allowed = setting.visible.tile(slice(None), slice(0, k.mid.shape[-2]))
     if allowed is not None:
         allowed = np.broadcast_to(allowed, (*q.mid.shape[:-1], k.mid.shape[-2]))
         if not allowed.any(axis=-1).all():
@@ -171,16 +165,14 @@ def _pieces(q: Ball, k: Ball, v: Ball, setting: Setting, *others: Ball) -> Itera
     for at in [...] if small else np.ndindex(head):
         operands = [operand(Ball(x.mid[at], x.rad[at])) for x in (q, k, v, *others)]
         elementwise = setting.sharp or a is not None or any(x.rad is not None for x in operands)
-        all_read = setting.mask is None and setting.causal is None  # else a centre would depend on values that a row may not read
+        all_read = setting.visible.everything  # else a centre would depend on values that a row may not read
         yield (
             at,
             AttentionProblem(
                 q=operands[0],
                 k=operands[1],
                 v=operands[2],
-                mask=None if setting.mask is None else setting.mask[at],
-                causal=setting.causal,
-                positions=setting.positions,
+                visible=setting.visible.at(at),
                 scale=setting.scale,
                 terms=together,
                 own=own,

@@ -11,8 +11,9 @@ import numpy as np
 
 from oracles.ball import LARGEST, ROUNDOFF, UNDERFLOW, Array, gamma
 from oracles.quotient import Rows, Sums, bounded
-from oracles.scores import AttentionProblem, Mask, Operand, distances, expm1, growth, over_keys, part, scores, sizes
+from oracles.scores import AttentionProblem, Operand, distances, expm1, growth, over_keys, part, scores, sizes
 from oracles.terms import Terms
+from oracles.visible import Mask
 
 MANY = 64
 """Keys from which on it may matter that few of them are large."""

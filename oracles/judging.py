@@ -11,7 +11,7 @@ import numpy as np
 from oracles.ball import ROUNDOFF, Array, Ball, ball
 from oracles.enclosure import Enclosure
 from oracles.formats import BINARY32, Arithmetic
-from oracles.scores import Mask
+from oracles.visible import Mask
 
 _SMALLEST_NORMAL = sys.float_info.min
 Method = Literal["auto", "fast", "arb"]

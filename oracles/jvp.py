@@ -17,7 +17,6 @@ from oracles.ball import ROUNDOFF, Array, gamma
 from oracles.forward import rows_forward
 from oracles.scores import (
     AttentionProblem,
-    Mask,
     Operand,
     expm1,
     growth,
@@ -27,6 +26,7 @@ from oracles.scores import (
     scores,
     sizes,
 )
+from oracles.visible import Mask
 
 
 class Tangents(NamedTuple):

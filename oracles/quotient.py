@@ -41,8 +41,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from oracles.ball import ROUNDOFF, Array, gamma
-from oracles.scores import AttentionProblem, Mask
+from oracles.scores import AttentionProblem
 from oracles.terms import Terms
+from oracles.visible import Mask
 
 Bound = Array | float
 """Upper bounds of each row or entry, or one number for all."""

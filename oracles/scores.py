@@ -11,12 +11,10 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from oracles.ball import ROUNDOFF, Array, Ball, gamma
 from oracles.terms import KEY_TILE, Ranges, Terms
-
-Mask = NDArray[np.bool_]
+from oracles.visible import Mask, Visible
 
 ROW_TILE = 256
 """Query rows the oracle handles at a time."""
@@ -86,8 +84,7 @@ def part(x: Operand, rows: slice) -> Operand:
 class AttentionProblem:
     """One attention problem with all its batch axes: what is asked, and the terms to answer it with.
 
-    `mask` (…, n_q, n_k) is True where a row may read a key; `positions` (n_q,) and `causal`, if given, allow key j to
-    row i where j ≤ positions[i] + causal.  `terms` are those of the modelled arithmetic and the oracle's together, `own`
+    `visible` says which keys a row may read.  `terms` are those of the modelled arithmetic and the oracle's together, `own`
     the oracle's alone; `delta` says how a kernel forms δ, `ranges` where the modelled arithmetic overflows.  With
     `elementwise`, errors of scores and of dP are bounded entry by entry; without, by one number per row, which is faster
     and a few times wider.  `centre` (…, 1, d_v) is any point: errors are counted by distances of values from it.  `room`
@@ -98,9 +95,7 @@ class AttentionProblem:
     q: Operand
     k: Operand
     v: Operand
-    mask: Mask | None
-    causal: int | None
-    positions: NDArray[np.int64]
+    visible: Visible
     scale: float
     terms: Terms
     own: Terms
@@ -134,21 +129,12 @@ class AttentionProblem:
 
         Tiles that no row may read are left out.
         """
-        for j in range(0, self.n_k, KEY_TILE):
+        near = self.visible.keys(rows, self.n_k)
+        for j in range(near.start - near.start % KEY_TILE, near.stop, KEY_TILE):
             keys = slice(j, min(j + KEY_TILE, self.n_k))
-            allowed = self.allowed(rows, keys)
+            allowed = self.visible.tile(rows, keys)
             if allowed is None or allowed.any():
                 yield keys, None if allowed is None or allowed.all() else allowed
-
-    def allowed(self, rows: slice, keys: slice) -> Mask | None:
-        """Which keys of a tile each of its rows may read; None where the mask allows everything."""
-        allowed: Mask | None = None
-        if self.mask is not None:
-            allowed = self.mask[..., rows, keys]
-        if self.causal is not None:
-            past = np.arange(keys.start, keys.stop) <= (self.positions[rows] + self.causal)[:, None]
-            allowed = past if allowed is None else allowed & past
-        return allowed
 
 
 def scores(p: AttentionProblem, q: Operand, k: Operand, allowed: Mask | None) -> Array:

@@ -35,7 +35,6 @@ from oracles.forward import rows_forward
 from oracles.quotient import Rows
 from oracles.scores import (
     AttentionProblem,
-    Mask,
     Operand,
     expm1,
     growth,
@@ -45,6 +44,7 @@ from oracles.scores import (
     row_products,
     scores,
 )
+from oracles.visible import Mask
 
 
 class Gradients(NamedTuple):
