@@ -204,5 +204,6 @@ def _evaluation(
     vacuous: Callable[[Balls], tuple[bool, ...]] = zero_is_accepted,
 ) -> Evaluation:
     """The ways to evaluate attention, sharp ones among them."""
-    sharp = replace(p.setting, sharp=True)
-    return Evaluation(p.setting.arithmetic, p.method, lambda: fast(p.setting), arb, work, vacuous, lambda: fast(sharp))
+    return Evaluation(
+        p.setting.arithmetic, p.method, lambda: fast(p.setting), arb, work, vacuous, lambda: fast(replace(p.setting, sharp=True))
+    )

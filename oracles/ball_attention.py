@@ -60,7 +60,7 @@ def forward(q: Ball, k: Ball, v: Ball, setting: Setting) -> Ball:
             for rows in p.row_tiles():
                 found = rows_forward(p, rows)
                 out, error = found.out, found.error
-                if uniform is not None:
+                if uniform is not None and found.dead is not None:
                     out = np.where(found.dead, uniform.out, out)
                     error = np.where(found.dead, uniform.error, error)
                 result = _rounded(p.terms, out, error)
@@ -74,7 +74,7 @@ def jvp(q: Ball, k: Ball, v: Ball, dq: Ball, dk: Ball, dv: Ball, setting: Settin
     with np.errstate(all="ignore"):
         for at, p, others in _pieces(q, k, v, setting, dq, dk, dv):
             tangents = Tangents(*others)
-            uniform = uniform_rows(replace(p, v=tangents.v)) if setting.conventions.dead_rows == "uniform" else None
+            uniform = uniform_rows(p._replace(v=tangents.v)) if setting.conventions.dead_rows == "uniform" else None
             for rows in p.row_tiles():
                 out, error = rows_jvp(p, tangents, rows)
                 dead = _dead_rows(p, rows)
@@ -163,7 +163,7 @@ def _pieces(q: Ball, k: Ball, v: Ball, setting: Setting, *others: Ball) -> Itera
     small = prod(head) * n_q * n_k <= TOGETHER
     room = np.empty((5, *(head if small else ()), min(n_q, ROW_TILE), min(n_k, KEY_TILE)))
     for at in [...] if small else np.ndindex(head):
-        operands = [operand(Ball(x.mid[at], x.rad[at])) for x in (q, k, v, *others)]
+        operands = [operand(x[at]) for x in (q, k, v, *others)]
         elementwise = setting.sharp or a is not None or any(x.rad is not None for x in operands)
         all_read = setting.visible.everything  # else a centre would depend on values that a row may not read
         yield (
@@ -179,7 +179,7 @@ def _pieces(q: Ball, k: Ball, v: Ball, setting: Setting, *others: Ball) -> Itera
                 delta=OWN.delta if a is None else a.delta,
                 ranges=ranges(a),
                 elementwise=elementwise,
-                centre=offset(operands[2]) if elementwise and all_read else np.zeros((*operands[2].value.shape[:-2], 1, d_v)),
+                centre=offset(operands[2]) if elementwise and all_read else 0.0,
                 room=room,
             ),
             operands[3:],
@@ -193,10 +193,10 @@ def _rounded(t: Terms, out: Array, error: Array) -> tuple[Array, Array]:
     return result.mid, result.rad
 
 
-def _dead(dead: Mask, result: tuple[Array, Array], conventions: Conventions) -> tuple[Array, Array]:
+def _dead(dead: Mask | None, result: tuple[Array, Array], conventions: Conventions) -> tuple[Array, Array]:
     """The result with NaN expected on dead rows under that convention, and exactly 0 there under another."""
     mid, rad = result
-    if conventions.dead_rows == "uniform" or not dead.any():
+    if conventions.dead_rows == "uniform" or dead is None:
         return mid, rad
     value = np.nan if conventions.dead_rows == "nan" else 0.0
     return np.where(dead, value, mid), np.where(dead, 0.0, rad)

@@ -18,7 +18,7 @@ The oracle takes δ from o; so a kernel of the second form is as far from it as 
 import numpy as np
 
 from oracles.ball import ROUNDOFF, Array, gamma
-from oracles.quotient import Rows, Unshared
+from oracles.quotient import Rows, Unshared, live
 from oracles.scores import AttentionProblem, Operand, part
 from oracles.terms import Terms
 
@@ -34,7 +34,7 @@ def delta_spread(p: AttentionProblem, rows: slice, forward: Rows, g: Operand) ->
         spread = of_weights if p.delta == "weights" else np.maximum(spread, of_weights)
     if g.rad is not None:
         spread = spread + (g.rad * np.abs(forward.out)).sum(axis=-1, keepdims=True)
-    spread = np.where(forward.dead, 0.0, np.where((forward.error == np.inf).any(axis=-1, keepdims=True), np.inf, spread))
+    spread = np.asarray(live(np.where((forward.error == np.inf).any(axis=-1, keepdims=True), np.inf, spread), forward.dead))
     if not p.elementwise:
         return spread
     stored = (np.abs(forward.out) + forward.error).max(axis=-1, keepdims=True, initial=0.0)

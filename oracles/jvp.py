@@ -15,6 +15,7 @@ import numpy as np
 
 from oracles.ball import ROUNDOFF, Array, gamma
 from oracles.forward import rows_forward
+from oracles.quotient import live
 from oracles.scores import (
     AttentionProblem,
     Operand,
@@ -92,7 +93,7 @@ def rows_jvp(p: AttentionProblem, tangents: Tangents, rows: slice) -> tuple[Arra
     error = error * (1 + 8 * gamma(p.n_k + 8, ROUNDOFF))
     centred = 2 * (largest + mean_error)
     overflow = ~(centred <= p.ranges.grad_scores) | ~((size + drift + 1.0) * (centred + 1.0) + readable_tangent <= p.ranges.work)
-    return np.where(forward.dead, 0.0, dout), np.where(forward.dead, 0.0, np.where(overflow, np.inf, error))
+    return live(dout, forward.dead), live(np.where(overflow, np.inf, error), forward.dead)
 
 
 def _score_tangents(p: AttentionProblem, q: Operand, k: Operand, dq: Operand, dk: Operand, allowed: Mask | None) -> tuple[Array, Array]:
