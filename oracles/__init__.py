@@ -19,13 +19,13 @@ One module per idea:
 from importlib.util import find_spec
 from pathlib import Path
 
-from oracles.attention import (
+from oracles.conventions import Conventions
+from oracles.dot_product import (
     grouped_query_attention,
     scaled_dot_product_attention,
     scaled_dot_product_attention_jvp,
     scaled_dot_product_attention_vjp,
 )
-from oracles.conventions import Conventions
 from oracles.enclosure import Enclosure, assert_within
 from oracles.formats import (
     BFLOAT16,

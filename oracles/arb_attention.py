@@ -12,6 +12,7 @@ loses exactly the entries whose products read it, be the other factor 0: midpoin
 from collections.abc import Callable
 from functools import reduce
 from itertools import chain
+from typing import Any, cast
 
 import numpy as np
 from flint import arb
@@ -20,6 +21,7 @@ from oracles.arb_head import (
     attention,
     attention_jvp,
     attention_vjp,
+    generalised,
     lose_dead_rows,
     softmax,
     softmax_derivative,
@@ -28,6 +30,7 @@ from oracles.arb_head import (
 from oracles.arb_matrix import PRECISION, Bools, Matrix, enclosed, from_array, side_by_side
 from oracles.ball import Array, Ball
 from oracles.conventions import Conventions
+from oracles.logits import Features
 
 
 def hard_masked_softmax(scores: Array, allowed: Bools | None, *, conventions: Conventions, precision: int = PRECISION) -> tuple[Ball, ...]:
@@ -118,6 +121,32 @@ def scaled_dot_product_attention_jvp(
 
     live = _allowed((*q.shape[:-1], k.shape[-2]), allowed)
     return _expecting_nan(_batched(evaluate, [q, k, v, live, dq, dk, dv], precision), live, conventions)
+
+
+def generalised_attention(
+    q: Array,
+    k: Array,
+    v: Array,
+    allowed: Bools,
+    *,
+    scale: float | None = None,
+    features: Features,
+    conventions: Conventions,
+    precision: int = PRECISION,
+) -> tuple[Ball, ...]:
+    """(out, lse) of `oracles.attention`, its heads folded; lse (…, n, 1) is −∞ in a row that may read no key and has no sink."""
+
+    def evaluate(q: Array, k: Array, v: Array, a: Bools, *parts: Array) -> list[Matrix]:
+        f = features._replace(**cast(Any, dict(zip(given, parts, strict=True))))
+        return generalised((from_array(q), from_array(k), from_array(v)), a, f, _scale(scale, q.shape[-1], conventions), conventions)
+
+    given = {name: x for name in ("bias", "blocked", "sink") if (x := getattr(features, name)) is not None}
+    out, lse = _batched(evaluate, [q, k, v, allowed, *given.values()], precision)
+    alive = np.asarray(allowed.any(axis=-1, keepdims=True))
+    live = alive if features.sink is None else alive | (features.sink > -np.inf)
+    none = ~(alive if conventions.lse_sink == "excluded" else live)
+    unchecked = np.inf if conventions.dead_rows == "uniform" else 0.0
+    return *_expecting_nan((out,), live, conventions), Ball(np.where(none, -np.inf, lse.mid), np.where(none, unchecked, lse.rad))
 
 
 def grouped_query_attention(
@@ -248,8 +277,10 @@ def _allowed(shape: tuple[int, ...], allowed: Bools | None) -> Bools:
     return np.ones(shape, dtype=bool) if allowed is None else np.broadcast_to(allowed, shape)
 
 
-def _scale(scale: float | None, width: int) -> arb:
-    """1/√width unless given; 1 where there is nothing to scale."""
+def _scale(scale: float | None, width: int, conventions: Conventions | None = None) -> arb:
+    """1/√width, or 1 by the convention, unless given; 1 where there is nothing to scale."""
+    if scale is None and conventions is not None and conventions.scale_default == "one":
+        return arb(1)
     return arb(scale) if scale is not None else arb(max(width, 1)).rsqrt()
 
 

@@ -1,6 +1,7 @@
 """Softmax and attention of one head on matrices of arb balls, row by row over the allowed keys."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import chain, compress
 from operator import mul
 
@@ -8,8 +9,9 @@ import numpy as np
 from flint import arb, arb_mat
 from numpy.typing import NDArray
 
-from oracles.arb_matrix import Bools, Matrix
+from oracles.arb_matrix import Bools, Matrix, from_array, from_rows, side_by_side
 from oracles.conventions import Conventions
+from oracles.logits import Features
 
 Head = tuple[Matrix, ...]
 
@@ -38,6 +40,56 @@ def attention_jvp(point: Head, tangent: Head, allowed: Bools, scale: arb, conven
     ds = (dq @ k.transposed + q @ dk.transposed) * scale
     dout = softmax_derivative(weights, allowed, ds) @ v + weights @ dv
     return lose_dead_rows(dout, allowed, conventions)
+
+
+def generalised(head: Head, allowed: Bools, f: Features, scale: arb, conventions: Conventions) -> list[Matrix]:
+    """[out, lse]: the output, a sink being a key of value 0, and the log-sum-exp of each row as a column, 0 in a dead row."""
+    q, k, v = head
+    u, may = with_sink(logits((q @ k.transposed) * scale, f), allowed, f)
+    weights = softmax(u, may, replace(conventions, dead_rows="zero")).columns(slice(0, allowed.shape[1]))
+    dead = ~may.any(axis=1, keepdims=True)
+    if conventions.dead_rows == "uniform" and allowed.shape[1]:
+        weights = weights + from_array(np.where(dead, 1.0, 0.0) * np.ones(allowed.shape)) * (1 / arb(allowed.shape[1]))
+    lse = log_sum_exp(u, may) if conventions.lse_sink == "included" else log_sum_exp(u, may & (np.arange(may.shape[1]) < allowed.shape[1]))
+    return [lose_dead_rows(weights @ v, may, conventions), lse * (1 / arb(2).log()) if conventions.lse_base == "2" else lse]
+
+
+def logits(scores: Matrix, f: Features) -> Matrix:
+    """c·tanh(s/c) + bias, or c·tanh((s + bias)/c), and −c where that is what blocked entries come to."""
+    for capping in (False, True) if f.after_bias else (True, False):
+        if not capping and f.bias is not None:
+            scores = scores + from_array(f.bias)
+        elif capping and f.cap is not None:
+            c = arb(f.cap)
+            rows = [[(s / c).tanh() * c for s in row] for row in scores.balls.tolist()]
+            scores = from_rows(rows, scores.support, scores.lost)
+            if f.blocked is not None and f.blocked.any():
+                rows = [
+                    [-c if blocked else s for s, blocked in zip(*row, strict=True)] for row in zip(rows, f.blocked.tolist(), strict=True)
+                ]
+                scores = from_rows(rows, scores.support, scores.lost & ~f.blocked)
+    return scores
+
+
+def with_sink(u: Matrix, allowed: Bools, f: Features) -> tuple[Matrix, Bools]:
+    """The logits and what may be read, with the sink as a last column, where there is one."""
+    if f.sink is None:
+        return u, allowed
+    there = f.sink > -np.inf
+    return side_by_side([u, from_array(np.where(there, f.sink, 0.0))]), np.concatenate([allowed, there], axis=1)
+
+
+def log_sum_exp(u: Matrix, allowed: Bools) -> Matrix:
+    """log Σ exp(u) over the allowed entries of each row, (rows, 1); 0 where there is none."""
+    rows = [[_log_sum_exp(row)] for row in _read(u, allowed)]
+    return from_rows(rows, np.ones((len(rows), 1), dtype=bool), np.asarray((u.lost & allowed).any(axis=1, keepdims=True)))
+
+
+def _log_sum_exp(row: list[arb]) -> arb:
+    if not row:
+        return ZERO
+    top = arb(max(x.mid() for x in row))
+    return sum(((x - top).exp() for x in row), ZERO).log() + top
 
 
 def softmax(scores: Matrix, allowed: Bools, conventions: Conventions) -> Matrix:

@@ -15,17 +15,21 @@ from typing import Any
 import numpy as np
 
 from oracles import likely
-from oracles.ball import Array, Ball, ball
+from oracles.ball import ROUNDOFF, Array, Ball, ball, multiply, rounded
 from oracles.conventions import Conventions
 from oracles.formats import Arithmetic
 from oracles.forward import rows_forward, uniform_rows
 from oracles.jvp import Tangents, rows_jvp
+from oracles.logits import Features
 from oracles.scores import ROW_TILE, AttentionProblem, Operand, offset, operand
 from oracles.terms import KEY_TILE, OWN, Terms, ranges, terms
 from oracles.visible import Mask, Visible
 from oracles.vjp import gradients
 
 Index = tuple[int, ...] | EllipsisType
+
+_LOG2E = Ball(np.array(1.4426950408889634), np.array(2 * ROUNDOFF))
+"""log₂ e."""
 
 TOGETHER = 1 << 16
 """Batches with no more scores than this are handled together, larger ones one by one."""
@@ -44,6 +48,7 @@ class Setting:
     arithmetic: Arithmetic | None
     conventions: Conventions
     sharp: bool = False
+    features: Features | None = None
 
 
 def forward(q: Ball, k: Ball, v: Ball, setting: Setting) -> Ball:
@@ -66,6 +71,30 @@ def forward(q: Ball, k: Ball, v: Ball, setting: Setting) -> Ball:
                 result = _rounded(p.terms, out, error)
                 _store(mid, rad, at, rows, *_dead(found.dead, result, setting.conventions))
     return Ball(mid, rad)
+
+
+def forward_and_lse(q: Ball, k: Ball, v: Ball, setting: Setting) -> tuple[Ball, Ball]:
+    """`forward`, and the log-sum-exp (…, n_q, 1) of each row's logits, in the base of the convention; −∞ in a dead row."""
+    out, lse = (Ball(np.empty(shape), np.empty(shape)) for shape in ((*q.mid.shape[:-1], v.mid.shape[-1]), (*q.mid.shape[:-1], 1)))
+    c, a = setting.conventions, setting.arithmetic
+    with np.errstate(all="ignore"):
+        for at, p, _ in _pieces(q, k, v, setting):
+            uniform = uniform_rows(p) if c.dead_rows == "uniform" and p.n_k else None
+            for rows in p.row_tiles():
+                found = rows_forward(p, rows)
+                dead = np.zeros(found.lse.shape, dtype=bool) if found.dead is None else found.dead
+                values, error = found.out, found.error
+                if uniform is not None:
+                    values, error = np.where(dead, uniform.out, values), np.where(dead, uniform.error, error)
+                _store(out.mid, out.rad, at, rows, *_dead(found.dead, _rounded(p.terms, values, error), c))
+                sums = ball(found.lse, found.lse_error * (1 + 2.0**-48))
+                if c.lse_base == "2":
+                    sums = multiply(sums, _LOG2E)
+                if a is not None:
+                    sums = rounded(sums, a.saved_lse or a.elementwise, times=3, flush=a.flush_to_zero)
+                unchecked = np.inf if c.dead_rows == "uniform" else 0.0
+                _store(lse.mid, lse.rad, at, rows, np.where(dead, -np.inf, sums.mid), np.where(dead, unchecked, sums.rad))
+    return out, lse
 
 
 def jvp(q: Ball, k: Ball, v: Ball, dq: Ball, dk: Ball, dv: Ball, setting: Setting) -> Ball:
@@ -125,11 +154,13 @@ def _proved(setting: Setting) -> Setting:
 def _points(q: Ball, k: Ball, v: Ball, setting: Setting, *others: Ball) -> list[tuple[likely.Point, list[Array]]] | None:
     """The problem's batches in plain numbers, for a statistical line.
 
-    None where none is asked for, where sums are so short that it would not be below the budget, where inputs have radii of
-    their own, or are not finite, or where a row may read no key: there the budget stands.
+    None where none is asked for, where logits are more than scores, where sums are so short that it would not be below the
+    budget, where inputs have radii of their own, or are not finite, or where a row may read no key: there the budget stands.
     """
     a = setting.arithmetic
-    if a is None or a.likely is None or not q.mid.size or max(q.mid.shape[-2:] + k.mid.shape[-2:] + v.mid.shape[-1:]) <= likely.SHORT:
+    if a is None or a.likely is None or setting.features is not None or not q.mid.size:
+        return None
+    if max(q.mid.shape[-2:] + k.mid.shape[-2:] + v.mid.shape[-1:]) <= likely.SHORT:
         return None
     if any(x.rad.any() or not np.isfinite(x.mid).all() for x in (q, k, v, *others)):
         return None
@@ -164,7 +195,7 @@ def _pieces(q: Ball, k: Ball, v: Ball, setting: Setting, *others: Ball) -> Itera
     room = np.empty((5, *(head if small else ()), min(n_q, ROW_TILE), min(n_k, KEY_TILE)))
     for at in [...] if small else np.ndindex(head):
         operands = [operand(x[at]) for x in (q, k, v, *others)]
-        elementwise = setting.sharp or a is not None or any(x.rad is not None for x in operands)
+        elementwise = setting.sharp or a is not None or setting.features is not None or any(x.rad is not None for x in operands)
         all_read = setting.visible.everything  # else a centre would depend on values that a row may not read
         yield (
             at,
@@ -173,6 +204,7 @@ def _pieces(q: Ball, k: Ball, v: Ball, setting: Setting, *others: Ball) -> Itera
                 k=operands[1],
                 v=operands[2],
                 visible=setting.visible.at(at),
+                features=None if setting.features is None else setting.features.at(at),
                 scale=setting.scale,
                 terms=together,
                 own=own,

@@ -48,11 +48,11 @@ def rows_jvp(p: AttentionProblem, tangents: Tangents, rows: slice) -> tuple[Arra
     mid, error, size, drift, readable, readable_tangent, unknown = (np.zeros((*head, d_v)) for _ in range(7))
     for keys, allowed in p.key_tiles(rows):
         k, v, dk, dv = (part(x, keys) for x in (p.k, p.v, tangents.k, tangents.v))
-        s = scores(p, q, k, allowed)
-        excess = growth(p, q, k, s, allowed, t.anew.slope)
+        u = scores(p, rows, keys, q, k, allowed)
+        excess = growth(p, q, k, u, allowed, t.anew.slope)
         excess += forward.entry + forward.common
-        s -= forward.lse
-        weights = np.exp(s, out=s)
+        np.subtract(u.u, forward.lse, out=u.u)
+        weights = np.exp(u.u, out=u.u)
         tangent, spread = _score_tangents(p, q, k, dq, dk, allowed)
         reach = np.abs(tangent, out=p.tile(2, q, k))
         reach += spread

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from oracles.ball import ROUNDOFF, Array, Ball, gamma
+from oracles.logits import Features, Logits, logits, passed
 from oracles.terms import KEY_TILE, Ranges, Terms
 from oracles.visible import Mask, Visible
 
@@ -88,7 +89,8 @@ def part(x: Operand, rows: slice) -> Operand:
 class AttentionProblem(NamedTuple):
     """One attention problem with all its batch axes: what is asked, and the terms to answer it with.
 
-    `visible` says which keys a row may read.  `terms` are those of the modelled arithmetic and the oracle's together, `own`
+    `visible` says which keys a row may read, `features` what logits are made of besides scores.
+    `terms` are those of the modelled arithmetic and the oracle's together, `own`
     the oracle's alone; `delta` says how a kernel forms δ, `ranges` where the modelled arithmetic overflows.  With
     `elementwise`, errors of scores and of dP are bounded entry by entry; without, by one number per row, which is faster
     and a few times wider.  `centre` (…, 1, d_v), or 0, is any point: errors are counted by distances of values from it.  `room`
@@ -100,6 +102,7 @@ class AttentionProblem(NamedTuple):
     k: Operand
     v: Operand
     visible: Visible
+    features: Features | None
     scale: float
     terms: Terms
     own: Terms
@@ -141,30 +144,34 @@ class AttentionProblem(NamedTuple):
                 yield keys, None if allowed is None or allowed.all() else allowed
 
 
-def scores(p: AttentionProblem, q: Operand, k: Operand, allowed: Mask | None) -> Array:
-    """scale·q·kᵀ, and −∞ where a row may not read a key; it overwrites the scores of the tile before."""
+def scores(p: AttentionProblem, rows: slice, keys: slice, q: Operand, k: Operand, allowed: Mask | None) -> Logits:
+    """The logits of a tile, scale·q·kᵀ and what `features` make of it; they overwrite those of the tile before."""
     s = np.matmul(q.raw, k.raw.swapaxes(-1, -2), out=p.tile(0, q, k))
     s *= p.scale
+    if p.features is not None:
+        return logits(p.features.tile(rows, keys), s, allowed)
     if allowed is not None:
         np.copyto(s, -np.inf, where=~allowed)
-    return s
+    return Logits(s)
 
 
-def growth(p: AttentionProblem, q: Operand, k: Operand, s: Array, allowed: Mask | None, slope: float) -> Array:
-    """The exponent τ of each weight's error that comes with its score: (rows, keys), or its row maxima (rows, 1).
+def growth(p: AttentionProblem, q: Operand, k: Operand, x: Logits, allowed: Mask | None, slope: float) -> Array:
+    """The exponent τ of each weight's error that comes with its logit: (rows, keys), or its row maxima (rows, 1).
 
     τ = (dot.terms + product + scale_on_inputs)·R + (dot.result + stored_scores + slope)·|s| + underflow + what the inputs'
-    radii add, with R = |scale|·|q||k|ᵀ.  A scaled q that underflows by η moves a score by at most η‖k‖₁, a scaled k by
+    radii add, with R = |scale|·|q||k|ᵀ; then what `features` add, and the slope of the logit instead of the score's.
+    A scaled q that underflows by η moves a score by at most η‖k‖₁, a scaled k by
     η‖q‖₁.  0 where a row may not read a key.
     """
     if not p.elementwise:
         return _row_growth(p, q, k, allowed, slope)
-    t, c = p.terms, abs(p.scale)
+    t, c, of_logit = p.terms, abs(p.scale), slope
+    slope = 0.0 if p.features is not None else slope
     tau = q.reach @ k.reach.swapaxes(-1, -2)
     overflow = _overflows(p, q, k, tau)
     tau *= c  # apart, as c times the exponents may underflow
     tau *= t.dot.terms + t.product + t.scale_on_inputs
-    size = np.abs(s, out=p.tile(4, q, k))
+    size = np.abs(x.u if x.score is None else x.score, out=p.tile(4, q, k))
     size *= t.dot.result + t.stored_scores + slope
     tau += size
     tau += t.score_underflow
@@ -177,6 +184,8 @@ def growth(p: AttentionProblem, q: Operand, k: Operand, s: Array, allowed: Mask 
         tau += moved * (q.reach @ k.rad.swapaxes(-1, -2))
     if overflow is not None:
         tau[overflow] = np.inf
+    if p.features is not None:
+        tau = passed(x, p.features, t, tau, of_logit, p.ranges.work)
     if allowed is not None:
         np.copyto(tau, 0.0, where=~allowed)
     return tau

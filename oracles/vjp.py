@@ -93,7 +93,7 @@ def gradients(p: AttentionProblem, g: Operand, dead_rows_are_unchecked: bool) ->
         mean, slack = np.zeros(dq[..., rows, :].shape), np.zeros(dq[..., rows, :].shape)
         for keys, allowed in p.key_tiles(rows):
             k = part(p.k, keys)
-            tile = grad_scores(p, forward, delta, q, k, part(p.v, keys), gi, allowed)
+            tile = grad_scores(p, rows, keys, forward, delta, q, gi, allowed)
             dq[..., rows, :] += tile.ds @ k.value
             ds, ds_error = tile.ds.swapaxes(-1, -2), tile.error.swapaxes(-1, -2)
             dk[..., keys, :] += ds @ q.value
@@ -130,15 +130,16 @@ def gradients(p: AttentionProblem, g: Operand, dead_rows_are_unchecked: bool) ->
 
 
 def grad_scores(
-    p: AttentionProblem, forward: Rows, delta: Array, q: Operand, k: Operand, v: Operand, g: Operand, allowed: Mask | None
+    p: AttentionProblem, rows: slice, keys: slice, forward: Rows, delta: Array, q: Operand, g: Operand, allowed: Mask | None
 ) -> Tile:
     """A tile of weights and of dS, with their errors; all 0 where a row may not read a key."""
     t = p.terms
     kappa = t.grad_scores + t.product + t.scale_on_inputs + max(t.keys_sum.terms, t.queries_sum.terms)
-    s = scores(p, q, k, allowed)
-    excess = growth(p, q, k, s, allowed, t.anew.slope)
-    s -= forward.lse
-    weights = np.exp(s, out=s)
+    k, v = part(p.k, keys), part(p.v, keys)
+    u = scores(p, rows, keys, q, k, allowed)
+    excess = growth(p, q, k, u, allowed, t.anew.slope)
+    np.subtract(u.u, forward.lse, out=u.u)
+    weights = np.exp(u.u, out=u.u)
     grown = expm1(excess)
     ds = np.matmul(g.raw, v.raw.swapaxes(-1, -2), out=p.tile(1, q, k))
     spread = _spread(p, g, v, ds, allowed)

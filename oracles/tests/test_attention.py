@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from oracles.attention import (
+from oracles.ball import Array
+from oracles.conventions import Conventions
+from oracles.dot_product import (
     grouped_query_attention,
     scaled_dot_product_attention,
     scaled_dot_product_attention_jvp,
     scaled_dot_product_attention_vjp,
 )
-from oracles.ball import Array
-from oracles.conventions import Conventions
 from oracles.enclosure import Enclosure
 from oracles.formats import BINARY64, BRAIN16, FLOAT32, FLOAT64, Arithmetic
 from oracles.multi_head import multi_head_attention, multi_head_attention_jvp, multi_head_attention_vjp
