@@ -72,12 +72,6 @@ class Logits(NamedTuple):
         last, first = (self.capped, self.biased) if self.after else (self.biased, self.capped)
         return np.abs(self.u) if last is None and first is None else last if last is not None else np.asarray(first)
 
-    def slope(self, cap: float) -> tuple[Array, Array]:
-        """h = 1 − tanh²(s/c), 0 where u does not depend on the score, and |tanh|."""
-        y = np.asarray(self.capped) / cap
-        h = (1 - y) * (1 + y)
-        return h if self.blocked is None else np.where(self.blocked, 0.0, h), y
-
 
 def logits(f: Features, s: Array, allowed: Mask | None) -> Logits:
     """The logits of a tile of scores, which they overwrite."""
@@ -111,3 +105,10 @@ def passed(x: Logits, f: Features, t: Terms, tau: Array, slope: float, largest: 
             if not 3 * x.biased.max(initial=0.0) <= largest:
                 tau = np.where(3 * x.biased <= largest, tau, np.inf)
     return np.asarray(tau + slope * (x.size + tau))
+
+
+def slope_of(x: Logits, cap: float, exponents: Array, t: Terms) -> tuple[Array, Array]:
+    """h = 1 − tanh²(s/c), 0 where the logit does not depend on the score, and how far a kernel's is from it; E is at most the logit's."""
+    y, apart = np.asarray(x.capped) / cap, exponents / cap
+    h, off = (1 - y) * (1 + y), np.minimum(2 * y * apart + apart * apart, 1.0) + t.cap_slope
+    return (h, off) if x.blocked is None else (np.where(x.blocked, 0.0, h), np.where(x.blocked, 0.0, off))

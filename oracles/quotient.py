@@ -279,7 +279,7 @@ def bounded(
     )
 
 
-def live(x: Any, dead: Mask | None, otherwise: float = 0.0) -> Any:
+def live(x: Any, dead: Mask | None, otherwise: float | bool = 0.0) -> Any:
     """An array, or a number for all rows, with another number in dead rows."""
     return x if dead is None else np.where(dead, otherwise, x)
 

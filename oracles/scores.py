@@ -111,6 +111,7 @@ class AttentionProblem(NamedTuple):
     elementwise: bool
     centre: Array | float
     room: Array
+    lse_without_sink: bool = False
 
     @property
     def n_q(self) -> int:
