@@ -85,6 +85,9 @@ def forward_and_lse(q: Ball, k: Ball, v: Ball, setting: Setting) -> tuple[Ball, 
                 found = rows_forward(p, rows)
                 dead = np.zeros(found.lse.shape, dtype=bool) if found.dead is None else found.dead
                 _store(out.mid, out.rad, at, rows, *_of_rows(p, setting, dead, uniform, found.out, found.error))
+                if (without := p.without_sink) is not None:
+                    found = rows_forward(without, rows)
+                    dead = np.zeros(found.lse.shape, dtype=bool) if found.dead is None else found.dead
                 mid, rad = _of_lse(setting, ball(found.lse, found.lse_error * (1 + 2.0**-48)))
                 _store(lse.mid, lse.rad, at, rows, np.where(dead, -np.inf, mid), np.where(dead, unchecked, rad))
     return out, lse

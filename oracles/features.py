@@ -4,20 +4,20 @@ Query heads that share a key head are one problem with the rows of all: (…, H,
 are not repeated, and what flows back into them is summed where sums over rows are.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod, sqrt
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from oracles import arrays, formats
+from oracles import arrays, ball_attention, formats
 from oracles.arguments import Given, checked_flag, checked_positions, checked_scale
 from oracles.ball import Array, Ball
 from oracles.ball_attention import Setting
 from oracles.conventions import Conventions
 from oracles.conventions import resolve as resolve_conventions
-from oracles.formats import Format
+from oracles.enclosure import Enclosure
 from oracles.judging import Method, require_method
 from oracles.logits import Features
 from oracles.visible import Mask, Visible
@@ -60,12 +60,19 @@ class Heads:
 
 @dataclass(frozen=True)
 class Problem:
-    """Validated arguments of generalised attention, folded: q with its chosen rows only; `n_q` is how many there were in each head."""
+    """Validated arguments of generalised attention, folded.
+
+    `q` has its `chosen` rows only, of (…, H, n_q) = `lead`; `bias` and `sink` are the shapes in which these are given, a sink's with
+    axes of rows and columns, or None.
+    """
 
     q: Array
     k: Array
     v: Array
-    n_q: int
+    lead: tuple[int, ...]
+    chosen: NDArray[np.int64]
+    bias: tuple[int, ...] | None
+    sink: tuple[int, ...] | None
     heads: Heads
     setting: Setting
     method: Method
@@ -73,15 +80,9 @@ class Problem:
 
     @property
     def work(self) -> int:
-        """The multiplications in one forward pass; an exponential counts as 8."""
+        """The multiplications in one forward pass; an exponential counts as 8, a hyperbolic tangent too."""
         scores = prod(self.q.shape[:-1]) * int(self.k.shape[-2])
         return scores * (int(self.q.shape[-1]) + int(self.v.shape[-1]) + 16)
-
-    @property
-    def format_of_lse(self) -> Format | None:
-        """The format in which an implementation returns its log-sum-exp."""
-        a = self.setting.arithmetic
-        return None if a is None else a.saved_lse or a.elementwise
 
     def allowed_row(self, i: int) -> Mask | None:
         """Which keys the i-th of the folded rows may read: (…, 1, n_k), or None for all."""
@@ -91,6 +92,43 @@ class Problem:
         """Which keys each folded row may read, in full."""
         found = self.setting.visible.tile(slice(None), slice(0, self.k.shape[-2]))
         return np.broadcast_to(True if found is None else found, (*self.q.shape[:-1], self.k.shape[-2]))
+
+    def like(self, x: Any, name: str, shape: tuple[int, ...]) -> Array:
+        """A cotangent or tangent, of the shape that it should have."""
+        array = arrays.float_array(x, name, arithmetic=self.setting.arithmetic)
+        if array.shape != shape:
+            raise ValueError(f"{name} has shape {array.shape}, but should be {shape}.")
+        return array
+
+    def folded(self, x: Any, name: str, columns: tuple[int, ...]) -> Array:
+        """What belongs to query rows, (…, H, n_q) and columns, if any: its chosen rows, folded, with an axis of columns."""
+        array = self.like(x, name, (*self.lead, *columns)).reshape(*self.lead, *(columns or (1,)))
+        return self.heads.fold(array[..., self.chosen, :])
+
+    def tangents(self, dbias: Any, dsink: Any) -> tuple[Array | None, Array | None]:
+        """The tangents of the bias and of the sinks, laid out as these are.  Raises ValueError for one of what is not given."""
+        found: list[Array | None] = []
+        for x, name, of in ((dbias, "dbias", self.bias), (dsink, "dsink", self.sink)):
+            if x is not None and of is None:
+                raise ValueError(f"{name} is given, but should not be: there is no {name[1:]}.")
+            if x is None or of is None:
+                found.append(None)
+                continue
+            array = self.like(x, name, of if name == "dbias" else of[:1]).reshape(of)
+            rows = np.broadcast_to(array, (*self.lead, self.k.shape[-2] if name == "dbias" else 1))[..., self.chosen, :]
+            found.append(self.heads.fold(rows))
+        return found[0], found[1]
+
+    def rows(self, found: tuple[Enclosure, ...]) -> tuple[Enclosure, Enclosure]:
+        """An output and a log-sum-exp, or their derivatives, with the heads that were given."""
+        a = self.setting.arithmetic
+        out, lse = (replace(e, mid=self.heads.unfold(e.mid), rad=self.heads.unfold(e.rad)) for e in found)
+        return out, replace(lse, mid=lse.mid[..., 0], rad=lse.rad[..., 0], format=None if a is None else a.saved_lse or a.elementwise)
+
+    def shared(self, x: Ball, shape: tuple[int, ...]) -> Ball:
+        """The gradient of a bias or of sinks, given that of each logit or row, folded: summed over all that share it."""
+        found = ball_attention.shared(self.heads.unfolded(x), shape, self.setting.arithmetic)
+        return found if shape != self.sink else Ball(found.mid.reshape(-1), found.rad.reshape(-1))
 
 
 def checked(
@@ -121,7 +159,7 @@ def checked(
     full = (*q.shape[:-1], n_k)
     allowed = arrays.bool_mask(mask, "mask", full, c.mask_polarity)
     allowed, is_causal = _together(allowed, checked_flag(causal), c)
-    biases = None if bias is None else _bias(arrays.float_array(bias, "bias", arithmetic=a), full)
+    given = biases = None if bias is None else _bias(arrays.float_array(bias, "bias", arithmetic=a), full)
     if biases is not None and (biases == -np.inf).any():
         allowed = (biases > -np.inf) if allowed is None else allowed & (biases > -np.inf)
         biases = np.where(biases == -np.inf, 0.0, biases)
@@ -159,15 +197,19 @@ def checked(
     default = 1.0 if c.scale_default == "one" else 1.0 / sqrt(max(d, 1))
     plain = cap is None and biases is None and sinks is None
     setting = Setting(visible, default if factor is None else factor, a, c, features=None if plain else features)
-    return Problem(heads.fold(q), k, v, n_q, heads, setting, method, {"scale": factor, "features": features, "conventions": c})
-
-
-def like(x: Any, name: str, shape: tuple[int, ...], setting: Setting) -> Array:
-    """A cotangent or tangent, of the shape that it should have."""
-    array = arrays.float_array(x, name, arithmetic=setting.arithmetic)
-    if array.shape != shape:
-        raise ValueError(f"{name} has shape {array.shape}, but should be {shape}.")
-    return array
+    return Problem(
+        q=heads.fold(q),
+        k=k,
+        v=v,
+        lead=full[:-1],
+        chosen=chosen,
+        bias=None if given is None else given.shape,
+        sink=None if sinks is None else (heads.heads, 1, 1),
+        heads=heads,
+        setting=setting,
+        method=method,
+        given={"scale": factor, "features": features, "conventions": c},
+    )
 
 
 def _require_shapes(q: Array, k: Array, v: Array) -> None:

@@ -24,6 +24,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from oracles import arb_attention, ball_attention
 from oracles.arguments import Given
 from oracles.ball import exact
@@ -80,5 +82,122 @@ def attention(
             lambda: fast(replace(p.setting, sharp=True)),
         )
     )
-    out, lse = (replace(e, mid=p.heads.unfold(e.mid), rad=p.heads.unfold(e.rad)) for e in found)
-    return out, replace(lse, mid=lse.mid[..., 0], rad=lse.rad[..., 0], format=p.format_of_lse)
+    return p.rows(found)
+
+
+def attention_vjp(
+    q: Any,
+    k: Any,
+    v: Any,
+    grad_out: Any,
+    grad_lse: Any = None,
+    *,
+    mask: Any = None,
+    bias: Any = None,
+    scale: float | None = None,
+    causal: bool = False,
+    offset: Any = None,
+    window: Window = (None, None),
+    softcap: float | None = None,
+    sink: Any = None,
+    arithmetic: Given = None,
+    conventions: Conventions | None = None,
+    method: Method = "auto",
+) -> tuple[Enclosure, Enclosure, Enclosure, Enclosure | None, Enclosure | None]:
+    """The gradients (dq, dk, dv, dbias, dsink) of Σ grad_out ⊙ out + Σ grad_lse ⊙ lse, enclosed; None for a bias or sink that is not given.
+
+    With T = grad_out·vᵀ and δ = rowsum(grad_out ⊙ out): dU = w ⊙ (T − δ + grad_lse), dS = dU ⊙ (1 − tanh²(s/c)), dq = scale·dS·k,
+    dk = scale·dSᵀ·q and dv = wᵀ·grad_out, summed over the heads that share a key head; dbias is dU summed over the axes along which the
+    bias is broadcast, dsink = Σ w_sink·(grad_lse − δ).
+
+    Shapes: grad_out like out, grad_lse like lse; the results like their inputs.
+    Edge cases: blocked entries get no gradient, an entry of −∞ of the bias neither; a dead row's grad_lse is ignored, and its dq is 0
+    (unchecked under `dead_rows` = nan; grad_out/n_k is added to dv under uniform).
+    """
+    p = checked(
+        q, k, v, mask=mask, bias=bias, scale=scale, causal=causal, offset=offset, window=window, softcap=softcap, sink=sink, rows=None,
+        arithmetic=arithmetic, conventions=conventions, method=method,
+    )  # fmt: skip
+    g = p.folded(grad_out, "grad_out", (p.v.shape[-1],))
+    of_lse = None if grad_lse is None else p.folded(grad_lse, "grad_lse", ())
+    natural = of_lse if of_lse is None or p.setting.conventions.lse_base == "e" else of_lse / np.log(2.0)
+
+    def finished(found: Balls) -> Balls:
+        dq, dk, dv, *others = found
+        shapes = [shape for shape in (p.bias, p.sink) if shape is not None]
+        return p.heads.unfolded(dq), dk, dv, *(p.shared(x, shape) for x, shape in zip(others, shapes, strict=True))
+
+    def fast(setting: Setting) -> Balls:
+        return finished(ball_attention.vjp(exact(p.q), exact(p.k), exact(p.v), exact(g), setting, natural))
+
+    found = list(
+        settle(
+            Evaluation(
+                p.setting.arithmetic,
+                p.method,
+                lambda: fast(p.setting),
+                lambda: finished(arb_attention.generalised_attention_vjp(p.q, p.k, p.v, p.allowed(), g, of_lse, **p.given)),
+                3 * p.work,
+                sharp=lambda: fast(replace(p.setting, sharp=True)),
+            )
+        )
+    )
+    dq, dk, dv = found[:3]
+    dbias = found[3] if p.bias is not None else None
+    return dq, dk, dv, dbias, found[-1] if p.sink is not None else None
+
+
+def attention_jvp(
+    q: Any,
+    k: Any,
+    v: Any,
+    dq: Any,
+    dk: Any,
+    dv: Any,
+    dbias: Any = None,
+    dsink: Any = None,
+    *,
+    mask: Any = None,
+    bias: Any = None,
+    scale: float | None = None,
+    causal: bool = False,
+    offset: Any = None,
+    window: Window = (None, None),
+    softcap: float | None = None,
+    sink: Any = None,
+    rows: Sequence[int] | None = None,
+    arithmetic: Given = None,
+    conventions: Conventions | None = None,
+    method: Method = "auto",
+) -> tuple[Enclosure, Enclosure]:
+    """The derivatives (dout, dlse) of attention in the direction (dq, dk, dv, dbias, dsink), enclosed.
+
+    dU = (scale·(dq·kᵀ + q·dkᵀ)) ⊙ (1 − tanh²(s/c)) + dbias on allowed entries; dlse = Σ w dU + w_sink·dsink;
+    dout = Σ w (dU − dlse)·v + Σ w dv.
+
+    Shapes: tangents like their inputs; the results like out and lse.
+    Edge cases: tangents of blocked entries are never read, those of a bias or sink that is not given are refused; a dead row's dout is 0
+    (NaN, or the mean of dv, by `dead_rows`), its dlse 0.
+    """
+    p = checked(
+        q, k, v, mask=mask, bias=bias, scale=scale, causal=causal, offset=offset, window=window, softcap=softcap, sink=sink, rows=rows,
+        arithmetic=arithmetic, conventions=conventions, method=method,
+    )  # fmt: skip
+    tq = p.folded(dq, "dq", (p.q.shape[-1],))
+    tk, tv = p.like(dk, "dk", p.k.shape), p.like(dv, "dv", p.v.shape)
+    of_bias, of_sink = p.tangents(dbias, dsink)
+
+    def fast(setting: Setting) -> Balls:
+        return ball_attention.jvp_and_lse(exact(p.q), exact(p.k), exact(p.v), exact(tq), exact(tk), exact(tv), setting, of_bias, of_sink)
+
+    found = settle(
+        Evaluation(
+            p.setting.arithmetic,
+            p.method,
+            lambda: fast(p.setting),
+            lambda: arb_attention.generalised_attention_jvp(p.q, p.k, p.v, p.allowed(), tq, tk, tv, of_bias, of_sink, **p.given),
+            3 * p.work,
+            sharp=lambda: fast(replace(p.setting, sharp=True)),
+        )
+    )
+    return p.rows(found)

@@ -116,8 +116,8 @@ def rows_jvp(p: AttentionProblem, tangents: Tangents, rows: slice) -> Moved:
     centred = 2 * (largest + mean_error)
     overflow = ~(centred <= p.ranges.grad_scores) | ~((size + drift + 1.0) * (centred + 1.0) + readable_tangent <= p.ranges.work)
     dlse, dlse_error = mean, mean_error
-    if p.lse_without_sink and p.features is not None and p.features.sink is not None:
-        alone = rows_forward(p._replace(features=p.features._replace(sink=None)), rows)
+    if (without := p.without_sink) is not None:
+        alone = rows_forward(without, rows)
         factor, relative = np.exp(forward.lse - alone.lse), np.expm1(alone.entry + alone.common + forward.entry + forward.common)
         dlse, dlse_error = of_keys[0] * factor, mean_error * factor
         dlse_error = live(dlse_error * (1 + relative) + relative * np.abs(dlse), alone.dead)

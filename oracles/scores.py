@@ -114,6 +114,13 @@ class AttentionProblem(NamedTuple):
     lse_without_sink: bool = False
 
     @property
+    def without_sink(self) -> "AttentionProblem | None":
+        """The same without its sinks, where these are no part of the log-sum-exp; else None."""
+        if not self.lse_without_sink or self.features is None or self.features.sink is None:
+            return None
+        return self._replace(features=self.features._replace(sink=None))
+
+    @property
     def n_q(self) -> int:
         """The number of query rows."""
         return int(self.q.value.shape[-2])

@@ -161,17 +161,16 @@ def _shift(
     to weights that are larger by 1/(1 − w_sink), and not to the sink; that factor is off by what the weights are.
     """
     shift = (g.raw * forward.out).sum(axis=-1, keepdims=True)
-    if of_lse is None or p.features is None:
+    if of_lse is None:
         return shift, delta, (shift, delta)
     of = live(of_lse[..., rows, :], forward.dead)
     relative = np.zeros(shift.shape)
-    excluded = p.lse_without_sink and p.features.sink is not None
-    if excluded:
-        alone = rows_forward(p._replace(features=p.features._replace(sink=None)), rows)
+    if (without := p.without_sink) is not None:
+        alone = rows_forward(without, rows)
         of = live(of * np.exp(forward.lse - alone.lse), alone.dead)
         relative = live(np.expm1(alone.entry + alone.common + forward.entry + forward.common) * (1 + 2.0**-48), alone.dead)
     error = delta + p.terms.biased * (np.abs(shift) + delta + np.abs(of)) + relative * np.abs(of)
-    return shift - of, error, (shift, delta) if excluded else (shift - of, error)
+    return shift - of, error, (shift, delta) if without is not None else (shift - of, error)
 
 
 def _sinks(p: AttentionProblem, rows: slice, forward: Rows, shift: Array, delta: Array) -> tuple[Array, Array]:
