@@ -244,7 +244,8 @@ def _pieces(q: Ball, k: Ball, v: Ball, setting: Setting, *others: Ball) -> Itera
     for at in [...] if small else np.ndindex(head):
         operands = [operand(x[at]) for x in (q, k, v, *others)]
         elementwise = setting.sharp or a is not None or setting.features is not None or any(x.rad is not None for x in operands)
-        all_read = setting.visible.everything  # else a centre would depend on values that a row may not read
+        sinks = setting.features is not None and setting.features.sink is not None  # whose value is 0
+        all_read = setting.visible.everything and n_k > 0 and not sinks  # else a centre would depend on values that a row may not read
         yield (
             at,
             AttentionProblem(

@@ -136,8 +136,8 @@ def mean_is_accepted(out: Ball, v: Array, allowed: Callable[[int], Mask | None])
     whose spread the budget resolves, or whose mean it refuses, settles the matter; so this rarely looks at more than
     one row.
     """
-    if is_wide(out):
-        return True
+    if is_wide(out) or v.shape[-2] == 0:
+        return is_wide(out)
     resolves = False
     for i in range(out.mid.shape[-2]):
         may = allowed(i)

@@ -345,7 +345,7 @@ def _of_scale(scale: float, work: Format) -> float:
 
 def rescalings(a: Arithmetic, n_k: int) -> int:
     """How often what belongs to a key is rescaled, at most: once for each other block of keys."""
-    return 0 if a.rescale_block is None else -(-n_k // a.rescale_block) - 1
+    return 0 if a.rescale_block is None else max(-(-n_k // a.rescale_block) - 1, 0)
 
 
 def slack(a: Arithmetic) -> float:
@@ -355,7 +355,7 @@ def slack(a: Arithmetic) -> float:
 
 def partial_roundings(a: Arithmetic, n: int) -> int:
     """How often a gradient summed over n rows is rounded to the output's format before its last rounding."""
-    return 0 if a.grad_block is None else -(-n // a.grad_block) - 1
+    return 0 if a.grad_block is None else max(-(-n // a.grad_block) - 1, 0)
 
 
 def _roundoff(stored: Format | None) -> float:
