@@ -1,8 +1,8 @@
 """Attention and its derivatives on balls: batches taken apart, dead rows by their convention, results rounded to the
 output.
 
-These are what the public operations and multi-head attention are made of.  Inputs are balls, so that what was computed
-before attention can be wider than a point; outputs are balls that contain the exact value and, under an arithmetic,
+These are what the public operations and multi-head attention are made of.  Inputs may have radii, as what was computed
+before attention has; outputs are balls that contain the exact value and, under an arithmetic,
 whatever a covered kernel returns for any inputs within the balls.
 """
 
@@ -22,7 +22,7 @@ from oracles.forward import rows_forward, uniform_rows
 from oracles.jvp import Tangents, rows_jvp
 from oracles.logits import Features
 from oracles.quotient import Rows
-from oracles.scores import ROW_TILE, AttentionProblem, Operand, offset, operand
+from oracles.scores import ROW_TILE, AttentionProblem, Operand, offset
 from oracles.terms import KEY_TILE, OWN, Terms, ranges, terms
 from oracles.visible import Mask, Visible
 from oracles.vjp import gradients
@@ -52,14 +52,14 @@ class Setting:
     features: Features | None = None
 
 
-def forward(q: Ball, k: Ball, v: Ball, setting: Setting) -> Ball:
+def forward(q: Operand, k: Operand, v: Operand, setting: Setting) -> Ball:
     """softmax(scale·q·kᵀ)·v over the allowed keys."""
     if (points := _points(q, k, v, setting)) is not None:
         certificate, budget = forward(q, k, v, replace(setting, arithmetic=None)), forward(q, k, v, _proved(setting))
         with np.errstate(all="ignore"):
             lines = np.stack([likely.forward(x) for x, _ in points]).reshape(budget.mid.shape)
         return _below(budget, certificate, lines)
-    mid, rad = (np.empty((*q.mid.shape[:-1], v.mid.shape[-1])) for _ in range(2))
+    mid, rad = (np.empty((*q.shape[:-1], v.shape[-1])) for _ in range(2))
     with np.errstate(all="ignore"):
         for at, p, _ in _pieces(q, k, v, setting):
             uniform = uniform_rows(p) if setting.conventions.dead_rows == "uniform" else None
@@ -74,7 +74,7 @@ def forward(q: Ball, k: Ball, v: Ball, setting: Setting) -> Ball:
     return Ball(mid, rad)
 
 
-def forward_and_lse(q: Ball, k: Ball, v: Ball, setting: Setting) -> tuple[Ball, Ball]:
+def forward_and_lse(q: Operand, k: Operand, v: Operand, setting: Setting) -> tuple[Ball, Ball]:
     """`forward`, and the log-sum-exp (…, n_q, 1) of each row's logits, in the base of the convention; −∞ in a dead row."""
     out, lse = _room_for_rows(q, v)
     unchecked = np.inf if setting.conventions.dead_rows == "uniform" else 0.0
@@ -93,13 +93,21 @@ def forward_and_lse(q: Ball, k: Ball, v: Ball, setting: Setting) -> tuple[Ball, 
     return out, lse
 
 
-def jvp(q: Ball, k: Ball, v: Ball, dq: Ball, dk: Ball, dv: Ball, setting: Setting) -> Ball:
+def jvp(q: Operand, k: Operand, v: Operand, dq: Operand, dk: Operand, dv: Operand, setting: Setting) -> Ball:
     """The derivative of `forward` in the direction (dq, dk, dv)."""
     return jvp_and_lse(q, k, v, dq, dk, dv, setting)[0]
 
 
 def jvp_and_lse(
-    q: Ball, k: Ball, v: Ball, dq: Ball, dk: Ball, dv: Ball, setting: Setting, of_bias: Array | None = None, of_sink: Array | None = None
+    q: Operand,
+    k: Operand,
+    v: Operand,
+    dq: Operand,
+    dk: Operand,
+    dv: Operand,
+    setting: Setting,
+    of_bias: Array | None = None,
+    of_sink: Array | None = None,
 ) -> tuple[Ball, Ball]:
     """The derivatives of `forward` and of the log-sum-exp (…, n_q, 1), in its base, also in the directions of the bias and the sinks."""
     out, lse = _room_for_rows(q, v)
@@ -115,9 +123,9 @@ def jvp_and_lse(
     return out, lse
 
 
-def _room_for_rows(q: Ball, v: Ball) -> tuple[Ball, Ball]:
+def _room_for_rows(q: Operand, v: Operand) -> tuple[Ball, Ball]:
     """Uninitialised balls (…, n_q, d_v) and (…, n_q, 1)."""
-    wide, narrow = ((*q.mid.shape[:-1], columns) for columns in (v.mid.shape[-1], 1))
+    wide, narrow = ((*q.shape[:-1], columns) for columns in (v.shape[-1], 1))
     return Ball(np.empty(wide), np.empty(wide)), Ball(np.empty(narrow), np.empty(narrow))
 
 
@@ -138,7 +146,7 @@ def _of_lse(setting: Setting, sums: Ball) -> tuple[Array, Array]:
     return sums.mid, sums.rad
 
 
-def vjp(q: Ball, k: Ball, v: Ball, g: Ball, setting: Setting, of_lse: Array | None = None) -> tuple[Ball, ...]:
+def vjp(q: Operand, k: Operand, v: Operand, g: Operand, setting: Setting, of_lse: Array | None = None) -> tuple[Ball, ...]:
     """The gradients of Σ g ⊙ forward(q, k, v) with respect to q, k and v.
 
     With features those of each logit's bias (…, n_q, n_k) and each row's sink (…, n_q, 1) follow, where there are such, which are
@@ -150,11 +158,11 @@ def vjp(q: Ball, k: Ball, v: Ball, g: Ball, setting: Setting, of_lse: Array | No
             lines = list(zip(*(likely.vjp(x, rest[0]) for x, rest in points), strict=True))
         shaped = (np.stack(line).reshape(budget.mid.shape) for line, budget in zip(lines, budgets, strict=True))
         return tuple(_below(*each) for each in zip(budgets, certificates, shaped, strict=True))
-    f, rows, n_k = setting.features, q.mid.shape[:-1], k.mid.shape[-2]
+    f, rows, n_k = setting.features, q.shape[:-1], k.shape[-2]
     finer = [(np.empty(shape), np.empty(shape)) for there, shape in (
         (f is not None and f.bias is not None, (*rows, n_k)), (f is not None and f.sink is not None, (*rows, 1))
     ) if there]  # fmt: skip
-    results = [(np.empty(x.mid.shape), np.empty(x.mid.shape)) for x in (q, k, v)]
+    results = [(np.empty(x.shape), np.empty(x.shape)) for x in (q, k, v)]
     unchecked = setting.conventions.dead_rows == "nan"
     with np.errstate(all="ignore"):
         for at, p, (cotangent,) in _pieces(q, k, v, setting, g):
@@ -199,30 +207,30 @@ def _proved(setting: Setting) -> Setting:
     return setting if setting.arithmetic is None else replace(setting, arithmetic=replace(setting.arithmetic, likely=None))
 
 
-def _points(q: Ball, k: Ball, v: Ball, setting: Setting, *others: Ball) -> list[tuple[likely.Point, list[Array]]] | None:
+def _points(q: Operand, k: Operand, v: Operand, setting: Setting, *others: Operand) -> list[tuple[likely.Point, list[Array]]] | None:
     """The problem's batches in plain numbers, for a statistical line.
 
     None where none is asked for, where logits are more than scores, where sums are so short that it would not be below the
     budget, where inputs have radii of their own, or are not finite, or where a row may read no key: there the budget stands.
     """
     a = setting.arithmetic
-    if a is None or a.likely is None or setting.features is not None or not q.mid.size:
+    if a is None or a.likely is None or setting.features is not None or not q.value.size:
         return None
-    if max(q.mid.shape[-2:] + k.mid.shape[-2:] + v.mid.shape[-1:]) <= likely.SHORT:
+    if max(q.shape[-2:] + k.shape[-2:] + v.shape[-1:]) <= likely.SHORT:
         return None
-    if any(x.rad.any() or not np.isfinite(x.mid).all() for x in (q, k, v, *others)):
+    if any(x.rad is not None or x.unknown is not None for x in (q, k, v, *others)):
         return None
-    allowed = setting.visible.tile(slice(None), slice(0, k.mid.shape[-2]))
+    allowed = setting.visible.tile(slice(None), slice(0, k.shape[-2]))
     if allowed is not None:
-        allowed = np.broadcast_to(allowed, (*q.mid.shape[:-1], k.mid.shape[-2]))
+        allowed = np.broadcast_to(allowed, (*q.shape[:-1], k.shape[-2]))
         if not allowed.any(axis=-1).all():
             return None
     return [
         (
-            likely.Point(q.mid[at], k.mid[at], v.mid[at], None if allowed is None else allowed[at], setting.scale, a),
-            [x.mid[at] for x in others],
+            likely.Point(q.value[at], k.value[at], v.value[at], None if allowed is None else allowed[at], setting.scale, a),
+            [x.value[at] for x in others],
         )
-        for at in np.ndindex(q.mid.shape[:-2])
+        for at in np.ndindex(q.shape[:-2])
     ]
 
 
@@ -233,16 +241,17 @@ def _below(budget: Ball, certificate: Ball, line: Array) -> Ball:
     return Ball(budget.mid, np.where(np.isinf(budget.rad), np.inf, rad))
 
 
-def _pieces(q: Ball, k: Ball, v: Ball, setting: Setting, *others: Ball) -> Iterator[tuple[Index, AttentionProblem, list[Operand]]]:
+def _pieces(
+    q: Operand, k: Operand, v: Operand, setting: Setting, *others: Operand
+) -> Iterator[tuple[Index, AttentionProblem, list[Operand]]]:
     """The problem's batches, one index of the batch axes at a time or all together, and the operands of other inputs."""
-    head, n_q, d = q.mid.shape[:-2], q.mid.shape[-2], q.mid.shape[-1]
-    n_k, d_v, a = k.mid.shape[-2], v.mid.shape[-1], setting.arithmetic
+    head, (n_q, d), (n_k, d_v), a = q.shape[:-2], q.shape[-2:], v.shape[-2:], setting.arithmetic
     sizes = (n_q, n_k, d, d_v, setting.scale)
     together, own = terms(a, *sizes), terms(None, *sizes)
     small = prod(head) * n_q * n_k <= TOGETHER
     room = np.empty((5, *(head if small else ()), min(n_q, ROW_TILE), min(n_k, KEY_TILE)))
     for at in [...] if small else np.ndindex(head):
-        operands = [operand(x[at]) for x in (q, k, v, *others)]
+        operands = [x[at] for x in (q, k, v, *others)]
         elementwise = setting.sharp or a is not None or setting.features is not None or any(x.rad is not None for x in operands)
         sinks = setting.features is not None and setting.features.sink is not None  # whose value is 0
         all_read = setting.visible.everything and n_k > 0 and not sinks  # else a centre would depend on values that a row may not read
@@ -286,7 +295,7 @@ def _dead(dead: Mask | None, result: tuple[Array, Array], conventions: Conventio
 
 def _dead_rows(p: AttentionProblem, rows: slice) -> Mask:
     """Which rows (rows, 1) may read no key."""
-    head = p.q.value.shape[:-2]
+    head = p.q.shape[:-2]
     dead = np.ones((*head, rows.stop - rows.start, 1), dtype=bool)
     for _, allowed in p.key_tiles(rows):
         dead &= False if allowed is None else ~allowed.any(axis=-1, keepdims=True)

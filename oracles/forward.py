@@ -28,7 +28,7 @@ FALL = 256.0
 def rows_forward(p: AttentionProblem, rows: slice, g: Operand | None = None) -> Rows:
     """The forward pass of a tile of rows, keys in tiles; `g` is the cotangent of these rows, if there is one."""
     q, t = part(p.q, rows), p.terms
-    head, d_v = q.value.shape[:-1], p.v.value.shape[-1]
+    head, d_v = q.shape[:-1], p.v.shape[-1]
     a: Sums | None = None
     m = low = np.full((*head, 1), -LARGEST)
     tau, dead = np.zeros((*head, 1)), np.ones((*head, 1), dtype=bool)
@@ -159,7 +159,7 @@ def _turned(p: AttentionProblem, g: Operand, v: Operand, far: Array, allowed: Ma
 
 def uniform_rows(p: AttentionProblem) -> Rows:
     """The one row (1, d_v) of a query that may read no key and reads all of them equally."""
-    head, n_k = p.v.value.shape[:-2], p.n_k
+    head, n_k = p.v.shape[:-2], p.n_k
     far = distances(p.v, p.centre).sum(axis=-2, keepdims=True)
     zero = np.zeros((*head, 1, 1))
     a = Sums(

@@ -28,12 +28,12 @@ import numpy as np
 
 from oracles import arb_attention, ball_attention
 from oracles.arguments import Given
-from oracles.ball import exact
 from oracles.ball_attention import Setting
 from oracles.conventions import Conventions
 from oracles.enclosure import Enclosure
 from oracles.features import Window, checked
 from oracles.judging import Balls, Evaluation, Method, mean_is_accepted, settle, zero_is_accepted
+from oracles.scores import operand
 
 
 def attention(
@@ -66,7 +66,7 @@ def attention(
     )  # fmt: skip
 
     def fast(setting: Setting) -> Balls:
-        return ball_attention.forward_and_lse(exact(p.q), exact(p.k), exact(p.v), setting)
+        return ball_attention.forward_and_lse(operand(p.q), operand(p.k), operand(p.v), setting)
 
     def vacuous(balls: Balls) -> tuple[bool, ...]:
         return mean_is_accepted(balls[0], p.v, p.allowed_row), *zero_is_accepted(balls[1:])
@@ -128,7 +128,7 @@ def attention_vjp(
         return p.heads.unfolded(dq), dk, dv, *(p.shared(x, shape) for x, shape in zip(others, shapes, strict=True))
 
     def fast(setting: Setting) -> Balls:
-        return finished(ball_attention.vjp(exact(p.q), exact(p.k), exact(p.v), exact(g), setting, natural))
+        return finished(ball_attention.vjp(operand(p.q), operand(p.k), operand(p.v), operand(g), setting, natural))
 
     found = list(
         settle(
@@ -188,7 +188,9 @@ def attention_jvp(
     of_bias, of_sink = p.tangents(dbias, dsink)
 
     def fast(setting: Setting) -> Balls:
-        return ball_attention.jvp_and_lse(exact(p.q), exact(p.k), exact(p.v), exact(tq), exact(tk), exact(tv), setting, of_bias, of_sink)
+        return ball_attention.jvp_and_lse(
+            operand(p.q), operand(p.k), operand(p.v), operand(tq), operand(tk), operand(tv), setting, of_bias, of_sink
+        )
 
     found = settle(
         Evaluation(

@@ -57,7 +57,7 @@ def rows_jvp(p: AttentionProblem, tangents: Tangents, rows: slice) -> Moved:
     t, forward, q, dq = p.terms, rows_forward(p, rows), part(p.q, rows), part(tangents.q, rows)
     kappa = t.grad_scores + t.normalise + t.weights + 2 * t.product + t.keys_sum.positive
     grow, growth_of_one = float(np.exp(kappa)), float(np.expm1(kappa)) * (1 + 2.0**-48)
-    head, d_v = q.value.shape[:-1], p.v.value.shape[-1]
+    head, d_v = q.shape[:-1], p.v.shape[-1]
     mean, mean_error, largest = (np.zeros((*head, 1)) for _ in range(3))
     mid, error, size, drift, readable, readable_tangent, unknown = (np.zeros((*head, d_v)) for _ in range(7))
     for keys, allowed in p.key_tiles(rows):

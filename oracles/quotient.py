@@ -224,8 +224,9 @@ def bounded(
     absolute = absolute + t.sum_underflow
     row = _row(t, *sizes) if a.large is None else _row_of_few(t, *sizes, a, centre, a.large)
     h, b = row.shared, row.separate + t.rescaled + t.summed_weights
-    lift, of_row = np.exp(h), np.exp(b + h)
-    lam = of_row * (a.x + a.wander) + _expm1(b + h + row.terms + row.result) + 4 * n_k * t.weight_underflow
+    both = b + h
+    lift, of_row = np.exp(h), np.exp(both)
+    lam = of_row * (a.x + a.wander) + _expm1(both + row.terms + row.result) + 4 * n_k * t.weight_underflow
     if a.large is not None:
         lam = lam + row.small
     lam = lam * inflation

@@ -9,11 +9,11 @@ allowed rows by their scores.
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from oracles.ball import ROUNDOFF, Array, Ball, gamma
+from oracles.ball import ROUNDOFF, Array, gamma
 from oracles.logits import Features, Logits, logits, passed
 from oracles.terms import KEY_TILE, Ranges, Terms
 from oracles.visible import Mask, Visible
@@ -38,6 +38,18 @@ class Operand:
     rad: Array | None = None
     unknown: Array | None = None
 
+    def __getitem__(self, index: Any) -> "Operand":
+        """The operand of some of the batches."""
+        if index is ...:
+            return self
+        rad, unknown = (None if x is None else _unless_zero(x[index]) for x in (self.rad, self.unknown))
+        return Operand(self.raw[index], self.value[index], rad, unknown)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Batch axes, rows and columns."""
+        return self.value.shape
+
     @cached_property
     def reach(self) -> Array:
         """A bound of every number in the ball: |value| + rad."""
@@ -46,19 +58,20 @@ class Operand:
     @cached_property
     def length(self) -> Array:
         """Upper bounds of the Euclidean norms of rows; squares below 2⁻¹⁰²² may underflow, which √d·2⁻⁵¹¹ covers."""
-        d = self.value.shape[-1]
+        d = self.shape[-1]
         norms: Array = np.sqrt(np.einsum("...d,...d->...", self.reach, self.reach)) + d**0.5 * 2.0**-511
         return norms * (1 + gamma(d + 4, ROUNDOFF))
 
 
-def operand(x: Ball) -> Operand:
-    """The operand of an input ball, whose radius is infinite where it is not finite."""
-    widest = x.rad.max(initial=0.0)
-    if widest < np.inf:
-        return Operand(x.mid, x.mid, x.rad if widest > 0 else None)
-    known = np.isfinite(x.rad)
-    rad = np.where(known, x.rad, 0.0)
-    return Operand(np.where(known, x.mid, np.nan), np.where(known, x.mid, 0.0), rad if rad.any() else None, (~known).astype(np.float64))
+def operand(x: Array, rad: Array | None = None) -> Operand:
+    """The operand of an input that is within a radius of x, or is x exactly."""
+    known = np.isfinite(x)
+    if rad is not None:
+        known &= np.isfinite(rad)
+    if not known.all():
+        spread = None if rad is None else _unless_zero(np.where(known, rad, 0.0))
+        return Operand(np.where(known, x, np.nan), np.where(known, x, 0.0), spread, (~known).astype(np.float64))
+    return Operand(x, x, None if rad is None else _unless_zero(rad))
 
 
 def offset(v: Operand) -> Array:
@@ -66,7 +79,7 @@ def offset(v: Operand) -> Array:
 
     So no distance |v − c| is more than 3|v|, and values with a large offset are near it.
     """
-    ordered = np.sort(v.value[..., :: -(-v.value.shape[-2] // MEDIAN_OF), :], axis=-2)
+    ordered = np.sort(v.value[..., :: -(-v.shape[-2] // MEDIAN_OF), :], axis=-2)
     n = ordered.shape[-2]
     middle = (ordered[..., (n - 1) // 2, None, :] + ordered[..., n // 2, None, :]) / 2
     return np.asarray(np.where(np.abs(v.value).min(axis=-2, keepdims=True) >= np.abs(middle) / 2, middle, 0.0))
@@ -80,7 +93,7 @@ def distances(v: Operand, centre: Array | float) -> Array:
 
 def part(x: Operand, rows: slice) -> Operand:
     """The operand's rows in a slice."""
-    if (rows.start, rows.stop) == (0, x.value.shape[-2]):
+    if (rows.start, rows.stop) == (0, x.shape[-2]):
         return x
     rad, unknown = (None if field is None else field[..., rows, :] for field in (x.rad, x.unknown))
     return Operand(x.raw[..., rows, :], x.value[..., rows, :], rad, unknown)
@@ -123,16 +136,16 @@ class AttentionProblem(NamedTuple):
     @property
     def n_q(self) -> int:
         """The number of query rows."""
-        return int(self.q.value.shape[-2])
+        return int(self.q.shape[-2])
 
     @property
     def n_k(self) -> int:
         """The number of keys."""
-        return int(self.k.value.shape[-2])
+        return int(self.k.shape[-2])
 
     def tile(self, number: int, q: Operand, k: Operand) -> Array:
         """Uninitialised memory for one of the five arrays of a tile."""
-        tile: Array = self.room[number, ..., : q.value.shape[-2], : k.value.shape[-2]]
+        tile: Array = self.room[number, ..., : q.shape[-2], : k.shape[-2]]
         return tile
 
     def row_tiles(self) -> Iterator[slice]:
@@ -248,6 +261,10 @@ def _row_growth(p: AttentionProblem, q: Operand, k: Operand, allowed: Mask | Non
     return abs(p.scale) * row_products(q, k, allowed) * (t.dot.positive + slope) + t.score_underflow
 
 
+def _unless_zero(x: Array) -> Array | None:
+    return x if x.any() else None
+
+
 def _overflows(p: AttentionProblem, q: Operand, k: Operand, products: Array) -> Mask | None:
     """Which scores, blocked ones included, could leave the modelled range, given |q||k|ᵀ; None where none could.
 
@@ -255,7 +272,7 @@ def _overflows(p: AttentionProblem, q: Operand, k: Operand, products: Array) -> 
     """
     most = p.ranges.work / 1.5 / max(1.0, abs(p.scale))
     largest = [float(x.reach.max(initial=0.0)) for x in (q, k)]
-    if max(*largest, 2 * q.value.shape[-1] * largest[0] * largest[1]) <= most:
+    if max(*largest, 2 * q.shape[-1] * largest[0] * largest[1]) <= most:
         return None
     of_q, of_k = (x.reach.max(axis=-1, initial=0.0) > most for x in (q, k))
     found: Mask = (products > most) | of_q[..., :, None] | of_k[..., None, :]

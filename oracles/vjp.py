@@ -90,7 +90,7 @@ def gradients(p: AttentionProblem, g: Operand, dead_rows_are_unchecked: bool, of
 
     `of_lse` (…, n_q, 1) is the cotangent of the log-sum-exp, if there is one.
     """
-    head, d, d_v = p.q.value.shape[:-2], p.q.value.shape[-1], p.v.value.shape[-1]
+    head, d, d_v = p.q.shape[:-2], p.q.shape[-1], p.v.shape[-1]
     t, c = p.terms, abs(p.scale)
     dq, dq_error, dq_size = (np.zeros((*head, p.n_q, d)) for _ in range(3))
     dk, dk_error, dk_size = (np.zeros((*head, p.n_k, d)) for _ in range(3))
