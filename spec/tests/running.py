@@ -91,6 +91,13 @@ def running(model: Rounding) -> Context:
         log=lambda x: x.elementary(flint.arb.log),
         sin=lambda x: x.elementary(flint.arb.sin, flint.arb(1)),  # near a zero of sin, the error of x is an error against 1
         cos=lambda x: x.elementary(flint.arb.cos, flint.arb(1)),
+        tanh=lambda x: x.elementary(flint.arb.tanh),
+        power=lambda x, y: x.elementary(lambda ball: ball**y.ball),
+        floor=lambda x: Running(x.ball.floor(), x.size, x.model),
+        greater=lambda x, y: ARB.greater(x.ball, y.ball),
+        is_finite=lambda x: ARB.is_finite(x.ball),
+        is_neg_inf=lambda x: ARB.is_neg_inf(x.ball),
+        pi=lambda: exact(1).elementary(lambda _: flint.arb.pi()),
     )
 
 

@@ -1,0 +1,15 @@
+"""Attention and rotary frequencies as they are used today: our definitions, not TorchLean's.
+
+    attention                grouped heads, mask, window, bias, softcap, sink, and the log-sum-exp; the merge of two parts of the keys
+    attention_steps          its steps, each by itself
+    attention_derivatives    the cotangents of all inputs, and the tangents of both outputs
+    alibi                    the slopes and the bias of ALiBi
+    rotary_frequencies       the frequencies of a rotary encoding, by kind
+    frequency_kinds          default, linear, dynamic, longrope, proportional
+    frequency_bands          YaRN and llama3
+    rotary                   the rotation itself: of some channels, by given frequencies, at positions of one or of three axes
+    arguments                what is refused
+
+They are written as the literal definitions of `spec` are, over the same scalars, and they are the judge of `oracles`: what libraries
+do differently is a named field of `oracles.Conventions`, and the text here is its default reading.
+"""
