@@ -128,7 +128,7 @@ def softmax_with_sink(
     >>> w.round(6), w_sink.round(6), np.exp(lse).round(6)  # 1, 1 and 2 of 4
     (array([0.25, 0.25, 0.  ]), np.float64(0.5), np.float64(4.0))
     """
-    sunk = [] if sink is None or alpha.is_neg_inf(alpha.lift(sink)) else [finite(sink, "sink")]
+    sunk = [] if sink is None or alpha.is_neg_inf(alpha.lift(sink)) else [finite(sink, "sink", "a finite number, or −∞ for none")]
     exponents = [*u[visible], *sunk]
     if not exponents:
         return replicate(alpha.zero, u.shape), alpha.zero, alpha.neg_inf
