@@ -10,6 +10,7 @@
     rotary                   the rotation itself: of some channels, by given frequencies, at positions of one or of three axes
     arguments                what is refused
 
-They are written as the literal definitions of `spec` are, over the same scalars, and they are the judge of `oracles`: what libraries
-do differently is a named field of `oracles.Conventions`, and the text here is its default reading.
+Start at `attention` and `rotary_frequencies`. They are written as the literal definitions of `spec` are, over the same scalars, to be the
+judge of fast code. Where libraries disagree, the text is one reading, the one that most of them have; another is put together from the
+steps, or from other arguments.
 """

@@ -3,15 +3,13 @@
 This module is not TorchLean's: the definitions are ours, in the style of `spec.attention`, over the same scalars. For query row i of
 head h, whose position among the keys is p = i + offset, and key j of key head h // (H / H_kv):
 
-| step      | definition                                                                                                      |
-|-----------|-----------------------------------------------------------------------------------------------------------------|
-| score     | s = (q · k) × scale; scale is 1/√d by default                                                                   |
-| softcap   | t = c · tanh(s / c), or s without a softcap                                                                     |
-| bias      | u = t + bias                                                                                                    |
-| visible   | mask ∧ (not causal ∨ j ≤ p) ∧ (left is None ∨ j ≥ p − left) ∧ (right is None ∨ j ≤ p + right) ∧ bias > −∞       |
-| sum       | D = Σ exp(u) over the visible keys, and exp(sink) where there is a sink                                         |
-| weights   | w = exp(u) / D, and 0 where a key is not visible                                                                |
-| results   | out = Σ w v,  lse = log D, the natural logarithm                                                                |
+    score      s = (q · k) × scale; the scale is 1/√d by default
+    softcap    t = c · tanh(s / c), and s without a softcap
+    bias       u = t + bias
+    visible    mask ∧ (not causal ∨ j ≤ p) ∧ (left is None ∨ j ≥ p − left) ∧ (right is None ∨ j ≤ p + right) ∧ bias > −∞
+    sum        D = Σ exp(u) over the visible keys, and exp(sink) where there is a sink
+    weights    w = exp(u) / D, and 0 where a key is not visible
+    results    out = Σ w v and lse = log D, the natural logarithm
 
 Shapes: q is (…, H, nQ, d), k is (…, HKv, nK, d), v is (…, HKv, nK, dV) with H a multiple of HKv; out is (…, H, nQ, dV), lse (…, H, nQ).
 The mask (booleans, True where visible) and the bias broadcast to (…, H, nQ, nK) as NumPy broadcasts; the sink is (H,). Everything else has
@@ -48,7 +46,84 @@ from spec.lean import definition
 from spec.scope import alpha
 from spec.tensor_core import Array, Tensor, tabulate
 
-__all__ = ["attention", "merge_attention"]
+__all__ = ["Attended", "attention", "attention_weights", "merge_attention"]
+
+
+# -- Weights -------------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Attended:
+    """What attention knows before it reads a value: s, which keys are visible, w, w_sink and lse; the scale and the softcap."""
+
+    scores: Array
+    visible: Array
+    weights: Array
+    sink_weights: Array
+    lse: Array
+    scale: Scalar
+    softcap: Scalar | None
+
+    def slope(self, *index: int) -> Scalar:
+        """∂t / ∂(q · k) = scale × (1 − tanh²(s / c)) at an entry, and the scale without a softcap."""
+        if self.softcap is None:
+            return self.scale
+        bent = alpha.tanh(alpha.div(self.scores[index], self.softcap))
+        return self.scale * (alpha.one - bent * bent)
+
+
+@definition()
+def attention_weights(
+    q: Tensor[Array, "*batch H nQ d"],
+    k: Tensor[Array, "*batch HKv nK d"],
+    *,
+    mask: Bool[Array, "*mask"] | None = None,
+    bias: Tensor[Array, "*bias"] | None = None,
+    scale: Scalar | None = None,
+    causal: bool = False,
+    offset: Any = None,
+    window: tuple[int | None, int | None] = (None, None),
+    softcap: Scalar | None = None,
+    sink: Tensor[Array, "H"] | None = None,
+    scalar: Context | None = None,
+) -> Attended:
+    """Everything about attention but the values: the steps of the table above from the scores to the log-sum-exp.
+
+        s = q kᵀ × scale,  t = c · tanh(s / c),  u = t + bias,  w = exp(u) / D,  lse = log D
+
+    Edge cases: those of `attention`; the weights of a row without a visible key are 0.
+
+    >>> q, k = np.zeros((1, 1, 1)), np.zeros((1, 3, 1))
+    >>> attention_weights(q, k, causal=True, offset=1).weights
+    array([[[0.5, 0.5, 0. ]]])
+    """
+    s = attention_scores(q, k, scale)
+    t = s if softcap is None else softcap_scores(s, softcap)
+    visible, u = visible_keys(s.shape, mask=mask, causal=causal, offset=offset, window=window), t
+    if bias is not None:
+        hidden = tabulate(bias.shape, lambda *index: _hides(bias[index], index), bool)
+        visible = visible & ~broadcast(hidden, "bias", s.shape)
+        added = broadcast(bias, "bias", s.shape)
+        u = tabulate(s.shape, lambda *index: t[index] + added[index] if visible[index] else alpha.zero)
+    sinks = [None] * s.shape[-3] if sink is None else list(sink)
+    rows = {row: softmax_with_sink(u[row], visible[row], sinks[row[-2]]) for row in np.ndindex(*s.shape[:-1])}
+    return Attended(
+        scores=s,
+        visible=visible,
+        weights=tabulate(s.shape, lambda *index: rows[index[:-1]][0][index[-1]]),
+        sink_weights=tabulate(s.shape[:-1], lambda *row: rows[row][1]),
+        lse=tabulate(s.shape[:-1], lambda *row: rows[row][2]),
+        scale=scale_factor(q.shape[-1], scale),
+        softcap=None if softcap is None else alpha.lift(softcap),
+    )
+
+
+def _hides(entry: Scalar, index: tuple[int, ...]) -> bool:
+    """Whether an entry of the bias is −∞, and so hides its key; NaN and +∞ are refused."""
+    if alpha.is_neg_inf(entry):
+        return True
+    finite(entry, f"bias{list(index)}", "a finite number, or −∞ to hide the key")
+    return False
 
 
 # -- Attention -----------------------------------------------------------------------------------------------------------------
@@ -92,7 +167,7 @@ def attention(
     >>> attention(q, k, v, offset=-1, causal=True)[1].round(6).tolist()  # position −1 sees no key
     [[-inf, 0.0]]
     """
-    r = attended(q, k, mask, bias, scale, causal, offset, window, softcap, sink)
+    r = attention_weights(q, k, mask=mask, bias=bias, scale=scale, causal=causal, offset=offset, window=window, softcap=softcap, sink=sink)
     *batch, heads, n_q, n_k = r.scores.shape
     group = group_of(heads, k.shape[-3])
 
@@ -140,68 +215,3 @@ def merge_attention(
 
     rows = {index: row(*index) for index in np.ndindex(*lse_a.shape)}
     return tabulate(out_a.shape, lambda *index: rows[index[:-1]][0](index[-1])), tabulate(lse_a.shape, lambda *index: rows[index][1])
-
-
-# -- The steps -----------------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, eq=False)
-class Attended:
-    """What attention knows before it reads a value: s, which keys are visible, w, w_sink and lse; the scale and the softcap."""
-
-    scores: Array
-    visible: Array
-    weights: Array
-    sink_weights: Array
-    lse: Array
-    scale: Scalar
-    softcap: Scalar | None
-
-    def slope(self, *index: int) -> Scalar:
-        """∂t / ∂(q · k) = scale × (1 − tanh²(s / c)) at an entry, and the scale without a softcap."""
-        if self.softcap is None:
-            return self.scale
-        bent = alpha.tanh(alpha.div(self.scores[index], self.softcap))
-        return self.scale * (alpha.one - bent * bent)
-
-
-def attended(
-    q: Array,
-    k: Array,
-    mask: Array | None,
-    bias: Array | None,
-    scale: Scalar | None,
-    causal: bool,
-    offset: Any,
-    window: tuple[int | None, int | None],
-    softcap: Scalar | None,
-    sink: Array | None,
-) -> Attended:
-    """The steps of the table above, from the scores to the log-sum-exp, for the definitions of this module and of the derivatives."""
-    s = attention_scores(q, k, scale)
-    t = s if softcap is None else softcap_scores(s, softcap)
-    visible, u = visible_keys(s.shape, mask=mask, causal=causal, offset=offset, window=window), t
-    if bias is not None:
-        hidden = tabulate(bias.shape, lambda *index: hides(bias[index], index), bool)
-        visible = visible & ~broadcast(hidden, "bias", s.shape)
-        added = broadcast(bias, "bias", s.shape)
-        u = tabulate(s.shape, lambda *index: t[index] + added[index] if visible[index] else alpha.zero)
-    sinks = [None] * s.shape[-3] if sink is None else list(sink)
-    rows = {row: softmax_with_sink(u[row], visible[row], sinks[row[-2]]) for row in np.ndindex(*s.shape[:-1])}
-    return Attended(
-        scores=s,
-        visible=visible,
-        weights=tabulate(s.shape, lambda *index: rows[index[:-1]][0][index[-1]]),
-        sink_weights=tabulate(s.shape[:-1], lambda *row: rows[row][1]),
-        lse=tabulate(s.shape[:-1], lambda *row: rows[row][2]),
-        scale=scale_factor(q.shape[-1], scale),
-        softcap=None if softcap is None else alpha.lift(softcap),
-    )
-
-
-def hides(entry: Scalar, index: tuple[int, ...]) -> bool:
-    """Whether an entry of the bias is −∞, and so hides its key; NaN and +∞ are refused."""
-    if alpha.is_neg_inf(entry):
-        return True
-    finite(entry, f"bias{list(index)}", "a finite number, or −∞ to hide the key")
-    return False

@@ -21,7 +21,7 @@ from jaxtyping import Bool
 
 from spec.context import Context, Scalar
 from spec.extended.arguments import broadcast
-from spec.extended.attention import attended
+from spec.extended.attention import attention_weights
 from spec.extended.attention_steps import group_of, total
 from spec.lean import definition
 from spec.scope import alpha
@@ -70,7 +70,7 @@ def attention_vjp(
     >>> attention_vjp(q, k, v, nothing, one, bias=np.zeros((1, 1)))[3]  # ∂lse/∂u = w, and the bias is added to two keys
     array([[1.]])
     """
-    r = attended(q, k, mask, bias, scale, causal, offset, window, softcap, sink)
+    r = attention_weights(q, k, mask=mask, bias=bias, scale=scale, causal=causal, offset=offset, window=window, softcap=softcap, sink=sink)
     *_, heads, n_q, n_k = shape = r.scores.shape
     group, d_v = group_of(heads, k.shape[-3]), v.shape[-1]
 
@@ -104,7 +104,7 @@ def attention_vjp(
         tabulate(q.shape, dq),
         tabulate(k.shape, of_key(q, dS)),
         tabulate(v.shape, of_key(grad_out, r.weights)),
-        None if bias is None else gathered(dU, bias.shape),
+        None if bias is None else _gathered(dU, bias.shape),
         None if sink is None else tabulate((heads,), lambda h: total(dRow[-1] for at, dRow in rows.items() if at[-2] == h)),
     )
 
@@ -144,7 +144,7 @@ def attention_jvp(
     for name, given, of in (("dbias", dbias, bias), ("dsink", dsink, sink)):
         if given is not None and of is None:
             raise ValueError(f"{name} is given without {name[1:]}, but is the tangent of it.")
-    r = attended(q, k, mask, bias, scale, causal, offset, window, softcap, sink)
+    r = attention_weights(q, k, mask=mask, bias=bias, scale=scale, causal=causal, offset=offset, window=window, softcap=softcap, sink=sink)
     *_, heads, _, n_k = shape = r.scores.shape
     group, d = group_of(heads, k.shape[-3]), q.shape[-1]
     along_bias = None if dbias is None else broadcast(dbias, "dbias", shape)
@@ -172,7 +172,7 @@ def attention_jvp(
     return tabulate((*shape[:-1], v.shape[-1]), dout), tabulate(shape[:-1], lambda *at: rows[at][1])
 
 
-def gathered(t: Array, shape: tuple[int, ...]) -> Array:
+def _gathered(t: Array, shape: tuple[int, ...]) -> Array:
     """The sum of t over the axes along which an array of `shape` was broadcast to t's: the adjoint of broadcasting."""
     result = replicate(alpha.zero, shape)
     whose = np.broadcast_to(np.arange(result.size).reshape(shape), t.shape)

@@ -148,12 +148,12 @@ def longrope_frequencies(
             raise ValueError(f"{name} has {len(factors)} numbers, but should have {len(f)}, one for each pair of rotary_dim={rotary_dim}.")
     short = seq_len is None or seq_len <= M
     chosen, name = (short_factor, "short_factor") if short else (long_factor, "long_factor")
-    return tabulate(f.shape, lambda i: alpha.div(f[i], positive(chosen[i], f"{name}[{i}]"))), longrope_scale(
+    return tabulate(f.shape, lambda i: alpha.div(f[i], positive(chosen[i], f"{name}[{i}]"))), _longrope_scale(
         factor, attention_factor, M, one
     )
 
 
-def longrope_scale(factor: Scalar | None, attention_factor: Scalar | None, M: int, one: Scalar) -> Scalar:
+def _longrope_scale(factor: Scalar | None, attention_factor: Scalar | None, M: int, one: Scalar) -> Scalar:
     """The attention factor that is given, or √(1 + ln s / ln M) for s > 1, else 1."""
     if attention_factor is not None:
         return finite(attention_factor, "attention_factor")

@@ -70,9 +70,9 @@ def rope(
     f = default_frequencies(r)[0] if inv_freq is None else inv_freq
     if len(f) != pairs:
         raise ValueError(f"inv_freq has {len(f)} frequencies, but should have {pairs}, one for each pair of the {r} channels that rotate.")
-    place = positions_of(positions, start_pos, tuple(rows), sections)
+    place = _positions_of(positions, start_pos, tuple(rows), sections)
     axis = [0] * pairs if sections is None else mrope_axes(pairs, sections, mrope)
-    pair_and_partner = partners(r, rope_pairing)
+    pair_and_partner = _partners(r, rope_pairing)
     m = finite(attention_factor, "attention_factor")
 
     def entry(*index: int) -> Scalar:
@@ -117,7 +117,7 @@ def mrope_axes(pairs: int, sections: tuple[int, int, int], mrope: str = "section
     return axes
 
 
-def positions_of(positions: Any, start_pos: int, rows: tuple[int, ...], sections: Any) -> Array:
+def _positions_of(positions: Any, start_pos: int, rows: tuple[int, ...], sections: Any) -> Array:
     """The position of each row along each axis: one axis in front, or three with sections."""
     axes = (1,) if sections is None else (3,)
     if positions is None:
@@ -134,7 +134,7 @@ def positions_of(positions: Any, start_pos: int, rows: tuple[int, ...], sections
     return np.stack([broadcast(along, "positions", rows) for along in given])
 
 
-def partners(r: int, rope_pairing: str) -> list[tuple[int, int]]:
+def _partners(r: int, rope_pairing: str) -> list[tuple[int, int]]:
     """For each of r channels the number of its pair, and the other channel of that pair."""
     if rope_pairing == "adjacent":
         return [(j // 2, j ^ 1) for j in range(r)]

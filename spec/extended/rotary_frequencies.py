@@ -7,18 +7,17 @@ This module is not TorchLean's: see `spec.extended`. With r the number of channe
 are the frequency of pair i, in radians per position, and its wavelength, in positions. Each kind below bends them, so that a model which
 was trained on M positions reads more; s is its factor, L the length of the sequence at hand:
 
-| kind           | frequency                                                                                | attention factor             |
-|----------------|------------------------------------------------------------------------------------------|------------------------------|
-| `default`      | f                                                                                        | 1                            |
-| `linear`       | f / s                                                                                    | 1                            |
-| `dynamic`      | f of the base  base · (s · L'/M − (s − 1))^(r/(r − 2)),  L' = max(L, M)                  | 1                            |
-| `yarn`         | f · ((1 − ramp) + ramp/s)                                                                | given, or from s             |
-| `llama3`       | f where λ < M/high, f/s where λ > M/low, and between them a mean                         | 1                            |
-| `longrope`     | f / shortᵢ where L ≤ M, f / longᵢ where L > M                                            | given, or from s and M       |
-| `proportional` | base^(−2i/headDim) / s for the first pairs, 0 for the others                             | 1                            |
+    default         f
+    linear          f / s
+    dynamic         f of another base, base · (s · L'/M − (s − 1))^(r/(r − 2)) with L' = max(L, M)
+    yarn            f · ((1 − ramp) + ramp/s), with a ramp that rises from pairs of many turns in M positions to pairs of few
+    llama3          f where λ < M/high, f/s where λ > M/low, and between them a mean
+    longrope        f / shortᵢ where L ≤ M, f / longᵢ where L > M
+    proportional    base^(−2i/headDim) / s for the first pairs, 0 for the others
 
-The attention factor multiplies cosines and sines (`spec.extended.rotary`), and so a score by its square. Parameters have the names of
-transformers' configurations. Numbers are never rounded on the way in: over float32 a parameter should be one of float32.
+The attention factor is 1 but for `yarn` and `longrope`, where it is given or computed. It multiplies cosines and sines
+(`spec.extended.rotary`), and so a score by its square. Parameters have the names of transformers' configurations. Numbers are never rounded
+on the way in: over float32 a parameter should be one of float32.
 
 A comparison that decides a branch is proved over balls, or refused. Where parameters are rational it is decided at some precision: λ is a
 multiple of π, and a correction of YaRN a logarithm of one. Over series the derivative is that of the branch.

@@ -21,7 +21,17 @@ from spec.tensor_core import BroadcastTo
 
 pytestmark = pytest.mark.usefixtures("unchecked")
 
-RECORDS = {"Context", "Erratum", "Finding", "LeanFile", "Stated", "Tensor", "Array", "Scalar"}  # records of what is given, and types
+RECORDS = {
+    "Attended",
+    "Context",
+    "Erratum",
+    "Finding",
+    "LeanFile",
+    "Stated",
+    "Tensor",
+    "Array",
+    "Scalar",
+}  # records of what is given, and types
 REFUSALS = {"definition", "conform", "conformed", "stated", "expect_type"} | set(arguments.__all__)  # what refusals are made with
 PRIMITIVES = REFUSALS | {"total_division", "scope"}  # Python's own division of two scalars; what sets alpha
 
