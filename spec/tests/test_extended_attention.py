@@ -296,6 +296,8 @@ def test_merging_is_associative_and_an_empty_part_is_not_read():
     assert_overlaps(left[1], right[1])
     out, lse = drawn(3, 2), drawn(3)
     assert_same(merge_attention(out, lse, np.full((3, 2), np.nan), np.full(3, -np.inf)), (out, lse))
+    nothing = np.full((3, 2), np.nan), np.full(3, -np.inf)
+    assert_same(merge_attention(*nothing, *nothing), (np.zeros((3, 2)), np.full(3, -np.inf)))
 
 
 # -- Sequences in parts --------------------------------------------------------------------------------------------------------
