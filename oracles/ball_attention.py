@@ -252,7 +252,7 @@ def _pieces(
     room = np.empty((5, *(head if small else ()), min(n_q, ROW_TILE), min(n_k, KEY_TILE)))
     for at in [...] if small else np.ndindex(head):
         operands = [x[at] for x in (q, k, v, *others)]
-        elementwise = setting.sharp or a is not None or setting.features is not None or any(x.rad is not None for x in operands)
+        elementwise = setting.sharp or a is not None or any(x.rad is not None for x in operands)
         sinks = setting.features is not None and setting.features.sink is not None  # whose value is 0
         all_read = setting.visible.everything and n_k > 0 and not sinks  # else a centre would depend on values that a row may not read
         yield (

@@ -16,7 +16,7 @@ h is off by 2|tanh|·E/c + (E/c)², and by the roundings of a square and a diffe
 """
 
 from types import EllipsisType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -65,6 +65,16 @@ class Logits(NamedTuple):
     biased: Array | None = None
     after: bool = False
     blocked: Mask | None = None
+
+    def in_rows(self, allowed: Mask | None) -> "Logits":
+        """The sizes alone, the largest of each row (rows, 1) in place of all."""
+        where = True if allowed is None else allowed
+
+        def largest(x: Array) -> Array:
+            return np.asarray(np.abs(x).max(axis=-1, keepdims=True, initial=0.0, where=where))
+
+        sizes: dict[str, Any] = {name: largest(x) for name in ("capped", "biased") if (x := getattr(self, name)) is not None}
+        return self._replace(u=self.u if sizes else largest(self.u), blocked=None, **sizes)
 
     @property
     def size(self) -> Array:

@@ -185,7 +185,8 @@ def growth(p: AttentionProblem, q: Operand, k: Operand, x: Logits, allowed: Mask
     η‖q‖₁.  0 where a row may not read a key.
     """
     if not p.elementwise:
-        return _row_growth(p, q, k, allowed, slope)
+        tau = _row_growth(p, q, k, allowed, 0.0 if p.features is not None else slope)
+        return tau if p.features is None else passed(x.in_rows(allowed), p.features, p.terms, tau, slope, p.ranges.work)
     t, c, of_logit = p.terms, abs(p.scale), slope
     slope = 0.0 if p.features is not None else slope
     tau = q.reach @ k.reach.swapaxes(-1, -2)

@@ -230,8 +230,6 @@ def grad_scores(
         ds, error, together = ds * h, error * h + moved, together * h + moved
     if p.features is not None and p.features.bias is not None:
         of_bias = (ds, together) if p.features.after_bias else of_bias
-        fits = 2 * (np.abs(of_bias[0]) + of_bias[1]) <= p.ranges.grad_scores
-        of_bias = of_bias[0], np.where(fits, of_bias[1], np.inf)
         of_bias = of_bias if allowed is None else (np.where(allowed, of_bias[0], 0.0), np.where(allowed, of_bias[1], 0.0))
     if allowed is not None:
         for x in (ds, error, together, possible):
@@ -242,6 +240,9 @@ def grad_scores(
     of_row = np.abs(shift).max(initial=0.0)
     largest = 2 * (2 * g.length.max(initial=0.0) * v.length.max(initial=0.0) + of_row + together.max(initial=0.0))
     c = max(1.0, abs(p.scale))
+    bias = p.features is not None and p.features.bias is not None
+    if bias and not 2 * (largest + of_bias[1].max(initial=0.0)) <= p.ranges.grad_scores:
+        of_bias = of_bias[0], np.where(2 * (np.abs(of_bias[0]) + of_bias[1]) <= p.ranges.grad_scores, of_bias[1], np.inf)
     if p.elementwise and not c * largest <= p.ranges.grad_scores:
         overflow = ~(2 * c * (together + np.abs(ds)) <= p.ranges.grad_scores)
         error[overflow], together[overflow] = np.inf, np.inf
