@@ -74,6 +74,10 @@ fmt: $(READY) ## format, and mend what the linter can
 errata: $(READY) ## print where TorchLean's literal definitions break their own laws, with the numbers computed now
 	$(BIN)/python -m spec.errata
 
+.PHONY: numbers
+numbers: $(READY) ## make what README and the guide show of runs and counts again; writes README.md and docs/guide/verdicts.md
+	$(BIN)/python -m properties.measurements.numbers
+
 .PHONY: findings
 findings: $(READY) ## write down what was found about the systems under test; writes docs/findings.md
 	$(BIN)/python -m properties.measurements.findings

@@ -26,12 +26,13 @@ from numpy.typing import NDArray
 
 from oracles import arb_attention, arrays, ball_attention, formats
 from oracles.arguments import Arguments, Given, checked
-from oracles.ball import Array, exact
+from oracles.ball import Array
 from oracles.ball_attention import Setting
 from oracles.conventions import Conventions
 from oracles.conventions import resolve as resolve_conventions
 from oracles.enclosure import Enclosure
 from oracles.judging import Balls, Evaluation, Method, mean_is_accepted, settle, zero_is_accepted
+from oracles.scores import operand
 
 
 def scaled_dot_product_attention(
@@ -59,7 +60,7 @@ def scaled_dot_product_attention(
     p = checked(q, k, v, mask, scale, is_causal, rows, arithmetic, conventions, method)
 
     def fast(setting: Setting) -> Balls:
-        return (ball_attention.forward(exact(p.q), exact(p.k), exact(p.v), setting),)
+        return (ball_attention.forward(operand(p.q), operand(p.k), operand(p.v), setting),)
 
     def arb() -> Balls:
         return arb_attention.scaled_dot_product_attention(p.q, p.k, p.v, p.allowed(), **p.options)
@@ -97,7 +98,7 @@ def scaled_dot_product_attention_vjp(
     g = p.rows_of(p.like(grad_out, "grad_out", (*p.q.shape[:-2], p.n_q, p.v.shape[-1])))
 
     def fast(setting: Setting) -> Balls:
-        return ball_attention.vjp(exact(p.q), exact(p.k), exact(p.v), exact(g), setting)
+        return ball_attention.vjp(operand(p.q), operand(p.k), operand(p.v), operand(g), setting)
 
     def arb() -> Balls:
         return arb_attention.scaled_dot_product_attention_vjp(p.q, p.k, p.v, p.allowed(), g, **p.options)
@@ -135,7 +136,7 @@ def scaled_dot_product_attention_jvp(
     tk, tv = p.like(dk, "dk", p.k.shape), p.like(dv, "dv", p.v.shape)
 
     def fast(setting: Setting) -> Balls:
-        return (ball_attention.jvp(exact(p.q), exact(p.k), exact(p.v), exact(tq), exact(tk), exact(tv), setting),)
+        return (ball_attention.jvp(operand(p.q), operand(p.k), operand(p.v), operand(tq), operand(tk), operand(tv), setting),)
 
     def arb() -> Balls:
         return arb_attention.scaled_dot_product_attention_jvp(p.q, p.k, p.v, p.allowed(), tq, tk, tv, **p.options)
@@ -204,5 +205,6 @@ def _evaluation(
     vacuous: Callable[[Balls], tuple[bool, ...]] = zero_is_accepted,
 ) -> Evaluation:
     """The ways to evaluate attention, sharp ones among them."""
-    sharp = replace(p.setting, sharp=True)
-    return Evaluation(p.setting.arithmetic, p.method, lambda: fast(p.setting), arb, work, vacuous, lambda: fast(sharp))
+    return Evaluation(
+        p.setting.arithmetic, p.method, lambda: fast(p.setting), arb, work, vacuous, lambda: fast(replace(p.setting, sharp=True))
+    )

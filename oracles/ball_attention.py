@@ -1,8 +1,8 @@
 """Attention and its derivatives on balls: batches taken apart, dead rows by their convention, results rounded to the
 output.
 
-These are what the public operations and multi-head attention are made of.  Inputs are balls, so that what was computed
-before attention can be wider than a point; outputs are balls that contain the exact value and, under an arithmetic,
+These are what the public operations and multi-head attention are made of.  Inputs may have radii, as what was computed
+before attention has; outputs are balls that contain the exact value and, under an arithmetic,
 whatever a covered kernel returns for any inputs within the balls.
 """
 
@@ -21,7 +21,7 @@ from oracles.conventions import Conventions
 from oracles.formats import Arithmetic
 from oracles.forward import rows_forward, uniform_rows
 from oracles.jvp import Tangents, rows_jvp
-from oracles.scores import ROW_TILE, AttentionProblem, Mask, Operand, offset, operand
+from oracles.scores import ROW_TILE, AttentionProblem, Mask, Operand, offset
 from oracles.terms import KEY_TILE, OWN, Terms, ranges, terms
 from oracles.vjp import gradients
 
@@ -49,21 +49,21 @@ class Setting:
     sharp: bool = False
 
 
-def forward(q: Ball, k: Ball, v: Ball, setting: Setting) -> Ball:
+def forward(q: Operand, k: Operand, v: Operand, setting: Setting) -> Ball:
     """softmax(scale·q·kᵀ)·v over the allowed keys."""
     if (points := _points(q, k, v, setting)) is not None:
         certificate, budget = forward(q, k, v, replace(setting, arithmetic=None)), forward(q, k, v, _proved(setting))
         with np.errstate(all="ignore"):
             lines = np.stack([likely.forward(x) for x, _ in points]).reshape(budget.mid.shape)
         return _below(budget, certificate, lines)
-    mid, rad = (np.empty((*q.mid.shape[:-1], v.mid.shape[-1])) for _ in range(2))
+    mid, rad = (np.empty((*q.shape[:-1], v.shape[-1])) for _ in range(2))
     with np.errstate(all="ignore"):
         for at, p, _ in _pieces(q, k, v, setting):
             uniform = uniform_rows(p) if setting.conventions.dead_rows == "uniform" else None
             for rows in p.row_tiles():
                 found = rows_forward(p, rows)
                 out, error = found.out, found.error
-                if uniform is not None:
+                if uniform is not None and found.dead is not None:
                     out = np.where(found.dead, uniform.out, out)
                     error = np.where(found.dead, uniform.error, error)
                 result = _rounded(p.terms, out, error)
@@ -71,13 +71,13 @@ def forward(q: Ball, k: Ball, v: Ball, setting: Setting) -> Ball:
     return Ball(mid, rad)
 
 
-def jvp(q: Ball, k: Ball, v: Ball, dq: Ball, dk: Ball, dv: Ball, setting: Setting) -> Ball:
+def jvp(q: Operand, k: Operand, v: Operand, dq: Operand, dk: Operand, dv: Operand, setting: Setting) -> Ball:
     """The derivative of `forward` in the direction (dq, dk, dv)."""
-    mid, rad = (np.empty((*q.mid.shape[:-1], v.mid.shape[-1])) for _ in range(2))
+    mid, rad = (np.empty((*q.shape[:-1], v.shape[-1])) for _ in range(2))
     with np.errstate(all="ignore"):
         for at, p, others in _pieces(q, k, v, setting, dq, dk, dv):
             tangents = Tangents(*others)
-            uniform = uniform_rows(replace(p, v=tangents.v)) if setting.conventions.dead_rows == "uniform" else None
+            uniform = uniform_rows(p._replace(v=tangents.v)) if setting.conventions.dead_rows == "uniform" else None
             for rows in p.row_tiles():
                 out, error = rows_jvp(p, tangents, rows)
                 dead = _dead_rows(p, rows)
@@ -88,7 +88,7 @@ def jvp(q: Ball, k: Ball, v: Ball, dq: Ball, dk: Ball, dv: Ball, setting: Settin
     return Ball(mid, rad)
 
 
-def vjp(q: Ball, k: Ball, v: Ball, g: Ball, setting: Setting) -> tuple[Ball, Ball, Ball]:
+def vjp(q: Operand, k: Operand, v: Operand, g: Operand, setting: Setting) -> tuple[Ball, Ball, Ball]:
     """The gradients of Σ g ⊙ forward(q, k, v) with respect to q, k and v."""
     if (points := _points(q, k, v, setting, g)) is not None:
         certificates, budgets = vjp(q, k, v, g, replace(setting, arithmetic=None)), vjp(q, k, v, g, _proved(setting))
@@ -97,7 +97,7 @@ def vjp(q: Ball, k: Ball, v: Ball, g: Ball, setting: Setting) -> tuple[Ball, Bal
         shaped = (np.stack(line).reshape(budget.mid.shape) for line, budget in zip(lines, budgets, strict=True))
         below = [_below(*each) for each in zip(budgets, certificates, shaped, strict=True)]
         return below[0], below[1], below[2]
-    results = [(np.empty(x.mid.shape), np.empty(x.mid.shape)) for x in (q, k, v)]
+    results = [(np.empty(x.shape), np.empty(x.shape)) for x in (q, k, v)]
     unchecked = setting.conventions.dead_rows == "nan"
     with np.errstate(all="ignore"):
         for at, p, (cotangent,) in _pieces(q, k, v, setting, g):
@@ -125,31 +125,31 @@ def _proved(setting: Setting) -> Setting:
     return setting if setting.arithmetic is None else replace(setting, arithmetic=replace(setting.arithmetic, likely=None))
 
 
-def _points(q: Ball, k: Ball, v: Ball, setting: Setting, *others: Ball) -> list[tuple[likely.Point, list[Array]]] | None:
+def _points(q: Operand, k: Operand, v: Operand, setting: Setting, *others: Operand) -> list[tuple[likely.Point, list[Array]]] | None:
     """The problem's batches in plain numbers, for a statistical line.
 
     None where none is asked for, where sums are so short that it would not be below the budget, where inputs have radii of
     their own, or are not finite, or where a row may read no key: there the budget stands.
     """
     a = setting.arithmetic
-    if a is None or a.likely is None or not q.mid.size or max(q.mid.shape[-2:] + k.mid.shape[-2:] + v.mid.shape[-1:]) <= likely.SHORT:
+    if a is None or a.likely is None or not q.value.size or max(q.shape[-2:] + k.shape[-2:] + v.shape[-1:]) <= likely.SHORT:
         return None
-    if any(x.rad.any() or not np.isfinite(x.mid).all() for x in (q, k, v, *others)):
+    if any(x.rad is not None or x.unknown is not None for x in (q, k, v, *others)):
         return None
     allowed = setting.mask
     if setting.causal is not None:
-        past = np.arange(k.mid.shape[-2]) <= (setting.positions + setting.causal)[:, None]
+        past = np.arange(k.shape[-2]) <= (setting.positions + setting.causal)[:, None]
         allowed = past if allowed is None else allowed & past
     if allowed is not None:
-        allowed = np.broadcast_to(allowed, (*q.mid.shape[:-1], k.mid.shape[-2]))
+        allowed = np.broadcast_to(allowed, (*q.shape[:-1], k.shape[-2]))
         if not allowed.any(axis=-1).all():
             return None
     return [
         (
-            likely.Point(q.mid[at], k.mid[at], v.mid[at], None if allowed is None else allowed[at], setting.scale, a),
-            [x.mid[at] for x in others],
+            likely.Point(q.value[at], k.value[at], v.value[at], None if allowed is None else allowed[at], setting.scale, a),
+            [x.value[at] for x in others],
         )
-        for at in np.ndindex(q.mid.shape[:-2])
+        for at in np.ndindex(q.shape[:-2])
     ]
 
 
@@ -160,16 +160,17 @@ def _below(budget: Ball, certificate: Ball, line: Array) -> Ball:
     return Ball(budget.mid, np.where(np.isinf(budget.rad), np.inf, rad))
 
 
-def _pieces(q: Ball, k: Ball, v: Ball, setting: Setting, *others: Ball) -> Iterator[tuple[Index, AttentionProblem, list[Operand]]]:
+def _pieces(
+    q: Operand, k: Operand, v: Operand, setting: Setting, *others: Operand
+) -> Iterator[tuple[Index, AttentionProblem, list[Operand]]]:
     """The problem's batches, one index of the batch axes at a time or all together, and the operands of other inputs."""
-    head, n_q, d = q.mid.shape[:-2], q.mid.shape[-2], q.mid.shape[-1]
-    n_k, d_v, a = k.mid.shape[-2], v.mid.shape[-1], setting.arithmetic
+    head, (n_q, d), (n_k, d_v), a = q.shape[:-2], q.shape[-2:], v.shape[-2:], setting.arithmetic
     sizes = (n_q, n_k, d, d_v, setting.scale)
     together, own = terms(a, *sizes), terms(None, *sizes)
     small = prod(head) * n_q * n_k <= TOGETHER
     room = np.empty((5, *(head if small else ()), min(n_q, ROW_TILE), min(n_k, KEY_TILE)))
     for at in [...] if small else np.ndindex(head):
-        operands = [operand(Ball(x.mid[at], x.rad[at])) for x in (q, k, v, *others)]
+        operands = [x[at] for x in (q, k, v, *others)]
         elementwise = setting.sharp or a is not None or any(x.rad is not None for x in operands)
         all_read = setting.mask is None and setting.causal is None  # else a centre would depend on values that a row may not read
         yield (
@@ -187,7 +188,7 @@ def _pieces(q: Ball, k: Ball, v: Ball, setting: Setting, *others: Ball) -> Itera
                 delta=OWN.delta if a is None else a.delta,
                 ranges=ranges(a),
                 elementwise=elementwise,
-                centre=offset(operands[2]) if elementwise and all_read else np.zeros((*operands[2].value.shape[:-2], 1, d_v)),
+                centre=offset(operands[2]) if elementwise and all_read else 0.0,
                 room=room,
             ),
             operands[3:],
@@ -201,10 +202,10 @@ def _rounded(t: Terms, out: Array, error: Array) -> tuple[Array, Array]:
     return result.mid, result.rad
 
 
-def _dead(dead: Mask, result: tuple[Array, Array], conventions: Conventions) -> tuple[Array, Array]:
+def _dead(dead: Mask | None, result: tuple[Array, Array], conventions: Conventions) -> tuple[Array, Array]:
     """The result with NaN expected on dead rows under that convention, and exactly 0 there under another."""
     mid, rad = result
-    if conventions.dead_rows == "uniform" or not dead.any():
+    if conventions.dead_rows == "uniform" or dead is None:
         return mid, rad
     value = np.nan if conventions.dead_rows == "nan" else 0.0
     return np.where(dead, value, mid), np.where(dead, 0.0, rad)
@@ -212,7 +213,7 @@ def _dead(dead: Mask, result: tuple[Array, Array], conventions: Conventions) -> 
 
 def _dead_rows(p: AttentionProblem, rows: slice) -> Mask:
     """Which rows (rows, 1) may read no key."""
-    head = p.q.value.shape[:-2]
+    head = p.q.shape[:-2]
     dead = np.ones((*head, rows.stop - rows.start, 1), dtype=bool)
     for _, allowed in p.key_tiles(rows):
         dead &= False if allowed is None else ~allowed.any(axis=-1, keepdims=True)

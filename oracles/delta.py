@@ -15,10 +15,12 @@ As rowsum(p·dP) it is Σ_j p_j exp(t_j + r)(dP_j + E_j), and as Σ p_j T_j = 0,
 The oracle takes δ from o; so a kernel of the second form is as far from it as both bounds together.
 """
 
+from typing import NamedTuple
+
 import numpy as np
 
 from oracles.ball import ROUNDOFF, Array, gamma
-from oracles.quotient import Rows, Unshared
+from oracles.quotient import Rows, Unshared, live
 from oracles.scores import AttentionProblem, Operand, part
 from oracles.terms import Terms
 
@@ -28,13 +30,14 @@ def delta_spread(p: AttentionProblem, rows: slice, forward: Rows, g: Operand) ->
 
     Both forms of δ are at most max_j (|g||v|ᵀ)_ij + Δ, the output being a mean of values, and |T| is at most twice that.
     """
-    spread = _delta_of_output(p, forward, g, p.terms, forward.unshared)
-    if forward.own_unshared is not None:
-        of_weights = _delta_of_weights(p, forward, g) + _delta_of_output(p, forward, g, p.own, forward.own_unshared)
+    turns = None if forward.unshared is None else _turns(p, forward, g)
+    spread = _delta_of_output(p, forward, g, p.terms, forward.unshared, turns)
+    if turns is not None and forward.own_unshared is not None:
+        of_weights = _delta_of_weights(p, forward, g, turns) + _delta_of_output(p, forward, g, p.own, forward.own_unshared, turns)
         spread = of_weights if p.delta == "weights" else np.maximum(spread, of_weights)
     if g.rad is not None:
         spread = spread + (g.rad * np.abs(forward.out)).sum(axis=-1, keepdims=True)
-    spread = np.where(forward.dead, 0.0, np.where((forward.error == np.inf).any(axis=-1, keepdims=True), np.inf, spread))
+    spread = np.asarray(live(np.where((forward.error == np.inf).any(axis=-1, keepdims=True), np.inf, spread), forward.dead))
     if not p.elementwise:
         return spread
     stored = (np.abs(forward.out) + forward.error).max(axis=-1, keepdims=True, initial=0.0)
@@ -51,23 +54,31 @@ def delta_spread(p: AttentionProblem, rows: slice, forward: Rows, g: Operand) ->
     return np.where(farthest + spread <= most, spread, np.inf)
 
 
-def _turns(p: AttentionProblem, forward: Rows, g: Operand) -> tuple[Array, Array, Array]:
-    """Bounds of Σ p|T| and Σ p(exp τ − 1)|T|, from T = g·(v − c) − g·(o − c), and of |δ|."""
+class _Turns(NamedTuple):
+    """Bounds of Σ p|T|, of Σ p(exp τ − 1)|T| and of |δ|."""
+
+    turned: Array
+    moved: Array
+    mean: Array
+
+
+def _turns(p: AttentionProblem, forward: Rows, g: Operand) -> _Turns:
+    """The bounds from T = g·(v − c) − g·(o − c)."""
     of_offset = (g.reach * forward.distance).sum(axis=-1, keepdims=True)
     mean = np.abs((g.value * forward.out).sum(axis=-1, keepdims=True))
     size = forward.sums.size + np.abs(p.centre)
-    mean = mean + 8 * gamma(p.n_k + g.value.shape[-1] + 8, ROUNDOFF) * (g.reach * size).sum(axis=-1, keepdims=True)
+    mean = mean + 8 * gamma(p.n_k + g.shape[-1] + 8, ROUNDOFF) * (g.reach * size).sum(axis=-1, keepdims=True)
     if g.rad is not None:
         mean = mean + (g.rad * np.abs(forward.out)).sum(axis=-1, keepdims=True)
-    return forward.sums.turned + of_offset, forward.sums.moved + of_offset * forward.sums.x, mean
+    return _Turns(forward.sums.turned + of_offset, forward.sums.moved + of_offset * forward.sums.x, mean)
 
 
-def _delta_of_output(p: AttentionProblem, forward: Rows, g: Operand, t: Terms, unshared: Unshared | None) -> Array:
+def _delta_of_output(p: AttentionProblem, forward: Rows, g: Operand, t: Terms, unshared: Unshared | None, turns: _Turns | None) -> Array:
     """Δ for δ = rowsum(g·o) under the terms t, `unshared` being the part of o's error that its sums do not share, if that is known."""
     rest = forward.error
     found = np.zeros(forward.lse.shape)
-    if unshared is not None:
-        turned, moved, mean = _turns(p, forward, g)
+    if unshared is not None and turns is not None:
+        turned, moved, mean = turns
         found = np.exp(forward.shared) * moved + np.expm1(forward.shared) * (1 + 2.0**-48) * turned
         size, sway = _sizes(p, forward, g)
         of_keys = np.exp(unshared.key) * sway + np.expm1(unshared.key) * (1 + 2.0**-48) * size
@@ -88,10 +99,10 @@ def _sizes(p: AttentionProblem, forward: Rows, g: Operand) -> tuple[Array, Array
     return a.turned + a.moved + of_centre * (1 + a.x), a.swayed + of_centre * a.wander
 
 
-def _delta_of_weights(p: AttentionProblem, forward: Rows, g: Operand) -> Array:
+def _delta_of_weights(p: AttentionProblem, forward: Rows, g: Operand, turns: _Turns) -> Array:
     """Δ for δ = rowsum(p·dP)."""
     t, a = p.terms, forward.sums
-    turned, moved, mean = _turns(p, forward, g)
+    turned, moved, mean = turns
     entry, lift = forward.entry, np.exp(forward.common)
     reach = lift * np.exp(entry)
     of_weights = reach * moved + lift * np.expm1(entry) * (1 + 2.0**-48) * turned

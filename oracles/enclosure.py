@@ -47,7 +47,7 @@ class Enclosure:
     judged: bool = True
 
     def __post_init__(self) -> None:
-        mid, rad = arrays.float_array(self.mid, "mid"), arrays.float_array(self.rad, "rad")
+        mid, rad = _plain(self.mid, "mid"), _plain(self.rad, "rad")
         if mid.shape != rad.shape:
             raise ValueError(f"rad has shape {rad.shape}, but should be {mid.shape} like mid.")
         if not (rad >= 0).all():
@@ -56,8 +56,8 @@ class Enclosure:
             raise ValueError("mid has an infinite element, but should be finite, or NaN.")
         if not isinstance(self.format, Format | None):
             raise TypeError(f"format has type {type(self.format).__name__}, but should be an oracles.Format or None.")
-        object.__setattr__(self, "mid", _plain(self.mid, mid))
-        object.__setattr__(self, "rad", _plain(self.rad, rad))
+        object.__setattr__(self, "mid", mid)
+        object.__setattr__(self, "rad", rad)
 
     def contains(self, out: Any) -> NDArray[np.bool_]:
         """Whether each element of an output of the same shape is within the radius: its `excess` is at most 1."""
@@ -141,9 +141,10 @@ def assert_within(out: Any, enclosure: Enclosure, *, name: str = "out") -> None:
         raise AssertionError(f"{name} is within a radius too wide to judge by; use method='arb', or a smaller case.")
 
 
-def _plain(given: Any, values: Array) -> Array:
+def _plain(given: Any, name: str) -> Array:
     """The given array itself if it is a float64 one, else a copy of its values."""
-    return given if type(given) is np.ndarray and given.dtype == np.float64 else values.copy()
+    is_plain = type(given) is np.ndarray and given.dtype == np.float64 and given.ndim > 0
+    return given if is_plain else arrays.float_array(given, name).copy()
 
 
 def _side(got: Array, mid: Array, rad: Array) -> NDArray[np.int8]:

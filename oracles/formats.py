@@ -177,6 +177,10 @@ class Arithmetic:
         if self.delta not in (None, "output", "weights"):
             raise ValueError(f"Arithmetic.delta={self.delta!r}, but should be 'output', 'weights' or None.")
 
+    def __hash__(self) -> int:
+        """Equal arithmetics have equal names; to hash all fields each time would take as long as the terms of a budget."""
+        return hash(self.name)
+
 
 RELATIVE = ("unit_roundoff", "relative", "frequency", "product", "accumulate", "grad_accumulate", "log")
 """Fields that are relative errors: from 1 on nothing would be left of a number."""

@@ -10,9 +10,8 @@ rescaling.
 import numpy as np
 
 from oracles.ball import LARGEST, ROUNDOFF, UNDERFLOW, Array, gamma
-from oracles.quotient import Rows, Sums, bounded
+from oracles.quotient import Bound, Rows, Sums, bounded
 from oracles.scores import AttentionProblem, Mask, Operand, distances, expm1, growth, over_keys, part, scores, sizes
-from oracles.terms import Terms
 
 MANY = 64
 """Keys from which on it may matter that few of them are large."""
@@ -24,61 +23,61 @@ FALL = 256.0
 def rows_forward(p: AttentionProblem, rows: slice, g: Operand | None = None) -> Rows:
     """The forward pass of a tile of rows, keys in tiles; `g` is the cotangent of these rows, if there is one."""
     q, t = part(p.q, rows), p.terms
-    head, d_v = q.value.shape[:-1], p.v.value.shape[-1]
-    a = Sums(total=np.zeros((*head, 1)), out=np.zeros((*head, d_v)))
+    head, d_v = q.shape[:-1], p.v.shape[-1]
+    a: Sums | None = None
     m = low = np.full((*head, 1), -LARGEST)
-    tau, readable, unknown = np.zeros((*head, 1)), np.zeros((*head, d_v)), np.zeros(())
-    large: Array | None = None
-    dead = np.ones((*head, 1), dtype=bool)
-    if p.elementwise and p.n_k > MANY and t.addition < np.inf:
-        large, a.small, a.tiny = np.zeros(a.total.shape), np.zeros(a.total.shape), np.zeros(a.out.shape)
-    for number, (keys, allowed) in enumerate(p.key_tiles(rows)):
+    tau, dead = np.zeros((*head, 1)), np.ones((*head, 1), dtype=bool)
+    readable: Bound = 0.0
+    unknown: Bound = 0.0
+    for keys, allowed in p.key_tiles(rows):
         k, v = part(p.k, keys), part(p.v, keys)
         far = distances(v, p.centre)
         s = scores(p, q, k, allowed)
         dead &= False if allowed is None else ~allowed.any(axis=-1, keepdims=True)
         highest = np.maximum(m, s.max(axis=-1, keepdims=True))
-        if large is not None:
-            risen = highest - low > np.log(FALL)
-            low = np.where(risen, highest, low)
-            a.small += np.where(risen, a.total + a.x, 0.0)
-            a.tiny += np.where(risen, a.size + a.grown, 0.0)
-        if number > 0:
-            shrink = np.exp(m - highest)
-            a.scale(shrink, shrink + UNDERFLOW)
-        m = highest
         growths = growth(p, q, k, s, allowed, t.shared.slope)
         tau = np.maximum(tau, growths.max(axis=-1, keepdims=True))
         slopes = np.abs(s) if p.elementwise and t.separate.slope else None
-        s -= m
+        s -= highest
         e = np.exp(s, out=s)
         row_sums = e.sum(axis=-1, keepdims=True)
-        a.total += row_sums
-        a.out += e @ v.value
-        size_here, readable_here = sizes(p, e, row_sums, far, allowed)
-        a.size += size_here
-        readable += readable_here
+        size, readable_here = sizes(p, e, row_sums, far, allowed)
+        here = Sums(row_sums, e @ v.value, size=size)
+        readable = readable + readable_here
         if v.rad is not None:
-            a.spread += e @ v.rad
+            here.spread = e @ v.rad
         if v.unknown is not None:
             unknown = unknown + over_keys(allowed, v.unknown)
         if p.elementwise:
             turned = None if g is None else _turned(p, g, v, far, allowed)
-            _add_errors(t, a, e, growths, slopes, far, turned, allowed, large)
-    total = a.total.copy()
-    share = 1 / total
+            _add_errors(p, here, e, growths, slopes, far, turned, allowed)
+        if a is None:
+            a, low = here, highest
+        else:
+            if a.large is not None:
+                risen = highest - low > np.log(FALL)
+                low = np.where(risen, highest, low)
+                a.small += np.where(risen, a.total + a.x, 0.0)
+                a.tiny += np.where(risen, a.size + a.grown, 0.0)
+            shrink = np.exp(m - highest)
+            a.total *= shrink
+            a.scale(shrink, shrink + UNDERFLOW)
+            a.add(here)
+        m = highest
+    if a is None:
+        a = Sums(np.zeros((*head, 1)), np.zeros((*head, d_v)), x=np.zeros((*head, 1)))
+    share = 1 / a.total
     a.scale(share, share)
-    a.total = total
     if not p.elementwise:
         a.x = expm1(tau.copy()) * (1 + p.n_k * t.weight_underflow)
         a.grown = a.x * (a.size + t.weight_underflow * readable)
     if p.v.unknown is not None:
         a.out = np.where(unknown > 0, np.nan, a.out)
-    return bounded(p, m, m + np.log(total), dead, a, large, readable, tau, g is not None)
+    return bounded(p, m, m + np.log(a.total), dead if dead.any() else None, a, readable, tau, g is not None)
 
 
 def _add_errors(
-    t: Terms,
+    p: AttentionProblem,
     a: Sums,
     e: Array,
     growths: Array,
@@ -86,32 +85,32 @@ def _add_errors(
     far: Array,
     turned: Array | None,
     allowed: Mask | None,
-    large: Array | None,
 ) -> None:
-    """Add to the sums what the errors of a tile's weights e come to, entry by entry; it overwrites the exponents of both."""
+    """Add to a tile's sums what the errors of its weights e come to, entry by entry; it overwrites the exponents of both."""
+    t = p.terms
     possible = e + t.weight_underflow if allowed is None else np.where(allowed, e + t.weight_underflow, 0.0)
     excess = expm1(growths)
     excess *= possible
-    a.x += excess.sum(axis=-1, keepdims=True)
-    a.grown += excess @ far
+    a.x = excess.sum(axis=-1, keepdims=True)
+    a.grown = excess @ far
     if turned is not None:
-        a.turned += (e * turned).sum(axis=-1, keepdims=True)
-        a.moved += (excess * turned).sum(axis=-1, keepdims=True)
+        a.turned = (e * turned).sum(axis=-1, keepdims=True)
+        a.moved = (excess * turned).sum(axis=-1, keepdims=True)
     possible += excess
-    if large is not None:
-        large += np.count_nonzero(possible > t.addition, axis=-1, keepdims=True)
+    if p.n_k > MANY and t.addition < np.inf:
+        a.large = np.count_nonzero(possible > t.addition, axis=-1, keepdims=True)
         rest = np.where(e * e <= FALL * t.addition * possible, possible, 0.0)
-        a.small += rest.sum(axis=-1, keepdims=True)
-        a.tiny += rest @ far
+        a.small = rest.sum(axis=-1, keepdims=True)
+        a.tiny = rest @ far
     if slopes is not None:
         if allowed is not None:
             np.copyto(slopes, 0.0, where=~allowed)
         slopes *= t.separate.slope
         possible *= expm1(slopes)
-        a.wander += possible.sum(axis=-1, keepdims=True)
-        a.drift += possible @ far
+        a.wander = possible.sum(axis=-1, keepdims=True)
+        a.drift = possible @ far
         if turned is not None:
-            a.swayed += (possible * turned).sum(axis=-1, keepdims=True)
+            a.swayed = (possible * turned).sum(axis=-1, keepdims=True)
 
 
 def _turned(p: AttentionProblem, g: Operand, v: Operand, far: Array, allowed: Mask | None) -> Array:
@@ -131,7 +130,7 @@ def _turned(p: AttentionProblem, g: Operand, v: Operand, far: Array, allowed: Ma
 
 def uniform_rows(p: AttentionProblem) -> Rows:
     """The one row (1, d_v) of a query that may read no key and reads all of them equally."""
-    head, n_k = p.v.value.shape[:-2], p.n_k
+    head, n_k = p.v.shape[:-2], p.n_k
     far = distances(p.v, p.centre).sum(axis=-2, keepdims=True)
     zero = np.zeros((*head, 1, 1))
     a = Sums(
@@ -140,4 +139,4 @@ def uniform_rows(p: AttentionProblem) -> Rows:
         size=far / n_k,
         spread=0.0 if p.v.rad is None else p.v.rad.sum(axis=-2, keepdims=True) / n_k,
     )
-    return bounded(p, zero, np.log(a.total), zero > 0, a, None, far, zero, False)
+    return bounded(p, zero, np.log(a.total), None, a, far, zero, False)

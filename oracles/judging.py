@@ -15,6 +15,7 @@ from oracles.scores import Mask
 
 _SMALLEST_NORMAL = sys.float_info.min
 Method = Literal["auto", "fast", "arb"]
+_CHOICES = ", ".join(map(repr, get_args(Method)))
 Balls = tuple[Ball, ...]
 
 SAMPLE = 256
@@ -36,11 +37,10 @@ def require_method(method: object) -> None:
             "This thread flushes subnormal numbers to zero, but should keep them: the oracles' radii hold for IEEE 754 only. "
             "Undo it, as by torch.set_flush_denormal(False), before an oracle is called."
         )
-    choices = ", ".join(map(repr, get_args(Method)))
     if not isinstance(method, str):
-        raise TypeError(f"method has type {type(method).__name__}, but should be one of {choices}.")
+        raise TypeError(f"method has type {type(method).__name__}, but should be one of {_CHOICES}.")
     if method not in get_args(Method):
-        raise ValueError(f"method={method!r}, but should be one of {choices}.")
+        raise ValueError(f"method={method!r}, but should be one of {_CHOICES}.")
 
 
 def zero_is_accepted(balls: Balls) -> tuple[bool, ...]:
@@ -141,8 +141,7 @@ def mean_is_accepted(out: Ball, v: Array, allowed: Callable[[int], Mask | None])
     resolves = False
     for i in range(out.mid.shape[-2]):
         may = allowed(i)
-        where = np.ones((1, v.shape[-2]), dtype=bool) if may is None else may
-        where = where.swapaxes(-1, -2) & np.isfinite(v)
+        where = np.isfinite(v) if may is None else may.swapaxes(-1, -2) & np.isfinite(v)
         spread = np.where(where, v, -np.inf).max(axis=-2) - np.where(where, v, np.inf).min(axis=-2)
         mid, rad = out.mid[..., i, :], out.rad[..., i, :]
         if (rad < spread / 2).any():

@@ -15,6 +15,7 @@ import numpy as np
 
 from oracles.ball import ROUNDOFF, Array, gamma
 from oracles.forward import rows_forward
+from oracles.quotient import live
 from oracles.scores import (
     AttentionProblem,
     Mask,
@@ -42,7 +43,7 @@ def rows_jvp(p: AttentionProblem, tangents: Tangents, rows: slice) -> tuple[Arra
     t, forward, q, dq = p.terms, rows_forward(p, rows), part(p.q, rows), part(tangents.q, rows)
     kappa = t.grad_scores + t.normalise + t.weights + 2 * t.product + t.keys_sum.positive
     grow, growth_of_one = float(np.exp(kappa)), float(np.expm1(kappa)) * (1 + 2.0**-48)
-    head, d_v = q.value.shape[:-1], p.v.value.shape[-1]
+    head, d_v = q.shape[:-1], p.v.shape[-1]
     mean, mean_error, largest = (np.zeros((*head, 1)) for _ in range(3))
     mid, error, size, drift, readable, readable_tangent, unknown = (np.zeros((*head, d_v)) for _ in range(7))
     for keys, allowed in p.key_tiles(rows):
@@ -92,7 +93,7 @@ def rows_jvp(p: AttentionProblem, tangents: Tangents, rows: slice) -> tuple[Arra
     error = error * (1 + 8 * gamma(p.n_k + 8, ROUNDOFF))
     centred = 2 * (largest + mean_error)
     overflow = ~(centred <= p.ranges.grad_scores) | ~((size + drift + 1.0) * (centred + 1.0) + readable_tangent <= p.ranges.work)
-    return np.where(forward.dead, 0.0, dout), np.where(forward.dead, 0.0, np.where(overflow, np.inf, error))
+    return live(dout, forward.dead), live(np.where(overflow, np.inf, error), forward.dead)
 
 
 def _score_tangents(p: AttentionProblem, q: Operand, k: Operand, dq: Operand, dk: Operand, allowed: Mask | None) -> tuple[Array, Array]:

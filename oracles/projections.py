@@ -15,7 +15,7 @@ from oracles.conventions import Conventions
 from oracles.conventions import resolve as resolve_conventions
 from oracles.formats import Format
 from oracles.judging import Method, require_method
-from oracles.scores import Mask
+from oracles.scores import Mask, Operand, operand
 
 
 @dataclass(frozen=True)
@@ -98,11 +98,12 @@ class Projections:
             a = ball.rounded(a, target, flush=self.setting.arithmetic is not None and self.setting.arithmetic.flush_to_zero)
         return a
 
-    def heads(self, a: Ball) -> Ball:
-        """(…, n, num_heads·head_dim) -> (…, num_heads, n, head_dim)."""
-        return mapped(a, lambda m: m.reshape(*m.shape[:-1], self.num_heads, m.shape[-1] // self.num_heads).swapaxes(-3, -2))
+    def heads(self, a: Ball) -> Operand:
+        """(…, n, num_heads·head_dim) -> (…, num_heads, n, head_dim), as attention takes it."""
+        split = mapped(a, lambda m: m.reshape(*m.shape[:-1], self.num_heads, m.shape[-1] // self.num_heads).swapaxes(-3, -2))
+        return operand(split.mid, split.rad)
 
-    def projections(self) -> tuple[Ball, Ball, Ball]:
+    def projections(self) -> tuple[Operand, Operand, Operand]:
         """The heads of x·wq, x·wk and x·wv."""
         x = exact(self.x)
         q, k, v = (self.heads(self.stored(self.product(x, exact(w)))) for w in (self.wq, self.wk, self.wv))

@@ -36,9 +36,11 @@ place.
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from oracles.ball import ROUNDOFF, Array, gamma
 from oracles.scores import AttentionProblem, Mask
@@ -58,6 +60,7 @@ class Sums:
     size, grown, drift, tiny   Σe|v − c|, ΣW|v − c|, ΣV|v − c|, ΣU|v − c|
     spread                     Σe·rad v
     turned, moved, swayed      Σe|g·(v − c)|, ΣW|g·(v − c)|, ΣV|g·(v − c)|, if there is a cotangent g
+    large                      how many keys are large, where they are counted
     """
 
     total: Array
@@ -73,12 +76,19 @@ class Sums:
     turned: Bound = 0.0
     moved: Bound = 0.0
     swayed: Bound = 0.0
+    large: NDArray[np.int64] | None = None
 
     def scale(self, factor: Array, upwards: Array) -> None:
-        """Multiply the values by a factor, and the bounds by one that is no smaller."""
+        """Multiply all sums but the total: `out` by a factor, and bounds by one that is no smaller."""
         for name, x in vars(self).items():
-            if not isinstance(x, float):
-                x *= factor if name in ("total", "out") else upwards
+            if name not in ("total", "large") and isinstance(x, np.ndarray):
+                x *= factor if name == "out" else upwards
+
+    def add(self, other: "Sums") -> None:
+        """Add the sums over other keys."""
+        for name, x in vars(self).items():
+            if isinstance(x, np.ndarray):
+                x += getattr(other, name)
 
 
 class Unshared(NamedTuple):
@@ -105,26 +115,39 @@ class Rows:
     own_unshared  that of the oracle's own arithmetic, where a kernel's δ may be taken from the weights besides
     distance      |o − c|, from above
     shared        h
+    lam           λ
     room          1 − λ
-    entry         exponent κ of a normalised weight p̃_j, on top of τ_j
-    common        exponent ρ of the error that all weights of a row share
     readable      Σ|v| over the keys that a row may read, from above
     sums          what was added up over keys
+    sizes         |m| and |lse|, from above
+    terms         the terms that it is bounded by
     """
 
     lse: Array
-    dead: Mask
+    dead: Mask | None
     out: Array
     error: Array
     unshared: Unshared | None
     own_unshared: Unshared | None
     distance: Array
-    shared: Array
+    shared: Bound
+    lam: Array
     room: Array
-    entry: Array
-    common: Array
-    readable: Array
+    readable: Bound
     sums: Sums
+    sizes: tuple[Array, Array]
+    terms: Terms
+
+    @cached_property
+    def entry(self) -> Any:
+        """The exponent κ of a normalised weight p̃_j, on top of τ_j."""
+        t = self.terms
+        return live(t.anew.of_row(*self.sizes) + t.rescaled + t.normalise + t.saved_weights, self.dead)
+
+    @cached_property
+    def common(self) -> Any:
+        """The exponent ρ of the error that all weights of a row share."""
+        return live(self.terms.saved_lse * self.sizes[1] - np.log1p(-self.lam), self.dead)
 
 
 class _Row(NamedTuple):
@@ -135,16 +158,16 @@ class _Row(NamedTuple):
     separate: Bound
     terms: Bound
     result: Bound
-    small: Bound
-    tiny: Bound
+    small: Bound = 0.0
+    tiny: Bound = 0.0
 
 
 def _row(t: Terms, m: Array, lse: Array) -> _Row:
     """The costs for any number of large keys."""
-    return _Row(t.shared.of_row(m, lse), t.separate.of_row(m, lse), t.sum.terms, t.sum.result, 0.0, 0.0)
+    return _Row(t.shared.of_row(m, lse), t.separate.of_row(m, lse), t.sum.terms, t.sum.result)
 
 
-def _row_of_few(t: Terms, m: Array, lse: Array, a: Sums, centre: Array, large: Array) -> _Row:
+def _row_of_few(t: Terms, m: Array, lse: Array, a: Sums, centre: Bound, large: NDArray[np.int64]) -> _Row:
     """The costs where K keys are large: K + 1 in place of n, and at most so many exponentials of rescalings; in rows where
     that is less."""
     usual = _row(t, m, lse)
@@ -165,28 +188,32 @@ def _row_of_few(t: Terms, m: Array, lse: Array, a: Sums, centre: Array, large: A
     )
 
 
-def bounded(
-    p: AttentionProblem, m: Array, lse: Array, dead: Mask, a: Sums, large: Array | None, readable: Array, tau: Array, delta: bool
-) -> Rows:
+def bounded(p: AttentionProblem, m: Array, lse: Array, dead: Mask | None, a: Sums, readable: Bound, tau: Array, delta: bool) -> Rows:
     """The module's bound; `tau` is the largest τ of each row, by which a kernel's m and lse may differ; `delta` says whether
     δ is to be bounded as well.
 
     Its own sums over keys are known to γ_{n_k}(2⁻⁵³), which `inflation` covers.
     """
     t, n_k, centre = p.terms, p.n_k, np.abs(p.centre)
-    m, size_of_lse = np.abs(m) + tau, np.abs(lse) + tau
+    sizes = np.abs(m) + tau, np.abs(lse) + tau
     inflation = 1 + 8 * gamma(n_k + 8, ROUNDOFF)
     readable, size, one = readable + n_k * centre, a.size + centre, 1 + a.x
     unseen = (inflation - 1) * size
-    distance, out = np.abs(a.out - p.centre) + unseen + a.spread, np.abs(a.out) + unseen
-    row = _row(t, m, size_of_lse) if large is None else _row_of_few(t, m, size_of_lse, a, centre, large)
+    distance, out = np.abs(a.out - p.centre) + unseen, np.abs(a.out) + unseen
+    absolute = t.weight_underflow * readable
+    if p.v.rad is not None:
+        distance, absolute = distance + a.spread, a.spread + absolute
+    absolute = absolute + t.sum_underflow
+    row = _row(t, *sizes) if a.large is None else _row_of_few(t, *sizes, a, centre, a.large)
     h, b = row.shared, row.separate + t.rescaled + t.summed_weights
-    lift, of_row = np.exp(h), np.exp(b + h)
-    lam = of_row * (a.x + a.wander) + _expm1(b + h + row.terms + row.result) + 4 * n_k * t.weight_underflow + row.small
+    both = b + h
+    lift, of_row = np.exp(h), np.exp(both)
+    lam = of_row * (a.x + a.wander) + _expm1(both + row.terms + row.result) + 4 * n_k * t.weight_underflow
+    if a.large is not None:
+        lam = lam + row.small
     lam = lam * inflation
     room = np.where(lam < 1.0, 1.0 - lam, np.nan)
     grown = lift * (a.grown + distance * a.x) + _expm1(h) * (a.size + distance)
-    absolute = a.spread + t.weight_underflow * readable + t.sum_underflow
     size = size + a.grown + centre * a.x
 
     def unshared(of: Terms, row: _Row, wander: Bound, drift: Bound) -> tuple[Bound, Array, Array, Array]:
@@ -198,7 +225,9 @@ def bounded(
         divisor = lift * (np.exp(b) * wander + _expm1(b) * one) + 4 * n_k * of.weight_underflow
         divisor = divisor + (row.terms + row.result) * np.exp(h + b) * (one + wander)
         sums = row.terms * np.exp(rest) * reach + row.result * (out + grown + of_keys + of_columns)
-        column = of_columns + sums + np.exp(key + rest + h) * absolute + row.tiny + (out + distance) * row.small
+        column = of_columns + sums + np.exp(key + rest + h) * absolute
+        if a.large is not None:
+            column = column + row.tiny + (out + distance) * row.small
         return key, divisor, column, of_keys
 
     drift = a.drift + centre * a.wander if t.separate.slope else 0.0
@@ -209,30 +238,32 @@ def bounded(
     overflow = sums * (of_row * (1 + 2.0**-6)) > p.ranges.sums
     if overflow.any():
         error = error + np.where(overflow, np.inf, 0.0)
-    some_dead = bool(dead.any())
-
-    def live(x: Any, otherwise: float = 0.0) -> Any:
-        return np.where(dead, otherwise, x) if some_dead else x
 
     def divided(key: Bound, divisor: Array, column: Array, _: Array) -> Unshared:
-        return Unshared(live(key), live(divisor * inflation / room), live(column * inflation / room))
+        return Unshared(live(key, dead), live(divisor * inflation / room, dead), live(column * inflation / room, dead))
 
     own = delta and p.delta != "output"
     return Rows(
-        lse=live(lse),
+        lse=live(lse, dead),
         dead=dead,
-        out=live(a.out),
-        error=live(error),
+        out=live(a.out, dead),
+        error=live(error, dead),
         unshared=divided(*parts) if delta else None,
-        own_unshared=divided(*unshared(p.own, _row(p.own, m, size_of_lse), 0.0, 0.0)) if own else None,
-        distance=live(distance),
-        shared=live(h),
-        room=live(room, 1.0),
-        entry=live(t.anew.of_row(m, size_of_lse) + t.rescaled + t.normalise + t.saved_weights),
-        common=live(t.saved_lse * size_of_lse - np.log1p(-lam)),
+        own_unshared=divided(*unshared(p.own, _row(p.own, *sizes), 0.0, 0.0)) if own else None,
+        distance=live(distance, dead),
+        shared=live(h, dead),
+        lam=lam,
+        room=live(room, dead, 1.0),
         readable=readable,
         sums=a,
+        sizes=sizes,
+        terms=t,
     )
+
+
+def live(x: Any, dead: Mask | None, otherwise: float | bool = 0.0) -> Any:
+    """An array, or a number for all rows, with another number in dead rows."""
+    return x if dead is None else np.where(dead, otherwise, x)
 
 
 def _expm1(x: Bound) -> Bound:

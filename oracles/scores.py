@@ -8,12 +8,13 @@ allowed rows by their scores.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
+from functools import cached_property
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from oracles.ball import ROUNDOFF, Array, Ball, gamma
+from oracles.ball import ROUNDOFF, Array, gamma
 from oracles.terms import KEY_TILE, Ranges, Terms
 
 Mask = NDArray[np.bool_]
@@ -25,36 +26,53 @@ MEDIAN_OF = 64
 """Rows from which a median is taken, at most."""
 
 
-class Operand(NamedTuple):
+@dataclass(frozen=True)
+class Operand:
     """An input ball, made safe to multiply.
 
     `raw` is NaN where the input is not finite, `value` is 0 there and `unknown` is 1 there (None where all is finite);
-    `rad` is None where it is 0 throughout; `length` bounds the Euclidean norms of the rows.
+    `rad` is None where it is 0 throughout.
     """
 
     raw: Array
     value: Array
-    rad: Array | None
-    unknown: Array | None
-    length: Array
+    rad: Array | None = None
+    unknown: Array | None = None
+
+    def __getitem__(self, index: Any) -> "Operand":
+        """The operand of some of the batches."""
+        if index is ...:
+            return self
+        rad, unknown = (None if x is None else _unless_zero(x[index]) for x in (self.rad, self.unknown))
+        return Operand(self.raw[index], self.value[index], rad, unknown)
 
     @property
+    def shape(self) -> tuple[int, ...]:
+        """Batch axes, rows and columns."""
+        return self.value.shape
+
+    @cached_property
     def reach(self) -> Array:
         """A bound of every number in the ball: |value| + rad."""
         return np.abs(self.value) if self.rad is None else np.abs(self.value) + self.rad
 
+    @cached_property
+    def length(self) -> Array:
+        """Upper bounds of the Euclidean norms of rows; squares below 2⁻¹⁰²² may underflow, which √d·2⁻⁵¹¹ covers."""
+        d = self.shape[-1]
+        norms: Array = np.sqrt(np.einsum("...d,...d->...", self.reach, self.reach)) + d**0.5 * 2.0**-511
+        return norms * (1 + gamma(d + 4, ROUNDOFF))
 
-def operand(x: Ball) -> Operand:
-    """The operand of an input ball."""
-    raw, value, unknown = x.mid, x.mid, None
-    known, rad = np.isfinite(x.mid), None
-    if x.rad.any():
-        known, rad = known & np.isfinite(x.rad), x.rad
+
+def operand(x: Array, rad: Array | None = None) -> Operand:
+    """The operand of an input that is within a radius of x, or is x exactly."""
+    known = np.isfinite(x)
+    if rad is not None:
+        known &= np.isfinite(rad)
     if not known.all():
-        raw, value, unknown = np.where(known, x.mid, np.nan), np.where(known, x.mid, 0.0), (~known).astype(np.float64)
-        finite = np.where(known, x.rad, 0.0)
-        rad = finite if finite.any() else None
-    return Operand(raw, value, rad, unknown, _norms(value if rad is None else np.abs(value) + rad))
+        spread = None if rad is None else _unless_zero(np.where(known, rad, 0.0))
+        return Operand(np.where(known, x, np.nan), np.where(known, x, 0.0), spread, (~known).astype(np.float64))
+    return Operand(x, x, None if rad is None else _unless_zero(rad))
 
 
 def offset(v: Operand) -> Array:
@@ -62,13 +80,13 @@ def offset(v: Operand) -> Array:
 
     So no distance |v − c| is more than 3|v|, and values with a large offset are near it.
     """
-    ordered = np.sort(v.value[..., :: -(-v.value.shape[-2] // MEDIAN_OF), :], axis=-2)
+    ordered = np.sort(v.value[..., :: -(-v.shape[-2] // MEDIAN_OF), :], axis=-2)
     n = ordered.shape[-2]
     middle = (ordered[..., (n - 1) // 2, None, :] + ordered[..., n // 2, None, :]) / 2
     return np.asarray(np.where(np.abs(v.value).min(axis=-2, keepdims=True) >= np.abs(middle) / 2, middle, 0.0))
 
 
-def distances(v: Operand, centre: Array) -> Array:
+def distances(v: Operand, centre: Array | float) -> Array:
     """A bound of |v − centre| for every number in the ball, but for one rounding."""
     far = np.abs(v.value - centre)
     return far if v.rad is None else far + v.rad
@@ -76,21 +94,20 @@ def distances(v: Operand, centre: Array) -> Array:
 
 def part(x: Operand, rows: slice) -> Operand:
     """The operand's rows in a slice."""
-    if (rows.start, rows.stop) == (0, x.value.shape[-2]):
+    if (rows.start, rows.stop) == (0, x.shape[-2]):
         return x
     rad, unknown = (None if field is None else field[..., rows, :] for field in (x.rad, x.unknown))
-    return Operand(x.raw[..., rows, :], x.value[..., rows, :], rad, unknown, x.length[..., rows])
+    return Operand(x.raw[..., rows, :], x.value[..., rows, :], rad, unknown)
 
 
-@dataclass(frozen=True)
-class AttentionProblem:
+class AttentionProblem(NamedTuple):
     """One attention problem with all its batch axes: what is asked, and the terms to answer it with.
 
     `mask` (…, n_q, n_k) is True where a row may read a key; `positions` (n_q,) and `causal`, if given, allow key j to
     row i where j ≤ positions[i] + causal.  `terms` are those of the modelled arithmetic and the oracle's together, `own`
     the oracle's alone; `delta` says how a kernel forms δ, `ranges` where the modelled arithmetic overflows.  With
     `elementwise`, errors of scores and of dP are bounded entry by entry; without, by one number per row, which is faster
-    and a few times wider.  `centre` (…, 1, d_v) is any point: errors are counted by distances of values from it.  `room`
+    and a few times wider.  `centre` (…, 1, d_v), or 0, is any point: errors are counted by distances of values from it.  `room`
     holds five arrays of the size of a tile, to be overwritten by the next: fresh memory would cost as much as the
     arithmetic.
     """
@@ -107,22 +124,22 @@ class AttentionProblem:
     delta: str | None
     ranges: Ranges
     elementwise: bool
-    centre: Array
+    centre: Array | float
     room: Array
 
     @property
     def n_q(self) -> int:
         """The number of query rows."""
-        return int(self.q.value.shape[-2])
+        return int(self.q.shape[-2])
 
     @property
     def n_k(self) -> int:
         """The number of keys."""
-        return int(self.k.value.shape[-2])
+        return int(self.k.shape[-2])
 
     def tile(self, number: int, q: Operand, k: Operand) -> Array:
         """Uninitialised memory for one of the five arrays of a tile."""
-        tile: Array = self.room[number, ..., : q.value.shape[-2], : k.value.shape[-2]]
+        tile: Array = self.room[number, ..., : q.shape[-2], : k.shape[-2]]
         return tile
 
     def row_tiles(self) -> Iterator[slice]:
@@ -171,7 +188,7 @@ def growth(p: AttentionProblem, q: Operand, k: Operand, s: Array, allowed: Mask 
         return _row_growth(p, q, k, allowed, slope)
     t, c = p.terms, abs(p.scale)
     tau = q.reach @ k.reach.swapaxes(-1, -2)
-    overflow = _overflows(p, q, k, tau) if _may_overflow(p, q, k) else None
+    overflow = _overflows(p, q, k, tau)
     tau *= c  # apart, as c times the exponents may underflow
     tau *= t.dot.terms + t.product + t.scale_on_inputs
     size = np.abs(s, out=p.tile(4, q, k))
@@ -179,7 +196,7 @@ def growth(p: AttentionProblem, q: Operand, k: Operand, s: Array, allowed: Mask 
     tau += size
     tau += t.score_underflow
     if t.input_underflow:
-        tau += t.input_underflow * (q.reach.sum(-1)[..., :, None] + k.reach.sum(-1)[..., None, :])
+        tau += t.input_underflow * (q.reach.sum(axis=-1)[..., :, None] + k.reach.sum(axis=-1)[..., None, :])
     moved = c * (1 + t.dot.result + t.stored_scores + slope)  # the score itself is not known but to the radii
     if q.rad is not None:
         tau += moved * (q.rad @ k.reach.swapaxes(-1, -2))
@@ -241,22 +258,19 @@ def _row_growth(p: AttentionProblem, q: Operand, k: Operand, allowed: Mask | Non
     return abs(p.scale) * row_products(q, k, allowed) * (t.dot.positive + slope) + t.score_underflow
 
 
-def _norms(x: Array) -> Array:
-    """Upper bounds of the Euclidean norms of rows; squares below 2⁻¹⁰²² may underflow, which √d·2⁻⁵¹¹ covers."""
-    d = x.shape[-1]
-    norms: Array = np.sqrt(np.einsum("...d,...d->...", x, x)) + d**0.5 * 2.0**-511
-    return norms * (1 + gamma(d + 4, ROUNDOFF))
+def _unless_zero(x: Array) -> Array | None:
+    return x if x.any() else None
 
 
-def _may_overflow(p: AttentionProblem, q: Operand, k: Operand) -> bool:
-    """Whether any score of the tile, blocked ones included, or scaled q or k could leave the modelled range."""
-    longest = q.length.max(initial=0.0), k.length.max(initial=0.0)
-    return not 2 * max(1.0, abs(p.scale)) * max(*longest, longest[0] * longest[1]) <= p.ranges.work
+def _overflows(p: AttentionProblem, q: Operand, k: Operand, products: Array) -> Mask | None:
+    """Which scores, blocked ones included, could leave the modelled range, given |q||k|ᵀ; None where none could.
 
-
-def _overflows(p: AttentionProblem, q: Operand, k: Operand, products: Array) -> Mask:
-    """Which scores could, given |q||k|ᵀ: as they are, scaled, in units of ln 2 (1.44 times larger), or their factors."""
+    They could as they are, scaled, in units of ln 2 (1.44 times larger), or as their factors.
+    """
     most = p.ranges.work / 1.5 / max(1.0, abs(p.scale))
+    largest = [float(x.reach.max(initial=0.0)) for x in (q, k)]
+    if max(*largest, 2 * q.shape[-1] * largest[0] * largest[1]) <= most:
+        return None
     of_q, of_k = (x.reach.max(axis=-1, initial=0.0) > most for x in (q, k))
     found: Mask = (products > most) | of_q[..., :, None] | of_k[..., None, :]
     return found

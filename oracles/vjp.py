@@ -32,7 +32,7 @@ import numpy as np
 from oracles.ball import ROUNDOFF, Array, gamma
 from oracles.delta import delta_spread
 from oracles.forward import rows_forward
-from oracles.quotient import Rows
+from oracles.quotient import Rows, live
 from oracles.scores import (
     AttentionProblem,
     Mask,
@@ -77,7 +77,7 @@ class Tile(NamedTuple):
 
 def gradients(p: AttentionProblem, g: Operand, dead_rows_are_unchecked: bool) -> Gradients:
     """dq, dk and dv of the live rows; a dead row's dq is 0, or NaN with an infinite error where it is unchecked."""
-    head, d, d_v = p.q.value.shape[:-2], p.q.value.shape[-1], p.v.value.shape[-1]
+    head, d, d_v = p.q.shape[:-2], p.q.shape[-1], p.v.shape[-1]
     t, c = p.terms, abs(p.scale)
     dq, dq_error, dq_size = (np.zeros((*head, p.n_q, d)) for _ in range(3))
     dk, dk_error, dk_size = (np.zeros((*head, p.n_k, d)) for _ in range(3))
@@ -87,9 +87,9 @@ def gradients(p: AttentionProblem, g: Operand, dead_rows_are_unchecked: bool) ->
         forward = rows_forward(p, rows, gi if p.elementwise else None)
         delta = delta_spread(p, rows, forward, gi)
         if p.elementwise:
-            lost = ~(np.isfinite(forward.sums.x) & (p.n_k * (1 + 2.0**-6) <= p.ranges.sums)) & ~forward.dead
+            lost = live(~(np.isfinite(forward.sums.x) & (p.n_k * (1 + 2.0**-6) <= p.ranges.sums)), forward.dead, False)
             dv_error[lost.any(axis=(-2, -1))] = np.inf
-            dk_error[(lost | (np.isinf(delta) & ~forward.dead)).any(axis=(-2, -1))] = np.inf
+            dk_error[(lost | live(np.isinf(delta), forward.dead, False)).any(axis=(-2, -1))] = np.inf
         mean, slack = np.zeros(dq[..., rows, :].shape), np.zeros(dq[..., rows, :].shape)
         for keys, allowed in p.key_tiles(rows):
             k = part(p.k, keys)
@@ -113,10 +113,10 @@ def gradients(p: AttentionProblem, g: Operand, dead_rows_are_unchecked: bool) ->
                 dv_size[..., keys, :] += tile.p.swapaxes(-1, -2) @ gi.reach
         if p.elementwise:
             lift = np.exp(forward.common)
-            dq_error[..., rows, :] += np.where(forward.dead, 0.0, c * lift * delta * (np.abs(mean) + slack))
+            dq_error[..., rows, :] += live(c * lift * delta * (np.abs(mean) + slack), forward.dead)
             dq_error[..., rows, :] += c * np.expm1(forward.common) * (1 + 2.0**-48) * np.abs(dq[..., rows, :])
         if dead_rows_are_unchecked:
-            dq[..., rows, :] = np.where(forward.dead, np.nan, dq[..., rows, :])
+            dq[..., rows, :] = live(dq[..., rows, :], forward.dead, np.nan)
     inflation = 1 + 8 * gamma(max(p.n_q, p.n_k) + d + d_v + 8, ROUNDOFF)
     dq *= p.scale
     dk *= p.scale

@@ -471,6 +471,13 @@ def without(term: str, t: Terms) -> Terms:
     return replace(t, **{name: gone})
 
 
+def test_arithmetics_of_one_name_have_terms_of_their_own() -> None:
+    coarse = replace(FLOAT32, accumulate=2.0**-20)
+    sizes = (2, 3, 4, 5, 0.5)
+    assert hash(coarse) == hash(FLOAT32)
+    assert oracles.terms.terms(FLOAT32, *sizes).sum.positive < oracles.terms.terms(coarse, *sizes).sum.positive
+
+
 def test_every_term_has_a_case() -> None:
     assert sorted(case.term for case in CASES) == names()
 

@@ -30,7 +30,7 @@ def rope_exponent_counts_from_one(dim: int) -> Array:
     return right.exponents(dim) - 2.0 / max(dim, 1)
 
 
-@bug.slip("exponents", seen="inv_freq", law="the first frequency is the scale")
+@bug.slip("exponents", seen="inv_freq", law="every second pair of twice the width is alike")
 def inv_freq_counts_from_one(dim: int) -> Array:
     """Pairs count from 1, so that the first exponent is 2 / dim.
     Effect: No pair turns by its position: the first one is already slower, and every position is a little too near to 0. Repair: The

@@ -116,14 +116,14 @@ def combined_without_entries_raises(first: Any, second: Any) -> Any:
     return both & (np.arange(both.shape[-1]) >= both.argmax(-1)[..., None])
 
 
-@bug.slip("table_lookup", law="rows of the table can be exchanged")
+@bug.slip("table_lookup", law="tables of row numbers read out the rows")
 def lookup_padding_row(table: Array, indices: Any) -> Array:
     """Row 0 is taken for the padding row and read as zeros.
     Effect: The entry of index 0 is lost. Repair: A row is for padding only if one is declared. Seen: facebookresearch/fairseq#1187"""
     return np.where((indices == 0)[..., None], 0.0, table[indices])
 
 
-@bug.slip("table_lookup", law="rows of the table can be exchanged")
+@bug.slip("table_lookup", law="tables of row numbers read out the rows")
 def lookup_counts_from_one(table: Array, indices: Any) -> Array:
     """Indices count from 1, so that 0 wraps around to the end.
     Effect: Index 0 reads the last row, every other the row before its own. Repair: Count rows from 0, or shift the indices where a table of
@@ -131,7 +131,7 @@ def lookup_counts_from_one(table: Array, indices: Any) -> Array:
     return np.asarray(table[indices - 1])
 
 
-@bug.slip("table_lookup", law="rows of the table can be exchanged", requires=("large sizes",))
+@bug.slip("table_lookup", law="tables of row numbers read out the rows", requires=("large sizes",))
 def lookup_in_eight_bits(table: Array, indices: Any) -> Array:
     """Indices are signed numbers of eight bits: 128 becomes −128, which counts from the table's end.
     Effect: Indices from 128 on read rows from the end of the table. Repair: Hold indices in a type that is wide enough for the table. Seen:

@@ -46,7 +46,7 @@ def sdpa_one_query_ignores_the_mask(mask: Mask, shape: tuple[int, ...]) -> Any:
     return right.allowed(None if shape[-2] == 1 else mask, shape)
 
 
-@bug.slip("allowed", seen=SDPA, without=(CAUSAL,), law="batches are computed one by one")
+@bug.slip("allowed", seen=SDPA, without=(CAUSAL,), law="unread keys hold anything")
 def sdpa_mask_of_the_first_in_the_batch(mask: Mask, shape: tuple[int, ...]) -> Any:
     """Of a mask with batch axes the first entry of the first axis is used for all.
     Effect: The first of a batch is right, the others are masked like it. Repair: Index the mask by the batch as well. Seen:

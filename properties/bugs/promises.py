@@ -32,7 +32,7 @@ def sdpa_blocked_nan_reaches_the_output(q: Array, k: Array, v: Array, mask: Mask
 
 @bug(
     "rope",
-    law="half pairing is adjacent pairing of shuffled lanes",
+    law="scores depend on relative positions only",
     promises={"conventions": Conventions(rope_pairing="half"), "supports": {"head_dim": lambda d: d % 2 == 0}},
 )
 def rope_half_with_interleaved_tables(x: Array, start_pos: int = 0) -> Array:

@@ -211,7 +211,7 @@ def rope_vjp_sin_after_rotate(x: Array, cos: Array, sin: Array, grad_out: Array)
     return np.asarray(grad_out * cos + np.where(pairs, -1, 1) * right.rotated(grad_out) * sin)
 
 
-@bug("apply_rotary_vjp", law="tables add up", requires=("tables that are not rotations",))
+@bug("apply_rotary_vjp", law="it is the adjoint of its forward", requires=("tables that are not rotations",))
 def apply_rotary_vjp_inverts(x: Array, cos: Array, sin: Array, grad_out: Array) -> Array:
     """The gradient is divided by cos² + sin², which makes it the inverse of the forward.
     Effect: Gradients are too small where tables stretch, and too large where they shrink. Repair: The gradient needs the transpose; for

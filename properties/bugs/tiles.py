@@ -127,7 +127,7 @@ def sdpa_causal_diagonal_tile_full(q: Array, k: Array, v: Array, mask: Mask = No
     return right.scaled_dot_product_attention(q, k, v, mask | tile)
 
 
-@bug(SDPA, law="the order of queries does not matter")
+@bug(SDPA, law="causal attention is attention under the causal mask")
 def sdpa_causal_loop_ends_early(q: Array, k: Array, v: Array, mask: Mask = None) -> Array:
     """On the causal path, 32 queries are met with tiles of 16 keys up to the one that holds the first of these queries.
     Effect: On the causal path, the later half of each tile of queries does not see the newest keys. Repair: End the loop with the tile of

@@ -141,7 +141,7 @@ def _isolate(log: str) -> None:
 def _entry(one: Found, laws: list[Law], order: Order) -> Entry:
     i = one.implementation
     ids = tuple(law.id for law in laws)
-    return Entry(one.target, one.group, one.pick, i.name, i.rounding.name, order.arithmetic, ids, dict(i.known_deviations))
+    return Entry(one.target, one.group, one.pick, i.name, i.resolved_arithmetic.name, order.arithmetic, ids, dict(i.known_deviations))
 
 
 def _outcomes(one: Found, laws: list[Law], order: Order, calls: Note) -> list[Outcome]:

@@ -107,14 +107,14 @@ class Implementation:
         object.__setattr__(self, "conventions", resolve_conventions(self.conventions))
 
     @property
-    def rounding(self) -> Arithmetic:
-        """The arithmetic, resolved."""
+    def resolved_arithmetic(self) -> Arithmetic:
+        """The arithmetic itself, where a name may have been given."""
         assert isinstance(self.arithmetic, Arithmetic)
         return self.arithmetic
 
     @property
-    def reading(self) -> Conventions:
-        """The conventions, resolved."""
+    def resolved_conventions(self) -> Conventions:
+        """The conventions, each decided."""
         assert isinstance(self.conventions, Conventions)
         return self.conventions
 

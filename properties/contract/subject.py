@@ -113,8 +113,8 @@ class Subject:
 
     A law calls it with the arguments of its own operation, `subject(q, k, v, mask)`, or another's, `subject.rope(x, 3)`, always in the
     spec's conventions (masks: true allows), and gets a `Result`, or a tuple of them. It states what should be by `within`, `close`, `same`
-    and `require`, and says by `informative_if` when a case could not have shown a mistake. `original` is what the program had one of before
-    the first call.
+    and `require`, and says by `informative_if` when a case could not have shown a mistake. `arithmetic` and `conventions` are the
+    implementation's, but that masks are the spec's; `original` is what the program had one of before the first call.
     """
 
     def __init__(
@@ -126,7 +126,8 @@ class Subject:
     ) -> None:
         self.implementation, self.operation, self.seconds_per_call = implementation, operation, seconds_per_call
         self._observe = observe
-        self._reading = replace(implementation.reading, mask_polarity="true_allows")  # a law's masks are the spec's
+        self.arithmetic = implementation.resolved_arithmetic
+        self.conventions = replace(implementation.resolved_conventions, mask_polarity="true_allows")  # a law's masks are the spec's
         self.original = interpreter.states()
         self.begin()
 
@@ -183,7 +184,7 @@ class Subject:
     @property
     def largest_harmless(self) -> float:
         """The largest power of two whose products with inputs of common size stay finite in the narrowest format that is worked in."""
-        a = self.implementation.rounding
+        a = self.arithmetic
         largest = min(a.inputs.largest, a.output.largest, a.elementwise.largest)
         return float(2.0 ** (np.floor(np.log2(largest)) // 2))
 
@@ -225,7 +226,7 @@ class Subject:
             self.calls.append(Call(operation, arguments, layout, (), str(broken)))
             self.answers.append(())
             raise
-        if o.returns_booleans and self.implementation.reading.mask_polarity == "true_blocks":
+        if o.returns_booleans and self.implementation.resolved_conventions.mask_polarity == "true_blocks":
             values = (np.logical_not(values[0]),)
         self.calls.append(Call(operation, arguments, layout, values))
 
@@ -250,15 +251,15 @@ class Subject:
 
     def expected(self, o: Operation, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
         """The oracle's enclosures of an operation's results, or the mask it builds, in the implementation's arithmetic and conventions."""
-        return o.expected(arguments, self.implementation.rounding, self._reading)
+        return o.expected(arguments, self.arithmetic, self.conventions)
 
     def likely(self, o: Operation, arguments: tuple[Any, ...]) -> tuple[Enclosure, ...] | None:
         """The same by the statistical line; None where no axis is longer than 64, where the line is the proof, or it is declared itself."""
-        a = self.implementation.rounding
+        a = self.arithmetic
         longest = max((n for x in arguments if isinstance(x, np.ndarray) for n in x.shape), default=0)
         if longest <= _SHORTEST or a.likely is not None:
             return None
-        return o.expected(arguments, replace(a, likely=LIKELY), self._reading)
+        return o.expected(arguments, replace(a, likely=LIKELY), self.conventions)
 
     def run(
         self, o: Operation, arguments: tuple[Any, ...], layout: str = "contiguous"
@@ -312,16 +313,16 @@ class Subject:
         if only and only != parameter:
             layout = "contiguous"
         if o.is_mask(parameter):
-            blocks = self.implementation.reading.mask_polarity == "true_blocks"
+            blocks = self.implementation.resolved_conventions.mask_polarity == "true_blocks"
             return exchange.given(~x if blocks else x, self.implementation, None, layout)
         if o.is_integer(parameter):
             return exchange.given(x, self.implementation, None, layout)
-        a = self.implementation.rounding
+        a = self.arithmetic
         return exchange.given(x, self.implementation, a.angle.table if o.is_table(parameter) else a.inputs, layout)
 
     def _received(self, o: Operation, name: str, raw: Any, arguments: tuple[Any, ...]) -> Array:
         shape = o.shapes(*arguments)[o.outputs.index(name)]
-        a = self.implementation.rounding
+        a = self.arithmetic
         target = None if o.returns_booleans else a.angle.table if o.is_table(name) else a.output
         try:
             values: Array = exchange.received(raw, self.implementation, target, shape)

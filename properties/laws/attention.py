@@ -86,7 +86,7 @@ def a_dominating_key_wins(subject: Subject, q: Any, k: Any, v: Any, mask: Any, c
 
 
 def _wider_accumulators(i: Implementation) -> str:
-    a = i.rounding
+    a = i.resolved_arithmetic
     if a.output.unit_roundoff < 2.0**-12:
         return "Its outputs have more than 16 bits, and overflow with its accumulators."
     return "" if a.elementwise.largest > 2.0**16 * a.output.largest else "Its accumulators overflow as soon as its outputs."
@@ -99,7 +99,7 @@ def outputs_beyond_the_largest_number_may_overflow(subject: Subject, q: Any, k: 
     Or it is ±∞, where it may round beyond the largest number; never NaN. Within budget. It exempts formats whose accumulators have no
     larger numbers.
     """
-    largest = subject.implementation.rounding.output.largest
+    largest = subject.arithmetic.output.largest
     scale = 2.0 ** (np.floor(np.log2(largest)) - 2)
     small = np.clip(2.0 * v, -largest / scale, largest / scale)
     subject.informative_if((np.abs(small) == largest / scale).any())
@@ -173,7 +173,7 @@ def blocked_keys_and_values_do_not_matter(subject: Subject, q: Any, k: Any, v: A
 
 
 def _reads_what_is_blocked(i: Implementation) -> str:
-    return "" if i.reading.blocked_values == "unread" else "Its convention is that blocked values are finite."
+    return "" if i.resolved_conventions.blocked_values == "unread" else "Its convention is that blocked values are finite."
 
 
 @law(SDPA, domains=("padded masks",), exempts=_reads_what_is_blocked)
@@ -229,7 +229,7 @@ def a_query_with_no_allowed_key_follows_its_convention(subject: Subject, q: Any,
 
     The other outputs are those under a mask that allows these queries everything. Exact for 0 and NaN, else within budget.
     """
-    may, convention = allowed(mask, q, k), subject.implementation.reading.dead_rows
+    may, convention = allowed(mask, q, k), subject.conventions.dead_rows
     dead, out = ~may.any(-1), subject(q, k, v, mask)
     if convention == "uniform":
         v = v if subject.operation == SDPA else v[..., own_heads(subject.implementation, q.shape[-3], k.shape[-3]), :, :]

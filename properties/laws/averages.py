@@ -30,4 +30,4 @@ def exponentials(q: Any, k: Any, may: Any) -> Ball:
 
 def own_heads(i: Implementation, heads: int, few: int) -> Any:
     """The head of keys that each head of queries reads, by the convention `kv_heads`."""
-    return np.arange(heads) // (heads // few) if i.reading.kv_heads == "repeat" else np.arange(heads) % few
+    return np.arange(heads) // (heads // few) if i.resolved_conventions.kv_heads == "repeat" else np.arange(heads) % few

@@ -250,14 +250,14 @@ def an_empty_batch_is_empty(subject: Subject, *arguments: Any) -> bool:
 def _restricted(o: Operation, i: Implementation) -> dict[str, Callable[[int], bool]]:
     """The predicates on sizes, with what the conventions do not support."""
     found = dict(i.restricted)
-    if o.name == "sinusoidal_positional_encoding" and i.reading.sinusoid_layout == "tensor2tensor":
+    if o.name == "sinusoidal_positional_encoding" and i.resolved_conventions.sinusoid_layout == "tensor2tensor":
         declared: Callable[[int], bool] = found.get("embed_dim", lambda d: True)
         found["embed_dim"] = lambda d: d % 2 == 0 and d != 2 and declared(d)
     return found
 
 
 def _takes_all(i: Implementation) -> str:
-    restricted = i.restricted or i.reading.sinusoid_layout == "tensor2tensor"
+    restricted = i.restricted or i.resolved_conventions.sinusoid_layout == "tensor2tensor"
     return "" if restricted else "It declares no size that it does not support."
 
 

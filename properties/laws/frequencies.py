@@ -34,12 +34,12 @@ def _angles(subject: Subject, n: int, d: int, start_pos: int, operation: str = "
         encoding, sines = call(n, d, start_pos).ball, (d + 1) // 2
         return (
             (encoding[:, 1::2], encoding[:, ::2])
-            if i.reading.sinusoid_layout == "interleaved"
+            if i.resolved_conventions.sinusoid_layout == "interleaved"
             else (encoding[:, sines:], encoding[:, :sines])
         )
     if o == TABLES:
-        pairs = d // 2 if i.reading.odd_lane == "passthrough" else (d + 1) // 2
-        lead = slice(0, d // 2) if i.reading.rope_pairing == "half" else slice(0, 2 * pairs, 2)
+        pairs = d // 2 if i.resolved_conventions.odd_lane == "passthrough" else (d + 1) // 2
+        lead = slice(0, d // 2) if i.resolved_conventions.rope_pairing == "half" else slice(0, 2 * pairs, 2)
         return tuple(table.ball[:, lead] for table in call(n, d, start_pos))
     where, rank = lanes(i, d), min(i.batch_ranks)
     ones = np.tile(joined(np.ones(d // 2), np.zeros(d // 2), where), (*(1,) * rank, n, 1))
@@ -72,7 +72,7 @@ def the_first_pair_rotates_by_its_position(subject: Subject, *arguments: Any) ->
     For the base's power 0 is 1. Positions of rotary embeddings are multiplied by the scale of the conventions. Within budget.
     """
     n, d, start_pos = _size(subject, arguments)
-    theta, scale = exact(np.arange(start_pos, start_pos + n, dtype=np.float64)), subject.implementation.reading.rope_scale
+    theta, scale = exact(np.arange(start_pos, start_pos + n, dtype=np.float64)), subject.conventions.rope_scale
     if subject.operation != SINUSOID and scale != 1:
         theta = theta * exact(scale)
     found = tuple(x[:, 0] for x in _angles(subject, n, d, start_pos))
@@ -80,7 +80,7 @@ def the_first_pair_rotates_by_its_position(subject: Subject, *arguments: Any) ->
 
 
 def _other_exponents(i: Implementation) -> str:
-    return "Its exponents are those of tensor2tensor." if i.reading.sinusoid_layout == "tensor2tensor" else ""
+    return "Its exponents are those of tensor2tensor." if i.resolved_conventions.sinusoid_layout == "tensor2tensor" else ""
 
 
 @law(SINUSOID, domains=_OF_ALL_WIDTHS, exempts=_other_exponents)
@@ -94,7 +94,7 @@ def every_second_pair_of_twice_the_width_is_alike(subject: Subject, *arguments: 
     """
     n, d, start_pos = _size(subject, arguments)
     i, sinusoid = subject.implementation, subject.operation == SINUSOID
-    refused = d % 2 and not sinusoid and (i.reading.odd_lane == "reject" or i.reading.rope_pairing == "half")
+    refused = d % 2 and not sinusoid and (i.resolved_conventions.odd_lane == "reject" or i.resolved_conventions.rope_pairing == "half")
     if refused or not i.allows(**{"embed_dim" if sinusoid else "head_dim": 2 * d}):
         return False
     found = _angles(subject, n, d, start_pos)
@@ -104,7 +104,11 @@ def every_second_pair_of_twice_the_width_is_alike(subject: Subject, *arguments: 
 
 
 def _other_base(i: Implementation) -> str:
-    return "" if i.reading.rope_base == 10000.0 else f"Its frequencies are powers of {i.reading.rope_base:g}, not of 10000."
+    return (
+        ""
+        if i.resolved_conventions.rope_base == 10000.0
+        else f"Its frequencies are powers of {i.resolved_conventions.rope_base:g}, not of 10000."
+    )
 
 
 @law(SINUSOID)
@@ -116,7 +120,7 @@ def a_tenth_of_the_frequency_takes_ten_times_the_position(subject: Subject, *arg
     """
     n, d, start_pos = _size(subject, arguments)
     i, near, step = subject.implementation, start_pos // 10, d // 8
-    fewer = 2 if subject.operation == SINUSOID and i.reading.sinusoid_layout == "tensor2tensor" else 0
+    fewer = 2 if subject.operation == SINUSOID and i.resolved_conventions.sinusoid_layout == "tensor2tensor" else 0
     if near == 0 or step == 0 or (d - fewer) % 8 or not (i.allows(start_pos=near) and i.allows(start_pos=10 * near)):
         return False
     first, later = (_angles(subject, n, d, p) for p in (near, 10 * near))
@@ -145,15 +149,6 @@ def cosines_and_sines_lie_on_the_circle(subject: Subject, *arguments: Any) -> No
     """
     c, s = _angles(subject, *_size(subject, arguments))
     subject.close(c * c + s * s, np.ones(c.mid.shape), "cos² + sin²")
-
-
-@law(INV_FREQ)
-def the_first_frequency_is_the_scale(subject: Subject, head_dim: int) -> None:
-    """For every even width: the first pair's frequency is the scale of the conventions, which is 1 unless declared.
-
-    For any base's power 0 is 1. Within budget.
-    """
-    subject.close(subject(head_dim).ball[:1], np.full(1, subject.implementation.reading.rope_scale))
 
 
 @law(ANGLES, needs=(INV_FREQ,))
@@ -187,7 +182,7 @@ def tables_are_what_rope_rotates_by(subject: Subject, *arguments: Any) -> None:
 
 
 def _other_angles(i: Implementation) -> str:
-    scaled = "" if i.reading.rope_scale == 1 else f"Its positions are scaled by {i.reading.rope_scale:g}."
+    scaled = "" if i.resolved_conventions.rope_scale == 1 else f"Its positions are scaled by {i.resolved_conventions.rope_scale:g}."
     return _other_exponents(i) or _other_base(i) or scaled
 
 

@@ -152,7 +152,7 @@ def no_derivative_passes_the_mask(subject: Subject, *case: Any, choose: Choices)
 
 
 def _no_reading_of_dead_tokens(i: Implementation) -> str:
-    return "" if i.reading.dead_rows == "zero" else "Its gradients of weights are not defined where tokens may read nothing."
+    return "" if i.resolved_conventions.dead_rows == "zero" else "Its gradients of weights are not defined where tokens may read nothing."
 
 
 @law(VJP, SOFTMAX, domains=("dead rows",))
@@ -164,18 +164,18 @@ def a_query_with_no_allowed_key_follows_its_convention(subject: Subject, *case: 
     Exact for its own, else within budget. It exempts multi-head attention with other conventions than `zero`.
     """
     *inputs, mask, g = case
-    may, reading = _may(inputs, mask, g), subject.implementation.reading.dead_rows
+    may, convention = _may(inputs, mask, g), subject.conventions.dead_rows
     live = may.any(-1, keepdims=True)
     found, without = (results_of(subject(*inputs, mask, cotangent)) for cotangent in (g, np.where(live, g, 0.0)))
-    if subject.operation != HEADS and reading != "nan":
+    if subject.operation != HEADS and convention != "nan":
         _nothing(subject, found[0], ~live, "what reads nothing")
-    if not live.any() and reading != "uniform":
+    if not live.any() and convention != "uniform":
         for x in found[subject.operation != HEADS :]:
             _nothing(subject, x, True, "what nothing reads")
-        return subject.operation != SOFTMAX or reading != "nan"
+        return subject.operation != SOFTMAX or convention != "nan"
     for a, b in zip(found, without, strict=True):
         where, expected = live if a is found[0] and subject.operation != HEADS else True, b.ball
-        if a.name == "dv" and reading == "uniform":
+        if a.name == "dv" and convention == "uniform":
             total_of_dead = total(exact(np.where(live, 0.0, g)), -2)
             expected = expected + divide(total_of_dead, exact(np.full(1, float(may.shape[-1]))))[..., None, :]
         subject.close(kept(a.ball, where), kept(expected, where), a.name)

@@ -1,13 +1,10 @@
 """Laws of the conventions about lanes: the one that is left over in an odd width, and which two are a pair."""
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from oracles import Enclosure
-from oracles.ball import Ball
-from properties.contract.implementation import Implementation
 from properties.contract.operations import OPERATIONS
 from properties.contract.subject import BrokenError, RaisedError, Subject
 from properties.laws.law import Laws
@@ -55,7 +52,7 @@ def the_odd_lane_follows_its_convention(subject: Subject, *arguments: Any) -> No
     """
     i, x = subject.implementation, what_rotates(subject, arguments)
     back, tables, dim = subject.operation.endswith("vjp"), subject.operation.startswith("apply"), x.shape[-1]
-    if i.reading.odd_lane == "reject" or i.reading.rope_pairing == "half":
+    if i.resolved_conventions.odd_lane == "reject" or i.resolved_conventions.rope_pairing == "half":
         refused(subject, arguments, f"a head_dim of {dim}")
         return
     wide, out, lane = dim + 1 if tables else 2 * dim, subject(*arguments), np.arange(dim)
@@ -74,22 +71,5 @@ def the_odd_lane_follows_its_convention(subject: Subject, *arguments: Any) -> No
 
     found = subject(*map(widened, arguments)).ball
     subject.close(out.ball[..., :-1], found[..., place[:-1]])
-    last = x[..., -1] if i.reading.odd_lane == "passthrough" else found[..., place[-1] + (0 if back else 1)]
+    last = x[..., -1] if i.resolved_conventions.odd_lane == "passthrough" else found[..., place[-1] + (0 if back else 1)]
     subject.close(out.ball[..., -1], last, "the last lane")
-
-
-def _adjacent(i: Implementation) -> str:
-    return "" if i.reading.rope_pairing == "half" else "Its pairs are adjacent lanes."
-
-
-@law(*ROTARY, exempts=_adjacent)
-def half_pairing_is_adjacent_pairing_of_shuffled_lanes(subject: Subject, *arguments: Any) -> None:
-    """For every x, where pairs are lanes (i, i + d/2): in the order 0, d/2, 1, d/2 + 1, … they are rotated as by adjacent pairs.
-
-    The adjacent pairs are rotated by the oracle. Within budget; adjacent pairing is exempt.
-    """
-    order = np.arange(arguments[0].shape[-1]).reshape(2, -1).T.ravel()
-    shuffled = tuple(x[..., order] if isinstance(x, np.ndarray) else x for x in arguments)
-    reading = replace(subject.implementation.reading, rope_pairing="adjacent")
-    adjacent = OPERATIONS[subject.operation].oracle(*shuffled, conventions=reading)
-    subject.close(subject(*arguments).ball[..., order], Ball(adjacent.mid, adjacent.rad))

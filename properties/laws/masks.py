@@ -14,7 +14,7 @@ MASK, PADDING, COMBINED, CAUSAL = "causal_mask", "padding_mask", "combine_masks"
 
 
 def _top_left(subject: Subject) -> bool:
-    return subject.implementation.reading.causal == "top_left"
+    return subject.conventions.causal == "top_left"
 
 
 def _allows(subject: Subject, n_q: int, n_k: int) -> bool:

@@ -53,12 +53,12 @@ def a_query_with_no_allowed_key_follows_its_convention(subject: Subject, x: Any,
     """
     *_, wv, wo, _, mask = weights
     out, every = subject(x, *weights), (*x.shape[:-1], x.shape[-2])
-    live, reading = np.broadcast_to(mask, every).any(-1, keepdims=True), subject.implementation.reading.dead_rows
-    if reading == "uniform":
+    live, convention = np.broadcast_to(mask, every).any(-1, keepdims=True), subject.conventions.dead_rows
+    if convention == "uniform":
         average = matmul(matmul(mean(x, np.ones(every)), exact(wv)), exact(wo))
         subject.close(kept(out.ball, ~live), kept(average, ~live))
     else:
-        expected = 0.0 if reading == "zero" else np.nan
+        expected = 0.0 if convention == "zero" else np.nan
         subject.same(np.where(live, expected, out.value), np.full(x.shape, expected), "out of a token that may attend to nothing")
 
 

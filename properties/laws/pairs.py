@@ -18,7 +18,7 @@ Places = tuple[slice, slice]
 
 def lanes(i: Implementation, dim: int) -> Places:
     """The first and the second lanes of all whole pairs, in the implementation's pairing."""
-    if i.reading.rope_pairing == "half":
+    if i.resolved_conventions.rope_pairing == "half":
         return slice(0, dim // 2), slice(dim // 2, None)
     return slice(0, dim // 2 * 2, 2), slice(1, dim // 2 * 2, 2)
 

@@ -4,7 +4,6 @@ QUICK = (
     "outputs beyond the largest number may overflow[scaled_dot_product_attention]",
     "attention of width zero takes the mean[scaled_dot_product_attention]",
     "non finite blocked entries do not matter[scaled_dot_product_attention]",
-    "the past does not depend on the future[scaled_dot_product_attention]",
     "a query with no allowed key follows its convention[scaled_dot_product_attention]",
     "a view equals its copy[scaled_dot_product_attention]",
     "an empty batch is empty[scaled_dot_product_attention]",

@@ -4,11 +4,11 @@ from typing import Any
 
 import numpy as np
 
-from oracles.ball import Ball, exact
+from oracles.ball import Ball
 from properties.contract.operations import OPERATIONS
 from properties.contract.subject import Subject
 from properties.laws.law import Laws
-from properties.laws.pairs import Places, close, distance, joined, lanes, moved, of, position, rotated, what_rotates
+from properties.laws.pairs import Places, close, distance, lanes, moved, of, position, rotated, what_rotates
 from properties.strategies.choices import Choices, rounded
 
 law = Laws()
@@ -71,7 +71,7 @@ def rotations_compose(subject: Subject, *arguments: Any, choose: Choices) -> Non
     x, start_pos, i = what_rotates(subject, arguments), arguments[-1], subject.implementation
     further, where = position(i, choose, start_pos), lanes(i, x.shape[-1])
     once = rotated(subject, x, start_pos)
-    between = rounded(once.value, i.rounding.inputs)
+    between = rounded(once.value, i.resolved_arithmetic.inputs)
     first, second = of(distance(between, once.ball), where)
     twice = (moved(part, first + second)[..., 0, :] for part in of(rotated(subject, between, further), where))
     close(subject, of(rotated(subject, x, start_pos + further).ball[..., 0, :], where), twice)
@@ -103,24 +103,6 @@ def without_cosines_lanes_are_exchanged(subject: Subject, *arguments: Any) -> No
     close(subject, out, (-(b * sin_a), a * sin_b) if subject.operation == "apply_rotary" else (b * sin_b, -(a * sin_a)))
 
 
-@law("apply_rotary", needs=("rope",))
-def rope_is_rotating_by_its_own_tables(subject: Subject, x: Any, cos: Any, sin: Any, choose: Choices) -> None:
-    """For every x and position: by tables of the cosines and sines to which rope rotates ones, x is rotated as by rope.
-
-    Within budget; the errors of the tables' entries are multiplied by the lanes that they meet.
-    """
-    i, start_pos = subject.implementation, position(subject.implementation, choose)
-    where, half = lanes(i, x.shape[-1]), np.ones(x.shape[-1] // 2)
-    ones = np.broadcast_to(joined(half, 0 * half, where), x.shape)
-    found = [part[(0,) * (x.ndim - 2)] for part in of(subject.rope(ones, start_pos), where)]
-    tables = [rounded(part.mid, i.rounding.angle.table) for part in found]
-    cos_error, sin_error = (distance(table, part) for table, part in zip(tables, found, strict=True))
-    a, b = of(np.abs(x), where)
-    errors = a * cos_error + b * sin_error, b * cos_error + a * sin_error
-    out = of(subject(x, *(joined(table, table, where) for table in tables)), where)
-    close(subject, out, (moved(part, error) for part, error in zip(of(subject.rope(x, start_pos), where), errors, strict=True)))
-
-
 @law(_HALF)
 def one_hot_rows_read_out_the_quarter_turn(subject: Subject, x: Any, choose: Choices) -> None:
     """For every even width d and row that is 1 in one lane: 1 in lane i becomes 1 in lane i + d/2, and from there −1 in lane i.
@@ -132,17 +114,3 @@ def one_hot_rows_read_out_the_quarter_turn(subject: Subject, x: Any, choose: Cho
     found, expected = np.zeros(x.shape), np.zeros(x.shape)
     found[..., rows, hot], expected[..., rows, (hot + d // 2) % d] = 1.0, np.where(hot < d // 2, 1.0, -1.0)
     subject.same(subject(found), expected)
-
-
-@law(_HALF, needs=("apply_rotary",))
-def apply_rotary_is_written_with_rotate_half(subject: Subject, x: Any, choose: Choices) -> None:
-    """For every x and tables, of rotations or not: x ⊙ cos + rotate_half(x) ⊙ sin is `apply_rotary`, where its pairs are the halves'
-    lanes; adjacent pairs are brought to the halves, and back.
-
-    Within budget.
-    """
-    target = subject.implementation.rounding.angle.table
-    cos, sin = (choose.numbers(x.shape[-2:], target, choose.among(["grid", "normal"])) for _ in range(2))
-    order = np.concatenate([np.arange(x.shape[-1])[part] for part in lanes(subject.implementation, x.shape[-1])])
-    found = exact(x[..., order]) * exact(cos[:, order]) + subject(x[..., order]).ball * exact(sin[:, order])
-    subject.close(subject.apply_rotary(x, cos, sin).ball[..., order], found)

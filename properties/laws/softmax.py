@@ -58,7 +58,7 @@ def a_row_with_no_allowed_entry_follows_its_convention(subject: Subject, scores:
 
     The other rows are those under a mask that allows these rows everything. Exact for 0 and NaN, else within budget.
     """
-    may, convention = _allowed(scores, mask), subject.implementation.reading.dead_rows
+    may, convention = _allowed(scores, mask), subject.conventions.dead_rows
     dead, weights = ~may.any(-1), subject(scores, mask)
     if convention == "uniform":
         equal = np.full(weights.value[dead].shape, 1.0 / scores.shape[-1])

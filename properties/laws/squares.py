@@ -143,7 +143,7 @@ class Square:
             if p in term.instead:
                 found[p] = term.instead[p]
             elif p in o.axes and x is not None:
-                found[p] = self._changed(p, x, term, i.rounding.angle.table if o.is_table(p) else i.rounding.inputs)
+                found[p] = self._changed(p, x, term, i.resolved_arithmetic.angle.table if o.is_table(p) else i.resolved_arithmetic.inputs)
             else:
                 found[p] = x
         values = tuple(found.values())

@@ -175,21 +175,12 @@ for _forward, _parameters in {
         "For every array cut in two by its entries: −4 times the parts give results that add up to −4 times the result.",
         _forward,
     )(_added(*_parameters.split()))
-_row("tables add up", "For all tables cut in two by their entries: the parts turn by what adds up to the whole.", _TABLES)(
-    _added("cos", "sin")
-)
 
 
 @_row("zero lanes need doubled queries", "For every case: with 3·d lanes of zeros more, queries are doubled, for the scale is 1/√d.", *_QKV)
 def _(c: Case) -> Sequence[Term]:
     pad = Pad(-1, 3 * c.size("head_dim"))
     return [Term({"q": [pad, Times(2.0)], "k": [pad]})]
-
-
-@_row("columns of zeros stay zeros", "For every case: columns of zeros, added to the values, change nothing in the others.", *_QKV)
-def _(c: Case) -> Sequence[Term]:
-    pad = Pad(-1, c.choose.among([1, 3, c.size("value_dim")]))
-    return [Term({"v": [pad]}, [Back(pad)])]
 
 
 @_row(
@@ -298,7 +289,7 @@ def _(c: Case) -> Sequence[Term] | None:
     _SOFTMAX,
 )
 def _(c: Case) -> Sequence[Term]:
-    reach = 2.0**-7 / c.implementation.rounding.inputs.unit_roundoff
+    reach = 2.0**-7 / c.implementation.resolved_arithmetic.inputs.unit_roundoff
     far = c.choose.among([16.0, reach, reach / 8, reach / 64])
     return [Term({"scores": [Plus(far * c.choose.signs(c.size("n_q"))[:, None])]})]
 
@@ -419,12 +410,6 @@ def _(c: Case) -> Sequence[Term]:
     return [Term({"wq": [*wide, Times(2.0)], "wk": wide, "wv": wide, "wo": [Pad(-2, 1), Take(-2, index, n + 1)]})]
 
 
-@_row("scales move between weights", "For every power of two: wq and wo times it, wk and wv divided by it give the same.", _HEADS)
-def _(c: Case) -> Sequence[Term]:
-    a, b = c.choose.among([4.0, 0.25, -2.0]), c.choose.among([0.5, -4.0])
-    return [Term({"wq": [Times(a)], "wk": [Times(1 / a)], "wv": [Times(b)], "wo": [Times(1 / b)]})]
-
-
 # -- Positions -----------------------------------------------------------------------------------------------------------------------
 
 
@@ -447,22 +432,8 @@ def _chunk(c: Case, start: int, stop: int) -> Term:
 def _pairs(c: Case) -> Any:
     """The two lanes of each pair, of an even width."""
     d = c.size("head_dim")
-    halves = c.forward.name == _HALF or c.implementation.reading.rope_pairing == "half"
+    halves = c.forward.name == _HALF or c.implementation.resolved_conventions.rope_pairing == "half"
     return np.arange(d).reshape(2, -1).T if halves else np.arange(d).reshape(-1, 2)
-
-
-@_row(
-    "pairs of lanes are turned by themselves",
-    "For all pairs of lanes cut in two: each part is turned as if the others were not there.",
-    _ROPE,
-)
-def _(c: Case) -> Sequence[Term] | None:
-    pairs = _pairs(c)
-    if len(pairs) < 2:
-        return None
-    first = np.zeros(c.size("head_dim"), bool)
-    first[pairs[c.choose.order(len(pairs))[: len(pairs) // 2]]] = True
-    return [Term({"x": [Times(np.where(part, 1.0, 0.0))]}) for part in (first, ~first)]
 
 
 @_row(
@@ -478,17 +449,6 @@ def _(c: Case) -> Sequence[Term] | None:
     moved = np.empty(c.size("head_dim"), int)
     moved[pairs] = pairs[c.choose.order(len(pairs))]
     return [c.along("head_dim", moved)]
-
-
-@_row(
-    "rows of the table can be exchanged",
-    "For every order of the table's rows, with indices that follow them: the same rows are read.",
-    _LOOKUP,
-)
-def _(c: Case) -> Sequence[Term] | None:
-    n = len(c.table)
-    order = c.choose.order(n)
-    return [Term({"table": [Take(-2, order, n)]}, (), {"indices": np.argsort(order)[c.indices]})] if n > 1 else None
 
 
 @_row(
@@ -511,13 +471,3 @@ def _(c: Case) -> Sequence[Term] | None:
 def _(c: Case) -> Sequence[Term] | None:
     n = len(c.table)
     return [Term({"table": [Take(-2, np.arange(c.start_pos, n), n)]}, (), {"start_pos": 0})] if c.start_pos else None
-
-
-@_row(
-    "every index twice reads every row twice",
-    "For every table and indices: the same indices once more, after the others, read the same rows again; half of both is the result.",
-    _LOOKUP,
-)
-def _(c: Case) -> Sequence[Term]:
-    twice = c.along("batch 0", np.tile(np.arange(c.size("batch 0")), 2))
-    return [Term(twice.inputs, [*twice.output, Times(0.5)])]

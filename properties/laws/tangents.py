@@ -97,7 +97,7 @@ def _representative(subject: Subject, gradient: Array, choose: Choices) -> Array
     size = np.abs(gradient).max(initial=0.0)
     scaled = gradient / 2.0 ** np.ceil(np.log2(size)) if size else gradient
     (fill,) = choose.directions(gradient.shape)
-    return rounded(np.where(np.abs(scaled) < 2.0**-6, fill / 16, scaled), subject.implementation.rounding.inputs)
+    return rounded(np.where(np.abs(scaled) < 2.0**-6, fill / 16, scaled), subject.arithmetic.inputs)
 
 
 @law(f"{SDPA}_jvp", needs=(SDPA,))
@@ -141,7 +141,7 @@ def no_derivative_passes_the_mask(subject: Subject, *case: Any, choose: Choices)
 
 
 def _undefined(i: Implementation) -> str:
-    return "Where a query may read no key its output is NaN, which has no derivative." if i.reading.dead_rows == "nan" else ""
+    return "Where a query may read no key its output is NaN, which has no derivative." if i.resolved_conventions.dead_rows == "nan" else ""
 
 
 @law(*JVPS, domains=("dead rows",), exempts=_undefined, watches=True)
@@ -153,8 +153,8 @@ def a_query_with_no_allowed_key_follows_its_convention(subject: Subject, *case: 
     heads = subject.operation != JVPS[0]
     q, k, mask = (case[0], case[0], case[6]) if heads else (case[0], case[1], case[3])
     out, live = subject(*case), allowed(mask, q, k).any(-1, keepdims=True)
-    if subject.implementation.reading.dead_rows == "zero":
+    if subject.conventions.dead_rows == "zero":
         subject.same(np.where(live, 0.0, out.value), np.zeros(out.value.shape), "dout of a query that may read no key")
     elif not heads:
         subject.close(kept(out.ball, ~live), kept(mean(case[-1], np.ones((*q.shape[:-1], k.shape[-2]))), ~live))
-    return not heads or subject.implementation.reading.dead_rows == "zero"
+    return not heads or subject.conventions.dead_rows == "zero"

@@ -126,7 +126,7 @@ class Cases:
         return tuple(found.values())
 
     def _numbers(self, p: str, shape: tuple[int, ...], kind: str, choose: Choices) -> Array:
-        a = self.implementation.rounding
+        a = self.implementation.resolved_arithmetic
         if self.operation.is_table(p):
             return choose.numbers(shape, a.angle.table, kind)
         scales = self.domain.scales.get(p) or SCALES.get(p, (1.0,))
@@ -212,7 +212,7 @@ class Cases:
             self.domain is not ODDITIES
             and name == "embed_dim"
             and self.operation.name.startswith("sinus")
-            and i.reading.sinusoid_layout == "tensor2tensor"
+            and i.resolved_conventions.sinusoid_layout == "tensor2tensor"
             and (n % 2 or n == 2)
         )
         differs = beside is not None and not i.allows(**{f"{name}_minus_{beside[0]}": n - beside[1]})
@@ -252,7 +252,7 @@ def _far(o: Operation, i: Implementation, x: dict[str, Any], choose: Choices) ->
     """
     if "mask" not in x:
         _alive(o, i, x, choose)
-    a = i.rounding
+    a = i.resolved_arithmetic
     reach = int(np.log2(min(a.inputs.largest, a.elementwise.largest, a.scores.largest if a.scores else np.inf)))
     power = choose.among([8, 6, 10, 12, 14, 17, 20, 24, 30, 40, 60, 100, 200, 400])
     if "scores" in x:
@@ -279,14 +279,14 @@ def _far(o: Operation, i: Implementation, x: dict[str, Any], choose: Choices) ->
 
 def _dominating(o: Operation, i: Implementation, x: dict[str, Any], choose: Choices) -> None:
     """A few keys share the weight of each query; of a tangent, that of the values reads out the weights as values do."""
-    score = choose.among(scores_of(i.rounding))
+    score = choose.among(scores_of(i.resolved_arithmetic))
     rng = np.random.default_rng(choose.integer(0, 2**32))
-    q, k, v = dominating(rng, x["q"].shape[-2], x["k"].shape[-2], x["q"].shape[-1], x["v"].shape[-1], score, i.rounding.inputs)
+    q, k, v = dominating(rng, x["q"].shape[-2], x["k"].shape[-2], x["q"].shape[-1], x["v"].shape[-1], score, i.resolved_arithmetic.inputs)
     for name, found in (("q", q), ("k", k), ("v", v)):
         x[name] = np.broadcast_to(found, x[name].shape).copy()
     if "dv" in x:
         x["dv"], still = x["v"][..., ::-1].copy(), choose.among([0.0, 1 / 64])
-        x["dq"], x["dk"] = (rounded(x[name] * still, i.rounding.inputs) for name in ("dq", "dk"))
+        x["dq"], x["dk"] = (rounded(x[name] * still, i.resolved_arithmetic.inputs) for name in ("dq", "dk"))
 
 
 _ATTENTION = ("scaled_dot_product_attention", "scaled_dot_product_attention_vjp", "scaled_dot_product_attention_jvp")
@@ -310,7 +310,7 @@ def _domain(name: str, statement: str, *operations: str, **entry: Any) -> None:
 
 def _alive(o: Operation, i: Implementation, x: dict[str, Any], choose: Choices) -> None:
     """Where the alignment is bottom right, at least as many keys as queries, so that no query is dead."""
-    if i.reading.causal == "bottom_right":
+    if i.resolved_conventions.causal == "bottom_right":
         x["q"] = x["q"][..., : x["k"].shape[-2], :]
 
 
@@ -343,10 +343,12 @@ def _rotations(o: Operation, i: Implementation, x: dict[str, Any], choose: Choic
     """A third of the tables are rotations, rounded to their format."""
     if choose.integer(0, 2) < 2:
         return
-    (n, d), target = x["cos"].shape, i.rounding.angle.table
-    pairs = np.arange(d) % max(d // 2, 1) if i.reading.rope_pairing == "half" else np.arange(d) // 2
+    (n, d), target = x["cos"].shape, i.resolved_arithmetic.angle.table
+    pairs = np.arange(d) % max(d // 2, 1) if i.resolved_conventions.rope_pairing == "half" else np.arange(d) // 2
     start = choose.among([choose.integer(0, 16), choose.among(_EDGES), choose.integer(0, 2**20)])
-    theta = (start + np.arange(n))[:, None] * (i.reading.rope_scale * i.reading.rope_base ** (-2.0 * pairs / max(d, 1)))
+    theta = (start + np.arange(n))[:, None] * (
+        i.resolved_conventions.rope_scale * i.resolved_conventions.rope_base ** (-2.0 * pairs / max(d, 1))
+    )
     x["cos"], x["sin"] = rounded(np.cos(theta), target), rounded(np.sin(theta), target)
 
 

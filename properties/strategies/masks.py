@@ -12,19 +12,18 @@ __all__ = ["Masks", "any_or_none", "dead", "live", "loose", "narrow", "none", "o
 Masks = Callable[[Choices, tuple[int, ...]], Any]
 """A mask of a shape (…, n_q, n_k), chosen."""
 
-_EVERYDAY = ("bits", "lengths", "starts", "band", "row", "aligned", "blocks")
-
 
 def live(choose: Choices, shape: tuple[int, ...]) -> Any:
     """A mask in which every query may attend to a key.
 
-    Bits, causal ones that are aligned at the bottom right, keys from or up to a length, a band, blocks on the diagonal, one row for all.
+    Bits, causal ones of either alignment, keys from or up to a length, a band, blocks on the diagonal, one row for all.
     """
     *lead, n_q, n_k = shape
-    kind, i, j = choose.among(_EVERYDAY), np.arange(n_q)[:, None], np.arange(n_k)
+    i, j = np.arange(n_q)[:, None], np.arange(n_k)
     ends = choose.integers(1, max(n_k, 1), (*lead, 1, 1))
     kinds: dict[str, Callable[[], Any]] = {
         "bits": lambda: choose.bits(shape),
+        "causal": lambda: j <= i,
         "aligned": lambda: j <= i + n_k - n_q,
         "lengths": lambda: j < ends,
         "starts": lambda: j >= ends - 1,
@@ -32,7 +31,7 @@ def live(choose: Choices, shape: tuple[int, ...]) -> Any:
         "row": lambda: choose.bits(n_k),
         "blocks": lambda: i * 3 // max(n_q, 1) == j * 3 // max(n_k, 1),
     }
-    return _revived(np.broadcast_to(kinds[kind](), shape).copy())
+    return _revived(np.broadcast_to(kinds[choose.among(list(kinds))](), shape).copy())
 
 
 def _revived(mask: Any) -> Any:

@@ -12,6 +12,7 @@ from properties.bugs.reference import OPERATIONS, scaled_dot_product_attention
 from properties.contract.implementation import Implementation, implementation_of
 from properties.laws import LAWS, find
 from properties.verifier import verify as verifier
+from properties.verifier.causes import HALF
 from properties.verifier.verify import examine, verify
 
 # Two names of one function: no behaviour tells them apart, and both are named.
@@ -196,7 +197,7 @@ def test_the_example_of_a_cause_is_not_one_of_another():
             assert next(iter(cause.example.counterexample.values())).shape[-1] >= 6
 
 
-def test_a_smaller_input_of_what_nothing_explains_is_no_dead_row():
+def test_what_reproduces_less_than_half_is_a_hint_and_the_smaller_input_is_no_dead_row():
     """A mask of −10 leaks: where a query may read nothing it gives the mean, which is a law, and a convention, of its own."""
 
     def leaks(q, k, v, mask=None):
@@ -205,10 +206,11 @@ def test_a_smaller_input_of_what_nothing_explains_is_no_dead_row():
         e = np.exp(s - s.max(-1, keepdims=True))
         return e / e.sum(-1, keepdims=True) @ v
 
-    found = verify({SDPA: leaks}, max_examples=40).causes
-    (unknown,) = [cause for cause in found if not cause.diagnosis]
-    assert unknown.example.law == "attention is within its budget"
-    assert unknown.example.counterexample["mask"].any(-1).all()
+    (cause,) = verify({SDPA: leaks}, max_examples=40).causes
+    assert cause.example.law == "attention is within its budget"
+    assert cause.example.counterexample["mask"].any(-1).all()
+    assert all(hint.explains < HALF for hint in cause.diagnosis)
+    assert cause.diagnosis
 
 
 def test_a_note_says_the_size_of_the_smallest_input_and_no_arithmetic_explains_what_is_rarely_wrong():

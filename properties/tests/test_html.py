@@ -192,6 +192,18 @@ def test_a_violation_is_shown_with_its_input_what_reproduces_it_and_its_script(r
     assert "half breaks" in text
 
 
+def test_findings_of_one_cause_are_beneath_the_one_that_shows_it(real, elements):
+    """The first is of the cause, those of its other laws are within it."""
+    (cause,) = real["causes"]
+    first = next(e for e in elements if "finding" in e.get("class", "").split())
+    within = [e for e in first.iter("details") if e.get("class") == "finding"]
+    shown = [e.find("summary").find(".//strong").text for e in within]
+    assert shown[0] == cause["example"]["law"]
+    assert sorted(shown) == sorted(law.partition("[")[0] for law in cause["laws"])
+    assert len(shown) == 2
+    assert html([real]).count("half breaks 2 laws, by 1 cause.") == 2  # the title, too
+
+
 def test_a_summary_is_split_into_what_was_got_and_what_should_be():
     def split(summary):
         violation = {"summary": summary, "counterexample": {}, "diagnosis": [], "notes": [], "script": ""}

@@ -257,8 +257,11 @@ def test_shrinking_ends_even_where_every_case_fails():
 def test_modules_and_objects_are_implementations_of_what_they_have():
     assert set(implementation_of(reference).operations) == set(reference.OPERATIONS)
     assert implementation_of(types.SimpleNamespace(rope=rope)).name == "SimpleNamespace"
-    assert implementation_of({"rope": rope}, arithmetic="float32").rounding.name == "float32"
-    assert implementation_of(Implementation("mine", {"rope": rope}), conventions=Conventions(rope_base=500.0)).reading.rope_base == 500
+    assert implementation_of({"rope": rope}, arithmetic="float32").resolved_arithmetic.name == "float32"
+    assert (
+        implementation_of(Implementation("mine", {"rope": rope}), conventions=Conventions(rope_base=500.0)).resolved_conventions.rope_base
+        == 500
+    )
 
 
 @pytest.mark.parametrize(

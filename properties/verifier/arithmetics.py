@@ -71,10 +71,10 @@ class Candidate:
         given, beyond = [], False
         for name, x in zip(o.parameters, call.arguments, strict=False):
             to = table if o.is_table(name) else self.converted if name in o.arrays else None
-            largest = implementation.rounding.inputs.largest
+            largest = implementation.resolved_arithmetic.inputs.largest
             given.append(x if to is None else rounded(x, replace(to, largest=min(to.largest, largest))))
             beyond |= to is not None and bool((np.abs(x) > to.largest).any())
-        found = o.expected(tuple(given), self.arithmetic, replace(implementation.reading, mask_polarity="true_allows"))
+        found = o.expected(tuple(given), self.arithmetic, replace(implementation.resolved_conventions, mask_polarity="true_allows"))
         return tuple(replace(e, rad=np.full_like(e.rad, np.inf), vacuous=True) for e in found) if beyond else found
 
     def outside(self, call: Call, implementation: Implementation) -> list[Mask]:
@@ -159,7 +159,7 @@ def explained(
 
     `before` are calls of other cases that were tried before, `after` of cases drawn afterwards.
     """
-    declared = Candidate("declared", "", implementation.rounding)
+    declared = Candidate("declared", "", implementation.resolved_arithmetic)
     calls = tuple(call for _, v in broken for call in v.calls)
     known = [call for call in (*calls, *after, *before) if not OPERATIONS[call.operation].returns_booleans]
     judged = [(call, declared.outside(call, implementation)) for call in known if not call.error]
@@ -170,7 +170,7 @@ def explained(
         return []
     known.sort(key=lambda call: id(call) not in places)  # a candidate is refused soonest by what is wrong
     found = []
-    for c in candidates(implementation.rounding):
+    for c in candidates(implementation.resolved_arithmetic):
         if not all(c.accepts(call, implementation) for call in known):
             continue
         if not all(_holds(c, law, implementation, v.calls, v.counterexample) for law, v in broken):
@@ -211,7 +211,7 @@ class _Replayed(Subject):
     """What an implementation returned, once more, judged by another arithmetic."""
 
     def __init__(self, c: Candidate, law: Law, implementation: Implementation, calls: tuple[Call, ...]) -> None:
-        reading = replace(implementation.reading, mask_polarity="true_allows")
+        reading = replace(implementation.resolved_conventions, mask_polarity="true_allows")
         super().__init__(replace(implementation, arithmetic=c.arithmetic, conventions=reading, known_deviations={}), law.operation)
         self.candidate, self.recorded = c, iter(calls)
 

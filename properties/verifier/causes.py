@@ -29,13 +29,14 @@ from properties.strategies.choices import rounded
 from properties.verifier.arithmetics import explained
 from properties.verifier.report import Diagnosis, Violation
 
-__all__ = ["causes"]
+__all__ = ["HALF", "causes"]
 
 _NUMBERS = {"rope_base": (100.0, 1000.0, 500_000.0, 1_000_000.0), "rope_scale": (0.125, 0.25, 0.5, 2.0)}
 _SHOWN = 5  # candidates named at most
 _OTHERS = 24  # calls of other cases than those of the violations that are put to a candidate, or 4 for each violation
 _LOOSEST = 2.0**-6  # of the largest result: how far apart results may be where the right ones have no radius
 _MOST = 0.95  # the share of right calls that it must reproduce
+HALF = 0.5  # the share of calls that a cause reproduces, or is a hint where others are not explained
 _ARITHMETIC = 3  # their rank
 
 
@@ -72,8 +73,9 @@ def causes(
     """The places of the violations that have a cause in common, cause by cause, each with what explains them all, best first.
 
     Greedy: the explanation of most violations is the first cause, that of most of the others the second; what reproduces every call of the
-    pool comes before what does not. Of those that nothing explains each operation has one cause, without a diagnosis; so has each end of
-    the process.
+    pool comes before what does not. Of those that nothing explains each operation has one cause; so has each end of the process. What
+    reproduces less than half of the calls is no cause beside it, but a hint, its diagnosis: where a mask leaks, queries that may read
+    nothing take the mean, which follows from the mistake, and is not another.
     """
     pool = _Pool(implementation, violations)
     called = dict.fromkeys(call.operation for _, v in violations for call in v.calls)
@@ -94,7 +96,17 @@ def causes(
     for place in sorted(left):
         v = violations[place][1]
         unknown.setdefault((v.operation, "" if v.calls else v.summary), []).append(place)
-    return [*found, *((tuple(group), ()) for group in unknown.values())]
+    told: list[tuple[tuple[int, ...], tuple[Diagnosis, ...]]] = []
+    hints: dict[tuple[str, str], tuple[Diagnosis, ...]] = {}
+    for members, diagnosis in found:
+        keys = dict.fromkeys((violations[place][1].operation, "") for place in members)
+        if diagnosis[0].explains < HALF and keys.keys() <= unknown.keys():
+            for place in members:
+                unknown[violations[place][1].operation, ""].append(place)
+            hints |= {key: (*hints.get(key, ()), diagnosis[0]) for key in keys}
+        else:
+            told.append((members, diagnosis))
+    return [*told, *((tuple(sorted(members)), hints.get(key, ())) for key, members in unknown.items())]
 
 
 class _Pool:
@@ -202,7 +214,7 @@ class _Pool:
         if any(x.shape != y.shape for x, y in zip(a.outputs, b.outputs, strict=True)):
             return np.inf
         longest = max((n for x in a.arguments if isinstance(x, np.ndarray) for n in x.shape), default=1)
-        roundoff = self.implementation.rounding.output.unit_roundoff
+        roundoff = self.implementation.resolved_arithmetic.output.unit_roundoff
         return max(_apart(x, y, e.rad, roundoff, longest) for x, y, e in zip(a.outputs, b.outputs, self._expected(a), strict=True))
 
 
@@ -212,7 +224,7 @@ def _candidates(called: list[Operation], implementation: Implementation) -> Iter
     """
     for field in fields(Conventions):
         concerned = [o for o in called if field.name in o.conventions]
-        actual = getattr(implementation.reading, field.name)
+        actual = getattr(implementation.resolved_conventions, field.name)
         for value in _NUMBERS.get(field.name, get_args(field.type)) if concerned else ():
             if value == actual:
                 continue
@@ -239,7 +251,7 @@ def _answer(operation: Operation, implementation: Implementation, field: str, va
     given = tuple(
         ~x if inverted and x is not None and operation.is_mask(p) else x for p, x in zip(operation.parameters, arguments, strict=False)
     )
-    found = operation.expected(given, implementation.rounding, replace(implementation.reading, **changed))
+    found = operation.expected(given, implementation.resolved_arithmetic, replace(implementation.resolved_conventions, **changed))
     values = tuple((~x if inverted else x.copy()) if isinstance(x, np.ndarray) else x.mid.copy() for x in found)
     return values[0] if len(values) == 1 else values
 
@@ -250,7 +262,7 @@ def _stand_in(c: _Candidate, law: Law, implementation: Implementation) -> Subjec
     promises = replace(
         implementation,
         operations={name: partial(_stored, OPERATIONS[name], operations[name], implementation) for name in (law.operation, *law.needs)},
-        conventions=replace(implementation.reading, mask_polarity="true_allows"),
+        conventions=replace(implementation.resolved_conventions, mask_polarity="true_allows"),
         arrays="numpy",
         dtype="float64",
         layouts=None,
@@ -261,7 +273,7 @@ def _stand_in(c: _Candidate, law: Law, implementation: Implementation) -> Subjec
 
 def _stored(operation: Operation, function: Callable[..., Any], implementation: Implementation, *arguments: Any) -> Any:
     """What a function returns, float64 results as numbers of the implementation's format: they may be given to another operation."""
-    found, a = function(*arguments), implementation.rounding
+    found, a = function(*arguments), implementation.resolved_arithmetic
     several = found if isinstance(found, tuple) and len(found) == len(operation.outputs) else (found,)
     kept = tuple(
         rounded(x, a.angle.table if operation.is_table(name) else a.output) if isinstance(x, np.ndarray) and x.dtype == np.float64 else x

@@ -43,12 +43,12 @@ class Narrowest:
 
     def __init__(self, implementation: Implementation) -> None:
         self.implementation, self.calls = implementation, 0
-        self._left = finer_presets(implementation.rounding)
+        self._left = finer_presets(implementation.resolved_arithmetic)
 
     @property
     def names(self) -> tuple[str, ...]:
         """Finest first, and last the declared arithmetic."""
-        return (*(p.name for p in self._left), self.implementation.rounding.name)
+        return (*(p.name for p in self._left), self.implementation.resolved_arithmetic.name)
 
     def look(self, calls: list[Call]) -> None:
         """Put a call to the presets that are left."""
@@ -56,5 +56,5 @@ class Narrowest:
         if seen is None:
             return
         self.calls += 1
-        inputs = self.implementation.rounding.inputs
+        inputs = self.implementation.resolved_arithmetic.inputs
         self._left = tuple(p for p in self._left if Candidate(p.name, "", replace(p, inputs=inputs)).accepts(seen, self.implementation))

@@ -92,9 +92,9 @@ class Violation:
 class Cause:
     """What broke some laws, "law[operation]", on an implementation.
 
-    `diagnosis` ranks what explains all of them, and is empty where nothing known does; `example` is a violation of one of them, on the
-    smallest input found; `worst` says in a sentence by what an output was furthest from its budget, and under which law, where that is
-    another one. What ended the process cannot be `searched` for.
+    `diagnosis` ranks what explains all of them; where nothing known does it has hints at most, which reproduce less than half of the calls.
+    `example` is a violation of one of them, on the smallest input found; `worst` says in a sentence by what an output was furthest from its
+    budget, and under which law, where that is another one. What ended the process cannot be `searched` for.
     """
 
     implementation: str

@@ -13,7 +13,7 @@ from properties.contract.subject import Subject
 from properties.laws import LAWS, LONG, find
 from properties.laws.law import Law
 from properties.laws.quick import QUICK
-from properties.verifier.causes import causes
+from properties.verifier.causes import HALF, causes
 from properties.verifier.examination import Examination, Observer
 from properties.verifier.remarks import Seen, notes
 from properties.verifier.report import Cause, Outcome, Report, Violation, with_causes
@@ -92,7 +92,7 @@ def _smaller(implementation: Implementation, law: Law, violation: Violation, obs
     except Exception as error:  # of the law, or of the oracle, on so small an input
         why = f"Looking for a smaller input ended with {type(error).__name__}: {error}."
         return replace(violation, notes=(*violation.notes, why))
-    if violation.diagnosis and violation.diagnosis[0].id not in {d.id for d in diagnosis}:
+    if violation.diagnosis and violation.diagnosis[0].explains >= HALF and violation.diagnosis[0].id not in {d.id for d in diagnosis}:
         return violation
     o = OPERATIONS[law.operation]
     smaller = Seen(o.sizes(tuple(found.counterexample[p] for p in o.parameters)), held=False)
@@ -191,9 +191,9 @@ def verify(
         interrupted = True
         done = {(o.law, o.operation) for o in outcomes}
         outcomes += [Outcome(w.name, w.operation, implementation.name, "not run") for w in chosen if (w.name, w.operation) not in done]
-    name = implementation.rounding.name if arithmetic else None
+    name = implementation.resolved_arithmetic.name if arithmetic else None
     told, found = with_causes(outcomes, found, lambda violation: script(violation, arithmetic=name))
-    settings_ = {"max_examples": max_examples, "seed": seed, "arithmetic": implementation.rounding.name}
+    settings_ = {"max_examples": max_examples, "seed": seed, "arithmetic": implementation.resolved_arithmetic.name}
     return Report(told, settings_, interrupted, strict, found)
 
 

@@ -15,7 +15,7 @@ from properties.verifier.report import counted
 from properties.views.html.figures import FIGURES
 from properties.views.html.figures.run import budgets_used
 from properties.views.html.matrix import Matrix, law_id, matrix
-from properties.views.html.violations import finding, linked
+from properties.views.html.violations import Finding, finding, linked
 from properties.views.terminal import SIGNS
 
 __all__ = ["html", "read", "write"]
@@ -31,10 +31,10 @@ def html(reports: Sequence[dict[str, Any]]) -> str:
     causes: dict[str, list[dict[str, Any]]] = {}
     for cause in (cause for report in reports for cause in report.get("causes", ())):
         causes.setdefault(cause["implementation"], []).append(cause)
-    findings = [
-        [finding(o, f"finding-{column}-{laws[law_id(o)]}", causes.get(implementation.name, ())) for o in implementation.broken]
-        for column, implementation in enumerate(found.implementations)
-    ]
+    findings = []
+    for column, i in enumerate(found.implementations):
+        its = causes.get(i.name, [])
+        findings.append(_by_cause({law_id(o): finding(o, f"finding-{column}-{laws[law_id(o)]}", its) for o in i.broken}, its))
     figures = [picture for picture in (budgets_used(found), *(draw() for draw in FIGURES)) if picture is not None]
     templates = Environment(
         loader=PackageLoader("properties.views.html"), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
@@ -97,8 +97,17 @@ def _verdict(found: Matrix, reports: Sequence[dict[str, Any]]) -> str:
     if not breaking:
         return f"{interrupted}No law was broken, but not every one was put to the test."
     if everyone == 1:
-        return f"{interrupted}{run[0].name} breaks {counted(run[0].counts['violated'], 'law')}."
+        causes = sum(len(report.get("causes", ())) for report in reports)
+        by = f", by {counted(causes, 'cause')}" if causes else ""
+        return f"{interrupted}{run[0].name} breaks {counted(run[0].counts['violated'], 'law')}{by}."
     return f"{interrupted}{breaking} of {everyone} implementations {'breaks' if breaking == 1 else 'break'} a law."
+
+
+def _by_cause(findings: dict[str, Finding], causes: Sequence[dict[str, Any]]) -> list[tuple[Finding, list[Finding]]]:
+    """The finding that shows each cause, with those of the other laws that it breaks; after them what has no cause."""
+    left = dict(findings)
+    firsts = [(left.pop(law_id(cause["example"])), cause["laws"]) for cause in causes if law_id(cause["example"]) in left]
+    return [*((first, [left.pop(law) for law in laws if law in left]) for first, laws in firsts), *((each, []) for each in left.values())]
 
 
 def _groups(found: Matrix) -> list[tuple[str, list[int]]]:

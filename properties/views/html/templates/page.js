@@ -264,14 +264,17 @@
   const SHEET = 960;  // pixels of text on a sheet of paper laid sideways
 
   addEventListener("beforeprint", () => {
-    document.querySelectorAll("details.finding:not([open])").forEach(d => { d.open = true; d.dataset.shut = ""; });
+    document.querySelectorAll(".finding:not([open]), .alike:not([open])").forEach(d => { d.open = true; d.dataset.shut = ""; });
     grid.style.zoom = Math.min(1, SHEET / grid.firstChild.offsetWidth);
   });
   addEventListener("afterprint", () => {
     document.querySelectorAll("details[data-shut]").forEach(d => { d.open = false; delete d.dataset.shut; });
     grid.style.zoom = "";
   });
-  const openTarget = () => { const d = document.getElementById(decodeURIComponent(location.hash.slice(1))); if (d?.matches("details")) d.open = true; };
+  const openTarget = () => {
+    const target = document.getElementById(decodeURIComponent(location.hash.slice(1)));
+    for (let d = target?.closest("details"); d; d = d.parentElement.closest("details")) d.open = true;
+  };
   addEventListener("hashchange", openTarget);
   openTarget();
   render();
