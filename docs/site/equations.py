@@ -175,6 +175,13 @@ EQUATIONS: dict[str, Equation] = {
     "sparseAttention": Equation(r"\operatorname{Attention}(x W_Q, x W_K, x W_V; M)\, W_O"),
 }
 
+ELSEWHERE: dict[str, str] = {
+    "padding_mask": "Its mask allows the keys before a length.",
+    "combine_masks": "Its mask allows what all the given ones allow.",
+    "rotate_half": "It is the quarter turn of the half layout; the definitions' pairs are adjacent.",
+}
+"""Operations that none of these definitions states, and what they are."""
+
 EXTENDED: dict[str, Equation] = {
     # attention_steps
     "visible_keys": Equation(
@@ -264,10 +271,3 @@ EXTENDED: dict[str, Equation] = {
     "mrope_axes": Equation(r"\mathrm{axis}_i \in \{ t, h, w \}, \qquad t + h + w = r/2"),
 }
 """The extended definitions, by their own names."""
-
-ELSEWHERE: dict[str, str] = {
-    "padding_mask": "Its mask allows the keys before a length.",
-    "combine_masks": "Its mask allows what all the given ones allow.",
-    "rotate_half": "It is the quarter turn of the half layout; the definitions' pairs are adjacent.",
-}
-"""Operations that none of these definitions states, and what they are."""

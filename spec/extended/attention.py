@@ -15,7 +15,7 @@ Shapes: q is (…, H, nQ, d), k is (…, HKv, nK, d), v is (…, HKv, nK, dV) wi
 The mask (booleans, True where visible) and the bias broadcast to (…, H, nQ, nK) as NumPy broadcasts; the sink is (H,). Everything else has
 the stated shape. Positions count from 0, and the first key has position 0. Scores, bias, sink and lse are natural logarithms.
 
-A key that is not visible is not read: its score, value and bias may be NaN. A row without a visible key has out = 0 and lse = −∞; with a
+What is not visible is not read: such keys and values may be NaN. A row without a visible key has out = 0 and lse = −∞; with a
 sink it has out = 0 and lse = sink. A sink of −∞ is none. nK = 0 is legal.
 
 Sources: ONNX, operator Attention-25; flash-attention, `flash_attn/cute/testing.py`; PyTorch, `flex_attention`; JAX,
@@ -35,6 +35,7 @@ from spec.context import Context, Scalar
 from spec.extended.arguments import broadcast, finite
 from spec.extended.attention_steps import (
     attention_scores,
+    finite_sink,
     group_of,
     scale_factor,
     softcap_scores,
@@ -105,7 +106,7 @@ def attention_weights(
         visible = visible & ~broadcast(hidden, "bias", s.shape)
         added = broadcast(bias, "bias", s.shape)
         u = tabulate(s.shape, lambda *index: t[index] + added[index] if visible[index] else alpha.zero)
-    sinks = [None] * s.shape[-3] if sink is None else list(sink)
+    sinks = [None] * s.shape[-3] if sink is None else [finite_sink(x, f"sink[{h}]") for h, x in enumerate(sink)]
     rows = {row: softmax_with_sink(u[row], visible[row], sinks[row[-2]]) for row in np.ndindex(*s.shape[:-1])}
     return Attended(
         scores=s,

@@ -38,7 +38,8 @@ def visible_keys(
         mask[…, h, i, j] ∧ (not causal ∨ j ≤ p) ∧ (left is None ∨ j ≥ p − left) ∧ (right is None ∨ j ≤ p + right),    p = i + offset
 
     A side of the window is a bound on the distance: left = L lets L + 1 keys through, the query's own included. The offset counts the keys
-    before the first query: an integer, which may be negative, or one for each sequence of the batch; None is 0.
+    before the first query: an integer, which may be negative, or one for each sequence of the batch; None is 0. With nK − nQ the last
+    query stands at the last key.
 
     Edge cases
     - causal is the window (None, 0); both together are the narrower one.
@@ -128,7 +129,8 @@ def softmax_with_sink(
     >>> w.round(6), w_sink.round(6), np.exp(lse).round(6)  # 1, 1 and 2 of 4
     (array([0.25, 0.25, 0.  ]), np.float64(0.5), np.float64(4.0))
     """
-    sunk = [] if sink is None or alpha.is_neg_inf(alpha.lift(sink)) else [finite(sink, "sink", "a finite number, or −∞ for none")]
+    held = finite_sink(sink, "sink")
+    sunk = [] if held is None else [held]
     exponents = [*u[visible], *sunk]
     if not exponents:
         return replicate(alpha.zero, u.shape), alpha.zero, alpha.neg_inf
@@ -142,6 +144,13 @@ def softmax_with_sink(
 def scale_factor(d: int, scale: Scalar | None) -> Scalar:
     """The scale, or 1/√d where there is none."""
     return alpha.div(alpha.one, attention_scale_denom(d)) if scale is None else finite(scale, "scale")
+
+
+def finite_sink(sink: Scalar | None, name: str) -> Scalar | None:
+    """The sink over α, and None where there is none or it is −∞. Raises ValueError where it is NaN or +∞."""
+    if sink is None or alpha.is_neg_inf(alpha.lift(sink)):
+        return None
+    return finite(sink, name, "a finite number, or −∞ for none")
 
 
 def group_of(heads: int, key_heads: int) -> int:

@@ -11,7 +11,7 @@ from spec.extended.arguments import finite, length_of, pairs_of, positive
 from spec.extended.frequency_kinds import Frequencies, default_frequencies
 from spec.lean import definition
 from spec.scope import alpha
-from spec.tensor_core import Array, Tensor, expect_type, tabulate
+from spec.tensor_core import Array, Tensor, expect_type, nat, tabulate
 
 __all__ = ["llama3_frequencies", "yarn_frequencies", "yarn_mscale", "yarn_ramp"]
 
@@ -25,6 +25,7 @@ def yarn_ramp(
     beta_fast: Scalar = 32,
     beta_slow: Scalar = 1,
     truncate: bool = True,
+    upper: int | None = None,
     scalar: Context | None = None,
 ) -> Tensor[Array, "pairs"]:
     """How far each pair is interpolated: 0 where it makes β_fast turns or more in M positions, 1 where it makes β_slow or fewer.
@@ -32,7 +33,7 @@ def yarn_ramp(
         rampᵢ = (i − low) / (high − low), cut to [0, 1],  low = corr(β_fast), high = corr(β_slow),  corr(ρ) = r · ln(M/(2πρ)) / (2 ln base)
 
     corr(ρ) is the pair, a real number, that makes ρ turns in M positions. Here low is rounded down and high up, where `truncate` is true,
-    and then low is at least 0 and high at most r − 1 (not r/2 − 1, the last pair).
+    and then low is at least 0 and high at most `upper`: r − 1, where it is left out, and not r/2 − 1, the last pair.
 
     Edge cases: where low and high meet, high is 0.001 more; high < low is refused. A base of 1 or less is refused.
 
@@ -52,13 +53,14 @@ def yarn_ramp(
         raise ValueError(f"base={base}, but should be above 1: a pair's wavelength should grow with its number.")
 
     def corr(turns: Scalar) -> Scalar:
-        octaves = alpha.log(alpha.div(M, alpha.two * alpha.pi() * turns))
-        return alpha.div(alpha.of_nat(rotary_dim) * octaves, alpha.two * alpha.log(b))
+        fewer = alpha.log(alpha.div(M, alpha.two * alpha.pi() * turns))
+        return alpha.div(alpha.of_nat(rotary_dim) * fewer, alpha.two * alpha.log(b))
 
     low, high = corr(positive(beta_fast, "beta_fast")), corr(positive(beta_slow, "beta_slow"))
+    last = max(rotary_dim - 1, 0) if upper is None else nat(upper, "upper")
     if truncate:
         low, high = alpha.floor(low), alpha.ceil(high)
-    low, high = alpha.max(low, alpha.zero), alpha.min(high, alpha.of_nat(max(rotary_dim - 1, 0)))
+    low, high = alpha.max(low, alpha.zero), alpha.min(high, alpha.of_nat(last))
     if alpha.greater(low, high):
         raise ValueError(
             f"The ramp runs from low={low} to high={high}, but should rise: see beta_fast={beta_fast} and beta_slow={beta_slow}."

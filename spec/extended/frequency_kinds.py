@@ -13,7 +13,7 @@ from spec.context import Context, Scalar
 from spec.extended.arguments import finite, length_of, pairs_of, positive
 from spec.lean import definition
 from spec.scope import alpha
-from spec.tensor_core import Array, Tensor, tabulate
+from spec.tensor_core import Array, Tensor, nat, tabulate
 
 __all__ = [
     "default_frequencies",
@@ -96,9 +96,9 @@ def dynamic_frequencies(
     """
     if rotary_dim == 2:
         raise ValueError("rotary_dim=2, but should not be 2: the exponent r/(r − 2) of the base has no value there.")
-    M = length_of(max_position_embeddings, "max_position_embeddings")
+    M, L = length_of(max_position_embeddings, "max_position_embeddings"), 0 if seq_len is None else nat(seq_len, "seq_len")
     s, b = positive(factor, "factor"), positive(base, "base")
-    grown = alpha.div(s * alpha.of_nat(max(M, seq_len or 0)), alpha.of_nat(M)) - (s - alpha.one)
+    grown = alpha.div(s * alpha.of_nat(max(M, L)), alpha.of_nat(M)) - (s - alpha.one)
     exponent = alpha.div(alpha.of_nat(rotary_dim), alpha.of_nat(abs(rotary_dim - 2)))  # r = 0 has no pair, whatever its base
     return default_frequencies(rotary_dim, base=b * alpha.power(grown, exponent))
 
@@ -146,7 +146,7 @@ def longrope_frequencies(
     for name, factors in (("short_factor", short_factor), ("long_factor", long_factor)):
         if len(factors) != len(f):
             raise ValueError(f"{name} has {len(factors)} numbers, but should have {len(f)}, one for each pair of rotary_dim={rotary_dim}.")
-    short = seq_len is None or seq_len <= M
+    short = seq_len is None or nat(seq_len, "seq_len") <= M
     chosen, name = (short_factor, "short_factor") if short else (long_factor, "long_factor")
     return tabulate(f.shape, lambda i: alpha.div(f[i], positive(chosen[i], f"{name}[{i}]"))), _longrope_scale(
         factor, attention_factor, M, one

@@ -24,7 +24,7 @@ multiple of π, and a correction of YaRN a logarithm of one. Over series the der
 
 Sources: Su et al., RoFormer, 2021; Chen et al., Extending Context Window of Large Language Models via Positional Interpolation, 2023
 (linear); bloc97 and emozilla, NTK-aware scaled RoPE, 2023 (dynamic); Peng et al., YaRN, 2024; Meta, Llama 3.1, 2024; Ding et al.,
-LongRoPE, 2024; Google, Gemma 4, 2026 (proportional); transformers, `modeling_rope_utils.py`, whose parameters these are
+LongRoPE, 2024; Google, Gemma 4 (proportional); transformers, `modeling_rope_utils.py`, whose parameters these are
 """
 
 import inspect
@@ -70,8 +70,9 @@ def rotary_frequencies(
 ) -> Frequencies:
     """(inv_freq, attention_factor) of a kind: the frequency of each pair, and what multiplies cosines and sines.
 
-    rotary_dim is r, headDim where it is left out; `proportional` is always over headDim. seq_len is L, and is used by the kinds that
-    depend on it. Raises ValueError for an unknown kind, for a parameter that the kind does not have, and for one that it misses.
+    rotary_dim is r, headDim where it is left out: what configurations call `partial_rotary_factor` is r / headDim, but for `proportional`,
+    which is always over headDim. seq_len is L, and is used by the kinds that depend on it. Raises ValueError for an unknown kind, for a
+    parameter that the kind does not have, and for one that it misses.
 
     >>> from spec import REAL64
     >>> inv_freq, factor = rotary_frequencies("linear", 4, factor=4.0, scalar=REAL64)

@@ -375,6 +375,7 @@ SENTENCES = {
     "base=nan, but should be a finite number above 0.": ("default", 4, {"base": math.nan}),
     "factor=-1.0, but should be a finite number above 0.": ("linear", 4, {"factor": -1.0}),
     "rotary_dim=2, but should not be 2: the exponent r/(r − 2) of the base has no value there.": ("dynamic", 2, KINDS["dynamic"]),
+    "seq_len=-1, but should be a natural number.": ("dynamic", 4, KINDS["dynamic"] | {"seq_len": -1}),
     "max_position_embeddings=0, but should be at least 1.": ("dynamic", 4, {"factor": 2.0, "max_position_embeddings": 0}),
     "base=1.0, but should be above 1: a pair's wavelength should grow with its number.": ("yarn", 4, YARN | {"base": 1.0}),
     "beta_fast=0, but should be a finite number above 0.": ("yarn", 4, YARN | {"beta_fast": 0}),
