@@ -22,7 +22,7 @@ _ELEMENTS = (np.float16, np.float32, np.float64, np.longdouble)
 _ELEMENT_NAMES = "float16, bfloat16, float32, float64 or longdouble"
 _FORMATS = {np.float16: BINARY16, np.float32: BINARY32, np.float64: BINARY64}
 _CHUNK = 1 << 18
-_LARGEST = 2**28  # entries: 2 GiB of float64, of which some more are made
+LARGEST = 2**28  # entries: 2 GiB of float64, of which some more are made
 
 
 def float_array(x: Any, name: str, *, arithmetic: Arithmetic | None = None) -> NDArray[np.float64]:
@@ -37,8 +37,8 @@ def float_array(x: Any, name: str, *, arithmetic: Arithmetic | None = None) -> N
     """
     array = as_numpy(x, name)
     element = array.dtype.type
-    if prod(n for n in array.shape if n) > _LARGEST:  # what is made for a batch of 0 has entries all the same
-        raise ValueError(f"{name} has shape {array.shape}, but should have at most {_LARGEST} entries.")
+    if prod(n for n in array.shape if n) > LARGEST:  # what is made for a batch of 0 has entries all the same
+        raise ValueError(f"{name} has shape {array.shape}, but should have at most {LARGEST} entries.")
     if element not in _ELEMENTS:
         raise TypeError(f"{name} has element type {array.dtype}, but should be {_ELEMENT_NAMES}.")
     if array.ndim == 0:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from mpmath import mp, mpf
 
+import oracles
 from oracles import arb_attention
 from oracles.arb_matrix import enclosed
 from oracles.ball import Ball
@@ -363,3 +364,12 @@ def test_threads_do_not_disturb_each_other_nor_the_process_wide_precision() -> N
 
     in_threads(work)
     assert flint.ctx.prec == before
+
+
+@pytest.mark.parametrize("method", ["fast", "arb"])
+def test_a_row_of_scores_by_itself_is_that_of_a_matrix(method):
+    scores, mask, g = np.array([0.5, -1.0, 2.0]), np.array([True, False, True]), np.array([1.0, 2.0, -1.0])
+    for operation, row in ((oracles.hard_masked_softmax, (scores, mask)), (oracles.hard_masked_softmax_vjp, (scores, mask, g))):
+        alone, whole = operation(*row, method=method), operation(*(x[np.newaxis] for x in row), method=method)
+        assert np.array_equal(alone.mid, whole.mid[0])
+        assert np.array_equal(alone.rad, whole.rad[0])

@@ -7,11 +7,12 @@ from contextlib import contextmanager
 from errno import EPIPE
 from importlib.util import find_spec
 from pathlib import Path
-from signal import SIGPIPE
 
 from properties.contract.wording import printable
 
 __all__ = ["complain", "file_to_write", "folder_of_page", "folder_to_write", "open_streams", "printing"]
+
+_SIGPIPE = 128 + 13  # the status of a program that SIGPIPE ended, which Windows does not know
 
 
 def file_to_write(name: str, option: str) -> Path:
@@ -90,5 +91,5 @@ def printing(verdict: str = "") -> Iterator[None]:
     if why:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # where the interpreter's last flush goes
         if why == os.strerror(EPIPE) and not verdict:
-            raise SystemExit(128 + SIGPIPE)
+            raise SystemExit(_SIGPIPE)
         raise ValueError(f"Standard output cannot be written: {why}.{f' The verdict was: {verdict}' if verdict else ''}")

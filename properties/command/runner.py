@@ -102,7 +102,7 @@ class Runner:
             for entry, found in runner.outcomes(): ...
 
     `entries` says what there is to verify. With `fail_fast` no operation is begun after the first violation. Raises TargetError where what
-    there is to verify cannot be found out.
+    there is to verify cannot be found out, or a process cannot go on, and StoppedError where one of `signals` has come.
     """
 
     def __init__(self, order: Order, jobs: int, timeout: float, fail_fast: bool, signals: Signals) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 __all__ = ["Signals", "StoppedError"]
 
-_ASKING = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
+_ASKING = [getattr(signal, name) for name in ("SIGHUP", "SIGINT", "SIGTERM") if hasattr(signal, name)]  # Windows has no SIGHUP
 
 
 class StoppedError(Exception):

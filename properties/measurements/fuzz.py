@@ -302,7 +302,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--output", type=Path, default=Path("docs/fuzz.txt"))
     options = parser.parse_args(arguments)
     start, found, seed = time.monotonic(), dict[str, str](), options.seed
-    while (minutes := (time.monotonic() - start) / 60) < options.minutes:
+    while time.monotonic() - start < 60 * options.minutes:
         for target in TARGETS.values():
             if target.name not in found:
                 try:
@@ -311,7 +311,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                     found[target.name] = "\n".join([f"Seed {seed}: {error}", *getattr(error, "__notes__", ())])
                     print(found[target.name], flush=True)
         seed += 1
-        options.output.write_text(_page(seed - options.seed, minutes, found))
+        options.output.write_text(_page(seed - options.seed, (time.monotonic() - start) / 60, found))
     print(options.output.read_text(), end="")
     return 1 if found else 0
 
