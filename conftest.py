@@ -19,8 +19,9 @@ def checking(function):
 # The modules themselves and not their tests, whose assertions pytest rewrites so that a failure shows both sides; not `properties`, for
 # beartype samples containers with `random`, which Hypothesis forbids in strategies; and not what finds the scalar and keeps the signature
 # of each call, which checks types itself.
-modules = [path for package in ("spec", "oracles") for path in sorted((Path(__file__).parent / package).glob("[!_]*.py"))]
-checked = {f"{path.parent.name}.{path.stem}" for path in modules} - {"spec.lean", "spec.scope", "spec.signature"}
+root = Path(__file__).parent
+modules = [path for package in ("spec", "spec/extended", "oracles") for path in sorted((root / package).glob("[!_]*.py"))]
+checked = {".".join(path.relative_to(root).with_suffix("").parts) for path in modules} - {"spec.lean", "spec.scope", "spec.signature"}
 install_import_hook(sorted(checked), "conftest.checking")
 
 # Derandomised: the same cases on every machine. No database: nothing is carried from one run into the next. No deadline: machines differ.

@@ -9,7 +9,9 @@ One module per idea:
     formats, conventions              what an implementation rounds, and which reading it follows, as data
     arrays                            any array in, float64 out
     ball, terms                       the error analysis: midpoint-radius primitives, and the terms of a budget
-    attention, softmax, multi_head    operations …
+    dot_product, softmax, multi_head  operations …
+    generalised_attention             … attention as it is used today
+    merge, alibi                      … its parts merged, and its biases by distance
     masks, positional, lookups        … more of them: masks, sinusoids, and numbers that are copied and not computed
     rotary, rotary_tables             … and rotary embeddings, with what they are computed from
     arb_attention, arb_positional     the same values by ball arithmetic of any precision
@@ -19,14 +21,15 @@ One module per idea:
 from importlib.util import find_spec
 from pathlib import Path
 
-from oracles.attention import (
+from oracles.alibi import alibi_bias, alibi_slopes
+from oracles.conventions import Conventions
+from oracles.dot_product import (
     causal_attention,
     grouped_query_attention,
     scaled_dot_product_attention,
     scaled_dot_product_attention_jvp,
     scaled_dot_product_attention_vjp,
 )
-from oracles.conventions import Conventions
 from oracles.enclosure import Enclosure, assert_within
 from oracles.formats import (
     BFLOAT16,
@@ -48,8 +51,10 @@ from oracles.formats import (
     Format,
     preset,
 )
+from oracles.generalised_attention import attention, attention_jvp, attention_vjp
 from oracles.lookups import learned_positional_encoding, rotate_half, table_lookup
 from oracles.masks import causal_mask, combine_masks, padding_mask
+from oracles.merge import merge_attention
 from oracles.multi_head import multi_head_attention, multi_head_attention_jvp, multi_head_attention_vjp
 from oracles.positional import (
     add_positional_encoding,
@@ -81,9 +86,14 @@ __all__ = [
     "Enclosure",
     "Format",
     "add_positional_encoding",
+    "alibi_bias",
+    "alibi_slopes",
     "apply_rotary",
     "apply_rotary_vjp",
     "assert_within",
+    "attention",
+    "attention_jvp",
+    "attention_vjp",
     "causal_attention",
     "causal_mask",
     "combine_masks",
@@ -92,6 +102,7 @@ __all__ = [
     "hard_masked_softmax_vjp",
     "inv_freq",
     "learned_positional_encoding",
+    "merge_attention",
     "multi_head_attention",
     "multi_head_attention_jvp",
     "multi_head_attention_vjp",

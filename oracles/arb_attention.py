@@ -12,6 +12,7 @@ loses exactly the entries whose products read it, be the other factor 0: midpoin
 from collections.abc import Callable
 from functools import reduce
 from itertools import chain
+from typing import Any, cast
 
 import numpy as np
 from flint import arb
@@ -20,6 +21,9 @@ from oracles.arb_head import (
     attention,
     attention_jvp,
     attention_vjp,
+    generalised,
+    generalised_jvp,
+    generalised_vjp,
     lose_dead_rows,
     softmax,
     softmax_derivative,
@@ -28,6 +32,7 @@ from oracles.arb_head import (
 from oracles.arb_matrix import PRECISION, Bools, Matrix, enclosed, from_array, side_by_side
 from oracles.ball import Array, Ball
 from oracles.conventions import Conventions
+from oracles.logits import Features
 
 
 def hard_masked_softmax(scores: Array, allowed: Bools | None, *, conventions: Conventions, precision: int = PRECISION) -> tuple[Ball, ...]:
@@ -118,6 +123,96 @@ def scaled_dot_product_attention_jvp(
 
     live = _allowed((*q.shape[:-1], k.shape[-2]), allowed)
     return _expecting_nan(_batched(evaluate, [q, k, v, live, dq, dk, dv], precision), live, conventions)
+
+
+def generalised_attention(
+    q: Array,
+    k: Array,
+    v: Array,
+    allowed: Bools,
+    *,
+    scale: float | None = None,
+    features: Features,
+    conventions: Conventions,
+    precision: int = PRECISION,
+) -> tuple[Ball, ...]:
+    """(out, lse) of `oracles.attention`, its heads folded; lse (…, n, 1) is −∞ in a row that may read no key and has no sink."""
+
+    def evaluate(q: Array, k: Array, v: Array, a: Bools, *parts: Array) -> list[Matrix]:
+        f = features._replace(**cast(Any, dict(zip(given, parts, strict=True))))
+        return generalised((from_array(q), from_array(k), from_array(v)), a, f, _scale(scale, q.shape[-1], conventions), conventions)
+
+    given = _given(features)
+    out, lse = _batched(evaluate, [q, k, v, allowed, *given.values()], precision)
+    alive = np.asarray(allowed.any(axis=-1, keepdims=True))
+    live = alive if features.sink is None else alive | (features.sink > -np.inf)
+    none = ~(alive if conventions.lse_sink == "excluded" else live)
+    unchecked = np.inf if conventions.dead_rows == "uniform" else 0.0
+    return *_expecting_nan((out,), live, conventions), Ball(np.where(none, -np.inf, lse.mid), np.where(none, unchecked, lse.rad))
+
+
+def generalised_attention_vjp(
+    q: Array,
+    k: Array,
+    v: Array,
+    allowed: Bools,
+    grad_out: Array,
+    grad_lse: Array | None,
+    *,
+    scale: float | None = None,
+    features: Features,
+    conventions: Conventions,
+    precision: int = PRECISION,
+) -> tuple[Ball, ...]:
+    """(dq, dk, dv), and the gradients of each logit's bias and of each row's sink, where there are such."""
+    given = _given(features)
+
+    def evaluate(q: Array, k: Array, v: Array, a: Bools, g: Array, of_lse: Array, *parts: Array) -> list[Matrix]:
+        f = features._replace(**cast(Any, dict(zip(given, parts, strict=True))))
+        head, scale_ = (from_array(q), from_array(k), from_array(v)), _scale(scale, q.shape[-1], conventions)
+        return generalised_vjp(head, a, from_array(g), from_array(of_lse), f, scale_, conventions)
+
+    of_lse = np.zeros((*q.shape[:-1], 1)) if grad_lse is None else grad_lse
+    return _batched(evaluate, [q, k, v, allowed, grad_out, of_lse, *given.values()], precision)
+
+
+def generalised_attention_jvp(
+    q: Array,
+    k: Array,
+    v: Array,
+    allowed: Bools,
+    dq: Array,
+    dk: Array,
+    dv: Array,
+    dbias: Array | None,
+    dsink: Array | None,
+    *,
+    scale: float | None = None,
+    features: Features,
+    conventions: Conventions,
+    precision: int = PRECISION,
+) -> tuple[Ball, ...]:
+    """(dout, dlse) in the direction of all tangents; dlse (…, n, 1) is 0 in a dead row."""
+    given = _given(features)
+    moves = [np.zeros((*q.shape[:-1], n)) if x is None else x for x, n in ((dbias, k.shape[-2]), (dsink, 1))]
+
+    def evaluate(
+        q: Array, k: Array, v: Array, a: Bools, dq: Array, dk: Array, dv: Array, dbias: Array, dsink: Array, *parts: Array
+    ) -> list[Matrix]:
+        f = features._replace(**cast(Any, dict(zip(given, parts, strict=True))))
+        point, tangent = (from_array(q), from_array(k), from_array(v)), (from_array(dq), from_array(dk), from_array(dv))
+        scale_ = _scale(scale, q.shape[-1], conventions)
+        return generalised_jvp(point, tangent, from_array(dbias), from_array(dsink), a, f, scale_, conventions)
+
+    out, lse = _batched(evaluate, [q, k, v, allowed, dq, dk, dv, *moves, *given.values()], precision)
+    live = np.asarray(allowed.any(axis=-1, keepdims=True))
+    live = live if features.sink is None else live | (features.sink > -np.inf)
+    return *_expecting_nan((out,), live, conventions), lse
+
+
+def _given(features: Features) -> dict[str, Any]:
+    """The arrays among the features."""
+    return {name: x for name in ("bias", "blocked", "sink") if (x := getattr(features, name)) is not None}
 
 
 def grouped_query_attention(
@@ -248,8 +343,10 @@ def _allowed(shape: tuple[int, ...], allowed: Bools | None) -> Bools:
     return np.ones(shape, dtype=bool) if allowed is None else np.broadcast_to(allowed, shape)
 
 
-def _scale(scale: float | None, width: int) -> arb:
-    """1/√width unless given; 1 where there is nothing to scale."""
+def _scale(scale: float | None, width: int, conventions: Conventions | None = None) -> arb:
+    """1/√width, or 1 by the convention, unless given; 1 where there is nothing to scale."""
+    if scale is None and conventions is not None and conventions.scale_default == "one":
+        return arb(1)
     return arb(scale) if scale is not None else arb(max(width, 1)).rsqrt()
 
 

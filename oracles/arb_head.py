@@ -1,6 +1,7 @@
 """Softmax and attention of one head on matrices of arb balls, row by row over the allowed keys."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import chain, compress
 from operator import mul
 
@@ -8,8 +9,9 @@ import numpy as np
 from flint import arb, arb_mat
 from numpy.typing import NDArray
 
-from oracles.arb_matrix import Bools, Matrix
+from oracles.arb_matrix import Bools, Matrix, from_array, from_rows, side_by_side
 from oracles.conventions import Conventions
+from oracles.logits import Features
 
 Head = tuple[Matrix, ...]
 
@@ -38,6 +40,142 @@ def attention_jvp(point: Head, tangent: Head, allowed: Bools, scale: arb, conven
     ds = (dq @ k.transposed + q @ dk.transposed) * scale
     dout = softmax_derivative(weights, allowed, ds) @ v + weights @ dv
     return lose_dead_rows(dout, allowed, conventions)
+
+
+def generalised(head: Head, allowed: Bools, f: Features, scale: arb, conventions: Conventions) -> list[Matrix]:
+    """[out, lse]: the output, a sink being a key of value 0, and the log-sum-exp of each row as a column, 0 in a dead row."""
+    q, k, v = head
+    u, may = with_sink(logits((q @ k.transposed) * scale, f), allowed, f)
+    weights = softmax(u, may, replace(conventions, dead_rows="zero")).columns(slice(0, allowed.shape[1]))
+    dead = ~may.any(axis=1, keepdims=True)
+    if conventions.dead_rows == "uniform" and allowed.shape[1]:
+        weights = weights + from_array(np.where(dead, 1.0, 0.0) * np.ones(allowed.shape)) * (1 / arb(allowed.shape[1]))
+    lse = log_sum_exp(u, may) if conventions.lse_sink == "included" else log_sum_exp(u, may & (np.arange(may.shape[1]) < allowed.shape[1]))
+    return [lose_dead_rows(weights @ v, may, conventions), lse * (1 / arb(2).log()) if conventions.lse_base == "2" else lse]
+
+
+def generalised_vjp(
+    head: Head, allowed: Bools, grad: Matrix, of_lse: Matrix, f: Features, scale: arb, conventions: Conventions
+) -> list[Matrix]:
+    """[dq, dk, dv, dbias, dsink], the last two where there are such: dU = softmax'(g·vᵀ) + w ⊙ g_lse, dS = dU ⊙ (1 − tanh²)."""
+    q, k, v = head
+    scores, n = (q @ k.transposed) * scale, allowed.shape[1]
+    u, may = with_sink(logits(scores, f), allowed, f)
+    weights = softmax(u, may, replace(conventions, dead_rows="zero"))
+    turned = grad @ v.transposed
+    turned = turned if f.sink is None else side_by_side([turned, from_array(np.zeros(f.sink.shape))])
+    du = softmax_derivative(weights, may, turned)
+    keys = np.arange(may.shape[1]) < n
+    shares = weights if conventions.lse_sink == "included" else softmax(u, may & keys, replace(conventions, dead_rows="zero"))
+    if conventions.lse_base == "2":
+        of_lse = of_lse * (1 / arb(2).log())
+    du = du + scaled_rows(shares, of_lse)
+    h = cap_slope(scores, f)
+    of_keys = du.columns(slice(0, n))
+    ds = (of_keys if h is None else times(of_keys, h)) * scale
+    out = weights.columns(slice(0, n))
+    dead = ~may.any(axis=1, keepdims=True)
+    if conventions.dead_rows == "uniform" and n:
+        out = out + from_array(np.where(dead, 1.0, 0.0) * np.ones(allowed.shape)) * (1 / arb(n))
+    found = [lose_dead_rows(ds @ k, may, conventions), ds.transposed @ q, out.transposed @ grad]
+    if f.bias is not None:
+        found.append(times(of_keys, h) if h is not None and f.after_bias else of_keys)
+    if f.sink is not None:
+        found.append(du.columns(slice(n, n + 1)))
+    return found
+
+
+def generalised_jvp(
+    point: Head, tangent: Head, dbias: Matrix, dsink: Matrix, allowed: Bools, f: Features, scale: arb, conventions: Conventions
+) -> list[Matrix]:
+    """[dout, dlse]: dU = (scale·(dq·kᵀ + q·dkᵀ)) ⊙ (1 − tanh²) + dbias, dlse = Σ w dU, dout = Σ w (dU − dlse) v + Σ w dv."""
+    (q, k, v), (dq, dk, dv) = point, tangent
+    scores, n = (q @ k.transposed) * scale, allowed.shape[1]
+    u, may = with_sink(logits(scores, f), allowed, f)
+    plain = replace(conventions, dead_rows="zero")
+    weights, h = softmax(u, may, plain), cap_slope(scores, f)
+    du = (dq @ k.transposed + q @ dk.transposed) * scale
+    du = du + dbias if f.after_bias else du
+    du = du if h is None else times(du, h)
+    du = du if f.after_bias else du + dbias
+    du = du if f.sink is None else side_by_side([du, dsink])
+    keys = np.arange(may.shape[1]) < n
+    shares = weights if conventions.lse_sink == "included" else softmax(u, may & keys, plain)
+    dlse = row_sums(shares, du, may if conventions.lse_sink == "included" else may & keys)
+    out = weights.columns(slice(0, n))
+    dead = ~may.any(axis=1, keepdims=True)
+    if conventions.dead_rows == "uniform" and n:
+        out = out + from_array(np.where(dead, 1.0, 0.0) * np.ones(allowed.shape)) * (1 / arb(n))
+    dout = softmax_derivative(weights, may, du).columns(slice(0, n)) @ v + out @ dv
+    return [lose_dead_rows(dout, may, conventions), dlse * (1 / arb(2).log()) if conventions.lse_base == "2" else dlse]
+
+
+def cap_slope(scores: Matrix, f: Features) -> Matrix | None:
+    """1 − tanh² of what is capped, 0 where the logit does not depend on the score; None where there is no cap."""
+    if f.cap is None:
+        return None
+    given = scores + from_array(f.bias) if f.after_bias and f.bias is not None else scores
+    c = arb(f.cap)
+    rows = [[1 - (s / c).tanh() ** 2 for s in row] for row in given.balls.tolist()]
+    if f.blocked is not None:
+        rows = [[ZERO if b else x for x, b in zip(row, blocks, strict=True)] for row, blocks in zip(rows, f.blocked.tolist(), strict=True)]
+    return from_rows(rows, given.support, given.lost)
+
+
+def times(a: Matrix, b: Matrix) -> Matrix:
+    """The product entry by entry, with the support of the first."""
+    rows = [[x * y for x, y in zip(*pair, strict=True)] for pair in zip(a.balls.tolist(), b.balls.tolist(), strict=True)]
+    return from_rows(rows, a.support, a.lost | b.lost)
+
+
+def scaled_rows(a: Matrix, factors: Matrix) -> Matrix:
+    """Every row times its own number."""
+    rows = [[x * factor for x in row] for row, (factor,) in zip(a.balls.tolist(), factors.balls.tolist(), strict=True)]
+    return from_rows(rows, a.support, a.lost | (factors.lost & a.support))
+
+
+def row_sums(a: Matrix, b: Matrix, where: Bools) -> Matrix:
+    """Σ a·b over some entries of each row, (rows, 1)."""
+    rows = [[sum(map(mul, *pair), ZERO)] for pair in zip(_read(a, where), _read(b, where), strict=True)]
+    return from_rows(rows, np.ones((len(rows), 1), dtype=bool), np.asarray(((a.lost | b.lost) & where).any(axis=1, keepdims=True)))
+
+
+def logits(scores: Matrix, f: Features) -> Matrix:
+    """c·tanh(s/c) + bias, or c·tanh((s + bias)/c), and −c where that is what blocked entries come to."""
+    for capping in (False, True) if f.after_bias else (True, False):
+        if not capping and f.bias is not None:
+            scores = scores + from_array(f.bias)
+        elif capping and f.cap is not None:
+            c = arb(f.cap)
+            rows = [[(s / c).tanh() * c for s in row] for row in scores.balls.tolist()]
+            scores = from_rows(rows, scores.support, scores.lost)
+            if f.blocked is not None and f.blocked.any():
+                rows = [
+                    [-c if blocked else s for s, blocked in zip(*row, strict=True)] for row in zip(rows, f.blocked.tolist(), strict=True)
+                ]
+                scores = from_rows(rows, scores.support, scores.lost & ~f.blocked)
+    return scores
+
+
+def with_sink(u: Matrix, allowed: Bools, f: Features) -> tuple[Matrix, Bools]:
+    """The logits and what may be read, with the sink as a last column, where there is one."""
+    if f.sink is None:
+        return u, allowed
+    there = f.sink > -np.inf
+    return side_by_side([u, from_array(np.where(there, f.sink, 0.0))]), np.concatenate([allowed, there], axis=1)
+
+
+def log_sum_exp(u: Matrix, allowed: Bools) -> Matrix:
+    """log Σ exp(u) over the allowed entries of each row, (rows, 1); 0 where there is none."""
+    rows = [[_log_sum_exp(row)] for row in _read(u, allowed)]
+    return from_rows(rows, np.ones((len(rows), 1), dtype=bool), np.asarray((u.lost & allowed).any(axis=1, keepdims=True)))
+
+
+def _log_sum_exp(row: list[arb]) -> arb:
+    if not row:
+        return ZERO
+    top = arb(max(x.mid() for x in row))
+    return sum(((x - top).exp() for x in row), ZERO).log() + top
 
 
 def softmax(scores: Matrix, allowed: Bools, conventions: Conventions) -> Matrix:

@@ -16,7 +16,7 @@ from oracles.conventions import Conventions
 from oracles.conventions import resolve as resolve_conventions
 from oracles.formats import Arithmetic
 from oracles.judging import Method, require_method
-from oracles.scores import Mask
+from oracles.visible import Mask, Visible
 
 Given = Arithmetic | str | None
 
@@ -48,7 +48,7 @@ class Arguments:
 
     def rows_of(self, x: Array) -> Array:
         """The chosen query rows of an array with all of them."""
-        chosen: Array = x[..., self.setting.positions, :]
+        chosen: Array = x[..., self.setting.visible.positions, :]
         return chosen
 
     def allowed_row(self, i: int) -> Mask | None:
@@ -61,12 +61,7 @@ class Arguments:
         return None if found is None else np.broadcast_to(found, (*self.q.shape[:-1], self.k.shape[-2]))
 
     def _allowed(self, rows: slice) -> Mask | None:
-        s = self.setting
-        found = None if s.mask is None else s.mask[..., rows, :]
-        if s.causal is not None:
-            past = np.arange(self.k.shape[-2]) <= (s.positions[rows] + s.causal)[:, None]
-            found = past if found is None else found & past
-        return found
+        return self.setting.visible.tile(rows, slice(0, self.k.shape[-2]))
 
 
 def checked(
@@ -101,10 +96,10 @@ def checked(
     given = arrays.bool_mask(mask, "mask", (*q.shape[:-1], n_k), c.mask_polarity)
     causal = None if not checked_flag(is_causal) else 0 if c.causal == "top_left" else n_k - n_q
     factor = checked_scale(scale)
-    positions = _positions(rows, n_q)
+    positions = checked_positions(rows, n_q)
     if rows is not None:
         q, given = q[..., positions, :], None if given is None else given[..., positions, :]
-    setting = Setting(given, causal, positions, factor if factor is not None else 1.0 / sqrt(max(d, 1)), a, c)
+    setting = Setting(Visible(given, positions, high=causal), factor if factor is not None else 1.0 / sqrt(max(d, 1)), a, c)
     return Arguments(q, k, v, n_q, setting, method, {"scale": factor, "conventions": c})
 
 
@@ -115,24 +110,27 @@ def checked_flag(is_causal: Any) -> bool:
     return bool(is_causal)
 
 
-def checked_scale(scale: Any) -> float | None:
-    """A given scale as a float; None stays None.  Raises TypeError and ValueError for what is not a finite float64 number."""
+def checked_scale(scale: Any, name: str = "scale") -> float | None:
+    """A given scale, or another factor, as a float; None stays None.
+
+    Raises TypeError and ValueError for what is not a finite float64 number.
+    """
     if scale is None:
         return None
     if isinstance(scale, bool | np.bool_) or not isinstance(scale, Real):
-        raise TypeError(f"scale has type {type(scale).__name__}, but should be a real number or None.")
+        raise TypeError(f"{name} has type {type(scale).__name__}, but should be a real number or None.")
     try:
         factor = float(scale)
     except OverflowError:
         factor = float("inf")
     if not isfinite(factor):
-        raise ValueError("scale is not a finite float64 number, but should be.")
+        raise ValueError(f"{name} is not a finite float64 number, but should be.")
     if factor != scale:
-        raise ValueError(f"scale is only close to {factor}, but should be a float64 number: it is not rounded.")
+        raise ValueError(f"{name} is only close to {factor}, but should be a float64 number: it is not rounded.")
     return factor
 
 
-def _positions(rows: Any, n_q: int) -> NDArray[np.int64]:
+def checked_positions(rows: Any, n_q: int) -> NDArray[np.int64]:
     """The chosen query rows, all by default."""
     if rows is None:
         return np.arange(n_q)

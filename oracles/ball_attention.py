@@ -13,19 +13,24 @@ from types import EllipsisType
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from oracles import likely
-from oracles.ball import Array, Ball, ball
+from oracles.ball import ROUNDOFF, Array, Ball, ball, gamma, multiply, rounded
 from oracles.conventions import Conventions
 from oracles.formats import Arithmetic
 from oracles.forward import rows_forward, uniform_rows
 from oracles.jvp import Tangents, rows_jvp
-from oracles.scores import ROW_TILE, AttentionProblem, Mask, Operand, offset
+from oracles.logits import Features
+from oracles.quotient import Rows
+from oracles.scores import ROW_TILE, AttentionProblem, Operand, offset
 from oracles.terms import KEY_TILE, OWN, Terms, ranges, terms
+from oracles.visible import Mask, Visible
 from oracles.vjp import gradients
 
 Index = tuple[int, ...] | EllipsisType
+
+_LOG2E = Ball(np.array(1.4426950408889634), np.array(2 * ROUNDOFF))
+"""log₂ e."""
 
 TOGETHER = 1 << 16
 """Batches with no more scores than this are handled together, larger ones one by one."""
@@ -35,18 +40,16 @@ TOGETHER = 1 << 16
 class Setting:
     """Everything about an attention problem but its numbers.
 
-    `mask` is None or a bool array of the full shape (batch axes, n_q, n_k), True where a row may read a key; `causal`,
-    if given, allows key j to the query row at position i where j ≤ i + causal; `positions` are those of the given query
-    rows.  A certificate is bounded by one number per row unless it is to be `sharp`.
+    `visible` says which keys a row may read, its mask being of the full shape (batch axes, n_q, n_k).
+    A certificate is bounded by one number per row unless it is to be `sharp`.
     """
 
-    mask: Mask | None
-    causal: int | None
-    positions: NDArray[np.int64]
+    visible: Visible
     scale: float
     arithmetic: Arithmetic | None
     conventions: Conventions
     sharp: bool = False
+    features: Features | None = None
 
 
 def forward(q: Operand, k: Operand, v: Operand, setting: Setting) -> Ball:
@@ -71,37 +74,103 @@ def forward(q: Operand, k: Operand, v: Operand, setting: Setting) -> Ball:
     return Ball(mid, rad)
 
 
+def forward_and_lse(q: Operand, k: Operand, v: Operand, setting: Setting) -> tuple[Ball, Ball]:
+    """`forward`, and the log-sum-exp (…, n_q, 1) of each row's logits, in the base of the convention; −∞ in a dead row."""
+    out, lse = _room_for_rows(q, v)
+    unchecked = np.inf if setting.conventions.dead_rows == "uniform" else 0.0
+    with np.errstate(all="ignore"):
+        for at, p, _ in _pieces(q, k, v, setting):
+            uniform = uniform_rows(p) if setting.conventions.dead_rows == "uniform" and p.n_k else None
+            for rows in p.row_tiles():
+                found = rows_forward(p, rows)
+                dead = np.zeros(found.lse.shape, dtype=bool) if found.dead is None else found.dead
+                _store(out.mid, out.rad, at, rows, *_of_rows(p, setting, dead, uniform, found.out, found.error))
+                if (without := p.without_sink) is not None:
+                    found = rows_forward(without, rows)
+                    dead = np.zeros(found.lse.shape, dtype=bool) if found.dead is None else found.dead
+                mid, rad = _of_lse(setting, ball(found.lse, found.lse_error * (1 + 2.0**-48)))
+                _store(lse.mid, lse.rad, at, rows, np.where(dead, -np.inf, mid), np.where(dead, unchecked, rad))
+    return out, lse
+
+
 def jvp(q: Operand, k: Operand, v: Operand, dq: Operand, dk: Operand, dv: Operand, setting: Setting) -> Ball:
     """The derivative of `forward` in the direction (dq, dk, dv)."""
-    mid, rad = (np.empty((*q.shape[:-1], v.shape[-1])) for _ in range(2))
+    return jvp_and_lse(q, k, v, dq, dk, dv, setting)[0]
+
+
+def jvp_and_lse(
+    q: Operand,
+    k: Operand,
+    v: Operand,
+    dq: Operand,
+    dk: Operand,
+    dv: Operand,
+    setting: Setting,
+    of_bias: Array | None = None,
+    of_sink: Array | None = None,
+) -> tuple[Ball, Ball]:
+    """The derivatives of `forward` and of the log-sum-exp (…, n_q, 1), in its base, also in the directions of the bias and the sinks."""
+    out, lse = _room_for_rows(q, v)
     with np.errstate(all="ignore"):
-        for at, p, others in _pieces(q, k, v, setting, dq, dk, dv):
-            tangents = Tangents(*others)
-            uniform = uniform_rows(p._replace(v=tangents.v)) if setting.conventions.dead_rows == "uniform" else None
+        for at, p, (tq, tk, tv) in _pieces(q, k, v, setting, dq, dk, dv):
+            tangents = Tangents(tq, tk, tv, *(None if x is None else x[at] for x in (of_bias, of_sink)))
+            uniform = uniform_rows(p._replace(v=tv)) if setting.conventions.dead_rows == "uniform" and p.n_k else None
             for rows in p.row_tiles():
-                out, error = rows_jvp(p, tangents, rows)
-                dead = _dead_rows(p, rows)
-                if uniform is not None:
-                    out, error = np.where(dead, uniform.out, out), np.where(dead, uniform.error, error)
-                result = _rounded(p.terms, out, error)
-                _store(mid, rad, at, rows, *_dead(dead, result, setting.conventions))
-    return Ball(mid, rad)
+                found = rows_jvp(p, tangents, rows)
+                dead = np.zeros(found.dlse.shape, dtype=bool) if found.dead is None else found.dead
+                _store(out.mid, out.rad, at, rows, *_of_rows(p, setting, dead, uniform, found.dout, found.dout_error))
+                _store(lse.mid, lse.rad, at, rows, *_of_lse(setting, ball(found.dlse, found.dlse_error)))
+    return out, lse
 
 
-def vjp(q: Operand, k: Operand, v: Operand, g: Operand, setting: Setting) -> tuple[Ball, Ball, Ball]:
-    """The gradients of Σ g ⊙ forward(q, k, v) with respect to q, k and v."""
+def _room_for_rows(q: Operand, v: Operand) -> tuple[Ball, Ball]:
+    """Uninitialised balls (…, n_q, d_v) and (…, n_q, 1)."""
+    wide, narrow = ((*q.shape[:-1], columns) for columns in (v.shape[-1], 1))
+    return Ball(np.empty(wide), np.empty(wide)), Ball(np.empty(narrow), np.empty(narrow))
+
+
+def _of_rows(p: AttentionProblem, setting: Setting, dead: Mask, uniform: Rows | None, out: Array, error: Array) -> tuple[Array, Array]:
+    """An output, or its derivative, as it is stored, dead rows by convention."""
+    if uniform is not None:
+        out, error = np.where(dead, uniform.out, out), np.where(dead, uniform.error, error)
+    return _dead(dead, _rounded(p.terms, out, error), setting.conventions)
+
+
+def _of_lse(setting: Setting, sums: Ball) -> tuple[Array, Array]:
+    """A log-sum-exp, or its derivative, in the base of the convention, as it is stored."""
+    a = setting.arithmetic
+    if setting.conventions.lse_base == "2":
+        sums = multiply(sums, _LOG2E)
+    if a is not None:
+        sums = rounded(sums, a.saved_lse or a.elementwise, times=3, flush=a.flush_to_zero)
+    return sums.mid, sums.rad
+
+
+def vjp(q: Operand, k: Operand, v: Operand, g: Operand, setting: Setting, of_lse: Array | None = None) -> tuple[Ball, ...]:
+    """The gradients of Σ g ⊙ forward(q, k, v) with respect to q, k and v.
+
+    With features those of each logit's bias (…, n_q, n_k) and each row's sink (…, n_q, 1) follow, where there are such, which are
+    not rounded to the output yet: they may be shared (`shared`).  `of_lse` (…, n_q, 1) is the cotangent of the log-sum-exp.
+    """
     if (points := _points(q, k, v, setting, g)) is not None:
         certificates, budgets = vjp(q, k, v, g, replace(setting, arithmetic=None)), vjp(q, k, v, g, _proved(setting))
         with np.errstate(all="ignore"):
             lines = list(zip(*(likely.vjp(x, rest[0]) for x, rest in points), strict=True))
         shaped = (np.stack(line).reshape(budget.mid.shape) for line, budget in zip(lines, budgets, strict=True))
-        below = [_below(*each) for each in zip(budgets, certificates, shaped, strict=True)]
-        return below[0], below[1], below[2]
+        return tuple(_below(*each) for each in zip(budgets, certificates, shaped, strict=True))
+    f, rows, n_k = setting.features, q.shape[:-1], k.shape[-2]
+    finer = [(np.empty(shape), np.empty(shape)) for there, shape in (
+        (f is not None and f.bias is not None, (*rows, n_k)), (f is not None and f.sink is not None, (*rows, 1))
+    ) if there]  # fmt: skip
     results = [(np.empty(x.shape), np.empty(x.shape)) for x in (q, k, v)]
     unchecked = setting.conventions.dead_rows == "nan"
     with np.errstate(all="ignore"):
         for at, p, (cotangent,) in _pieces(q, k, v, setting, g):
-            dq, dq_error, dk, dk_error, dv, dv_error = gradients(p, cotangent, unchecked)
+            of = None if of_lse is None else of_lse[at]
+            dq, dq_error, dk, dk_error, dv, dv_error, *others = gradients(p, cotangent, unchecked, of)
+            for (mid, rad), pair in zip(finer, [pair for pair in others if pair is not None], strict=True):
+                found = ball(*pair)
+                _store(mid, rad, at, slice(None), found.mid, found.rad)
             if setting.conventions.dead_rows == "uniform":
                 dead = _dead_rows(p, slice(0, p.n_q))
                 share = np.where(dead, cotangent.raw, 0.0).sum(axis=-2, keepdims=True) / p.n_k
@@ -116,8 +185,21 @@ def vjp(q: Operand, k: Operand, v: Operand, g: Operand, setting: Setting) -> tup
             pairs = ((dq, dq_error), (dk, dk_error), (dv, dv_error))
             for (mid, rad), (x, error) in zip(results, pairs, strict=True):
                 _store(mid, rad, at, slice(None), *_rounded(p.terms, x, error))
-    dq_ball, dk_ball, dv_ball = (Ball(mid, rad) for mid, rad in results)
-    return dq_ball, dk_ball, dv_ball
+    return tuple(Ball(mid, rad) for mid, rad in (*results, *finer))
+
+
+def shared(x: Ball, shape: tuple[int, ...], arithmetic: Arithmetic | None) -> Ball:
+    """The gradient of what is broadcast: the sum over all that share it, in the gradients' accumulators, rounded to the output."""
+    given = (1,) * (x.mid.ndim - len(shape)) + shape
+    axes = tuple(axis for axis, (have, want) in enumerate(zip(x.mid.shape, given, strict=True)) if have != want)
+    n = prod(x.mid.shape[axis] for axis in axes)
+    t, most = terms(arithmetic, n, 1, 1, 1, 1.0), ranges(arithmetic).gradients
+    with np.errstate(all="ignore"):
+        mid, rad, size = (part.sum(axis=axes, keepdims=True) for part in (x.mid, x.rad, np.abs(x.mid) + x.rad))
+        error = rad + t.queries_sum.terms * size + t.queries_sum.result * (np.abs(mid) + rad) + t.sum_underflow * (size > 0)
+        error = np.where(2 * size <= most, error * (1 + 8 * gamma(n + 8, ROUNDOFF)), np.inf)
+        found = Ball(*_rounded(t, mid, error))
+    return Ball(found.mid.reshape(shape), found.rad.reshape(shape))
 
 
 def _proved(setting: Setting) -> Setting:
@@ -128,18 +210,17 @@ def _proved(setting: Setting) -> Setting:
 def _points(q: Operand, k: Operand, v: Operand, setting: Setting, *others: Operand) -> list[tuple[likely.Point, list[Array]]] | None:
     """The problem's batches in plain numbers, for a statistical line.
 
-    None where none is asked for, where sums are so short that it would not be below the budget, where inputs have radii of
-    their own, or are not finite, or where a row may read no key: there the budget stands.
+    None where none is asked for, where logits are more than scores, where sums are so short that it would not be below the
+    budget, where inputs have radii of their own, or are not finite, or where a row may read no key: there the budget stands.
     """
     a = setting.arithmetic
-    if a is None or a.likely is None or not q.value.size or max(q.shape[-2:] + k.shape[-2:] + v.shape[-1:]) <= likely.SHORT:
+    if a is None or a.likely is None or setting.features is not None or not q.value.size:
+        return None
+    if max(q.shape[-2:] + k.shape[-2:] + v.shape[-1:]) <= likely.SHORT:
         return None
     if any(x.rad is not None or x.unknown is not None for x in (q, k, v, *others)):
         return None
-    allowed = setting.mask
-    if setting.causal is not None:
-        past = np.arange(k.shape[-2]) <= (setting.positions + setting.causal)[:, None]
-        allowed = past if allowed is None else allowed & past
+    allowed = setting.visible.tile(slice(None), slice(0, k.shape[-2]))
     if allowed is not None:
         allowed = np.broadcast_to(allowed, (*q.shape[:-1], k.shape[-2]))
         if not allowed.any(axis=-1).all():
@@ -172,16 +253,16 @@ def _pieces(
     for at in [...] if small else np.ndindex(head):
         operands = [x[at] for x in (q, k, v, *others)]
         elementwise = setting.sharp or a is not None or any(x.rad is not None for x in operands)
-        all_read = setting.mask is None and setting.causal is None  # else a centre would depend on values that a row may not read
+        sinks = setting.features is not None and setting.features.sink is not None  # whose value is 0
+        all_read = setting.visible.everything and n_k > 0 and not sinks  # else a centre would depend on values that a row may not read
         yield (
             at,
             AttentionProblem(
                 q=operands[0],
                 k=operands[1],
                 v=operands[2],
-                mask=None if setting.mask is None else setting.mask[at],
-                causal=setting.causal,
-                positions=setting.positions,
+                visible=setting.visible.at(at),
+                features=None if setting.features is None else setting.features.at(at),
                 scale=setting.scale,
                 terms=together,
                 own=own,
@@ -190,6 +271,7 @@ def _pieces(
                 elementwise=elementwise,
                 centre=offset(operands[2]) if elementwise and all_read else 0.0,
                 room=room,
+                lse_without_sink=setting.conventions.lse_sink == "excluded",
             ),
             operands[3:],
         )
@@ -217,6 +299,8 @@ def _dead_rows(p: AttentionProblem, rows: slice) -> Mask:
     dead = np.ones((*head, rows.stop - rows.start, 1), dtype=bool)
     for _, allowed in p.key_tiles(rows):
         dead &= False if allowed is None else ~allowed.any(axis=-1, keepdims=True)
+    if p.features is not None and p.features.sink is not None:
+        dead &= p.features.sink[..., rows, :] == -np.inf
     return dead
 
 

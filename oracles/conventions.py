@@ -25,6 +25,18 @@ class Conventions:
     sinusoid_layout   sine and cosine columns alternate (`interleaved`), or all sines come first: with the same
                       exponents 2i/d (`concatenated`) or with i/(d/2 − 1) (`tensor2tensor`, for even d but 2)
     kv_heads          query head h reads key head h // group (`repeat`) or h mod H_kv (`tile`)
+    window            the left side of a window is a `bound` on j ≥ p − L, which allows L + 1 keys, or a `count` of keys, the
+                      query's own included, of at least 1; the right side is a bound
+    softcap_order     a cap acts on the score (`before_bias`), on its sum with the bias (`after_bias`), or on that and what
+                      blocks alike (`after_mask`): there blocked keys have the logit −c, and are read
+    lse_base          log-sum-exps are natural (`e`) or of base `2`; so are their cotangents
+    lse_sink          whether the log-sum-exp has the sink in it: `included` or `excluded`
+    scale_default     the scale where none is given: 1/√d (`rsqrt`) or 1 (`one`)
+    causal_with_mask  given both, they `compose`, the other is left out (`mask_wins`, `causal_wins`), or the call is refused
+                      (`refuse`)
+    alibi_slopes      slopes of n heads: 2^(−8h/m) for the largest power of two m ≤ n, then every second of those of 2m
+                      (`press`), or 2^(−8h/n) (`geometric`)
+    alibi_reference   biases are −slope·|p − j| (`distance`) or slope·j (`key`)
 
     Raises ValueError for a value that a field does not have, TypeError for one of the wrong type.
     """
@@ -39,6 +51,14 @@ class Conventions:
     rope_scale: float = 1.0
     sinusoid_layout: Literal["interleaved", "concatenated", "tensor2tensor"] = "interleaved"
     kv_heads: Literal["repeat", "tile"] = "repeat"
+    window: Literal["bound", "count"] = "bound"
+    softcap_order: Literal["before_bias", "after_bias", "after_mask"] = "before_bias"
+    lse_base: Literal["e", "2"] = "e"
+    lse_sink: Literal["included", "excluded"] = "included"
+    scale_default: Literal["rsqrt", "one"] = "rsqrt"
+    causal_with_mask: Literal["compose", "mask_wins", "causal_wins", "refuse"] = "compose"
+    alibi_slopes: Literal["press", "geometric"] = "press"
+    alibi_reference: Literal["distance", "key"] = "distance"
 
     def __post_init__(self) -> None:
         for field in fields(self):

@@ -26,7 +26,7 @@ _TIES = 2.0**-50
 class Enclosure:
     """All arrays whose every element is within `rad` of `mid`.
 
-    mid, rad   float64 arrays of one shape.  Midpoint NaN with radius 0 means that NaN is the expected value; an
+    mid, rad   float64 arrays of one shape.  Midpoint NaN or ±∞ with radius 0 means that this is the expected value; an
                infinite radius promises nothing, and any element is within it
     format     the output format that is judged: an interval that reaches beyond its largest number contains ±∞ there
     vacuous    whether it says nothing: in at least half of the rows it is as wide as what it judges, or outputs without
@@ -52,8 +52,8 @@ class Enclosure:
             raise ValueError(f"rad has shape {rad.shape}, but should be {mid.shape} like mid.")
         if not (rad >= 0).all():
             raise ValueError("rad has a negative or NaN element, but should be at least 0.")
-        if np.isinf(mid).any():
-            raise ValueError("mid has an infinite element, but should be finite, or NaN.")
+        if (np.isinf(mid) & (rad > 0) & (rad < np.inf)).any():
+            raise ValueError("mid has an infinite element with a radius, but should be finite there, or have radius 0.")
         if not isinstance(self.format, Format | None):
             raise TypeError(f"format has type {type(self.format).__name__}, but should be an oracles.Format or None.")
         object.__setattr__(self, "mid", mid)

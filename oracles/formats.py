@@ -113,6 +113,8 @@ class Arithmetic:
     elementwise       format of everything between the products, and of the accumulators' range
     exp               accuracy of the exponential
     log               relative error of the logarithm, beyond its rounding
+    tanh              accuracy of the hyperbolic tangent, that of `exp` where it is None; `flush` is an absolute error of any result, where
+                      tanh is written with exponentials
     trig_absolute     absolute error of sine and cosine
     scores            format in which scores are stored, if they are
     weights           format of the softmax weights as they enter the product with v, if narrower than `elementwise`
@@ -170,6 +172,7 @@ class Arithmetic:
     sum_block: int | None = None
     flush_to_zero: bool = False
     log: float = 0.0
+    tanh: Elementary | None = None
     likely: float | None = None
 
     def __post_init__(self) -> None:
@@ -196,6 +199,7 @@ KINDS: dict[Any, tuple[Any, str]] = {
     Format: (Format, "an oracles.Format"),
     Format | None: (Format | None, "an oracles.Format or None"),
     Elementary: (Elementary, "an oracles.Elementary"),
+    Elementary | None: (Elementary | None, "an oracles.Elementary or None"),
     Angle: (Angle, "an oracles.Angle"),
 }
 """What is accepted for a field declared with a type, and how to say it."""

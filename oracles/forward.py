@@ -5,13 +5,18 @@
 **Underflow.** A weight that comes out as 0 is less than the smallest normal number η, but the kernel's, or the exact one,
 may be exp(τ_j) times as large: so e_j + η takes the place of e_j in every bound, and exp(m_old − m_new) + η that of a
 rescaling.
+
+**A sink** is a key of value 0 whose logit is an input.  A kernel may take the maximum over keys alone, and add exp(sink − m)
+at the end: the bound takes the larger of both |m|, and promises nothing where that exponential overflows.
 """
 
 import numpy as np
 
 from oracles.ball import LARGEST, ROUNDOFF, UNDERFLOW, Array, gamma
 from oracles.quotient import Bound, Rows, Sums, bounded
-from oracles.scores import AttentionProblem, Mask, Operand, distances, expm1, growth, over_keys, part, scores, sizes
+from oracles.scores import AttentionProblem, Operand, distances, expm1, growth, over_keys, part, scores, sizes
+from oracles.terms import Terms
+from oracles.visible import Mask
 
 MANY = 64
 """Keys from which on it may matter that few of them are large."""
@@ -32,12 +37,13 @@ def rows_forward(p: AttentionProblem, rows: slice, g: Operand | None = None) -> 
     for keys, allowed in p.key_tiles(rows):
         k, v = part(p.k, keys), part(p.v, keys)
         far = distances(v, p.centre)
-        s = scores(p, q, k, allowed)
+        x = scores(p, rows, keys, q, k, allowed)
+        s = x.u
         dead &= False if allowed is None else ~allowed.any(axis=-1, keepdims=True)
         highest = np.maximum(m, s.max(axis=-1, keepdims=True))
-        growths = growth(p, q, k, s, allowed, t.shared.slope)
+        growths = growth(p, q, k, x, allowed, t.shared.slope)
         tau = np.maximum(tau, growths.max(axis=-1, keepdims=True))
-        slopes = np.abs(s) if p.elementwise and t.separate.slope else None
+        slopes = x.size if p.elementwise and t.separate.slope else None
         s -= highest
         e = np.exp(s, out=s)
         row_sums = e.sum(axis=-1, keepdims=True)
@@ -66,6 +72,10 @@ def rows_forward(p: AttentionProblem, rows: slice, g: Operand | None = None) -> 
         m = highest
     if a is None:
         a = Sums(np.zeros((*head, 1)), np.zeros((*head, d_v)), x=np.zeros((*head, 1)))
+    largest = m
+    if p.features is not None and p.features.sink is not None:
+        m, tau = _add_sink(t, a, m, p.features.sink[..., rows, :], tau)
+        dead &= a.total == 0
     share = 1 / a.total
     a.scale(share, share)
     if not p.elementwise:
@@ -73,7 +83,26 @@ def rows_forward(p: AttentionProblem, rows: slice, g: Operand | None = None) -> 
         a.grown = a.x * (a.size + t.weight_underflow * readable)
     if p.v.unknown is not None:
         a.out = np.where(unknown > 0, np.nan, a.out)
-    return bounded(p, m, m + np.log(a.total), dead if dead.any() else None, a, readable, tau, g is not None)
+    size = np.abs(m) if largest is m else np.maximum(np.abs(m), np.where(largest == -LARGEST, 0.0, np.abs(largest)))
+    lost = None if largest is m else (m - largest > np.log(p.ranges.sums) - 1) & (largest > -LARGEST)
+    return bounded(p, size, m + np.log(a.total), dead if dead.any() else None, a, readable, tau, g is not None, lost)
+
+
+def _add_sink(t: Terms, a: Sums, m: Array, sink: Array, tau: Array) -> tuple[Array, Array]:
+    """Add a sink to the sums of each row, as a key of value 0 whose logit is an input; returns m and the largest exponent with it."""
+    highest = np.maximum(m, sink)
+    shrink = np.exp(m - highest)
+    a.total *= shrink
+    a.scale(shrink, shrink + UNDERFLOW)
+    e, size = np.exp(sink - highest), np.where(sink == -np.inf, 0.0, np.abs(sink))
+    of_sink = t.shared.slope * size
+    grown = np.exp(of_sink) * (e + t.weight_underflow)
+    a.total += e
+    a.x = a.x + np.expm1(of_sink) * (1 + 2.0**-48) * (e + t.weight_underflow)
+    a.wander = a.wander + np.expm1(t.separate.slope * size) * (1 + 2.0**-48) * grown
+    if a.large is not None:
+        a.large += 1
+    return highest, np.maximum(tau, of_sink)
 
 
 def _add_errors(

@@ -11,7 +11,7 @@ import numpy as np
 from oracles.ball import ROUNDOFF, Array, Ball, ball
 from oracles.enclosure import Enclosure
 from oracles.formats import BINARY32, Arithmetic
-from oracles.scores import Mask
+from oracles.visible import Mask
 
 _SMALLEST_NORMAL = sys.float_info.min
 Method = Literal["auto", "fast", "arb"]
@@ -136,8 +136,8 @@ def mean_is_accepted(out: Ball, v: Array, allowed: Callable[[int], Mask | None])
     whose spread the budget resolves, or whose mean it refuses, settles the matter; so this rarely looks at more than
     one row.
     """
-    if is_wide(out):
-        return True
+    if is_wide(out) or v.shape[-2] == 0:
+        return is_wide(out)
     resolves = False
     for i in range(out.mid.shape[-2]):
         may = allowed(i)

@@ -15,10 +15,10 @@ import numpy as np
 
 from oracles.ball import ROUNDOFF, Array, gamma
 from oracles.forward import rows_forward
+from oracles.logits import Logits, slope_of
 from oracles.quotient import live
 from oracles.scores import (
     AttentionProblem,
-    Mask,
     Operand,
     expm1,
     growth,
@@ -28,18 +28,32 @@ from oracles.scores import (
     scores,
     sizes,
 )
+from oracles.visible import Mask
+from oracles.vjp import sink_weights
 
 
 class Tangents(NamedTuple):
-    """The tangents of q, k and v."""
+    """The tangents of q, k and v, and of the bias and the sinks where there are such, laid out as `Features` has them."""
 
     q: Operand
     k: Operand
     v: Operand
+    bias: Array | None = None
+    sink: Array | None = None
 
 
-def rows_jvp(p: AttentionProblem, tangents: Tangents, rows: slice) -> tuple[Array, Array]:
-    """dout and the bound of its error for a tile of rows, before rounding to the output's format; 0 on dead rows."""
+class Moved(NamedTuple):
+    """dout and dlse with the bounds of their errors, before they are rounded; 0 on dead rows, which are told."""
+
+    dout: Array
+    dout_error: Array
+    dlse: Array
+    dlse_error: Array
+    dead: Mask | None
+
+
+def rows_jvp(p: AttentionProblem, tangents: Tangents, rows: slice) -> Moved:
+    """The derivatives of a tile of rows."""
     t, forward, q, dq = p.terms, rows_forward(p, rows), part(p.q, rows), part(tangents.q, rows)
     kappa = t.grad_scores + t.normalise + t.weights + 2 * t.product + t.keys_sum.positive
     grow, growth_of_one = float(np.exp(kappa)), float(np.expm1(kappa)) * (1 + 2.0**-48)
@@ -48,12 +62,14 @@ def rows_jvp(p: AttentionProblem, tangents: Tangents, rows: slice) -> tuple[Arra
     mid, error, size, drift, readable, readable_tangent, unknown = (np.zeros((*head, d_v)) for _ in range(7))
     for keys, allowed in p.key_tiles(rows):
         k, v, dk, dv = (part(x, keys) for x in (p.k, p.v, tangents.k, tangents.v))
-        s = scores(p, q, k, allowed)
-        excess = growth(p, q, k, s, allowed, t.anew.slope)
-        excess += forward.entry + forward.common
-        s -= forward.lse
-        weights = np.exp(s, out=s)
+        u = scores(p, rows, keys, q, k, allowed)
+        excess = growth(p, q, k, u, allowed, t.anew.slope)
         tangent, spread = _score_tangents(p, q, k, dq, dk, allowed)
+        if p.features is not None:
+            tangent, spread = _logit_tangents(p, u, tangents, rows, keys, tangent, spread, excess, allowed)
+        excess += forward.entry + forward.common
+        np.subtract(u.u, forward.lse, out=u.u)
+        weights = np.exp(u.u, out=u.u)
         reach = np.abs(tangent, out=p.tile(2, q, k))
         reach += spread
         largest = np.maximum(largest, reach.max(axis=-1, keepdims=True))
@@ -83,6 +99,12 @@ def rows_jvp(p: AttentionProblem, tangents: Tangents, rows: slice) -> tuple[Arra
         for x in (v, dv):
             if x.unknown is not None:
                 unknown += over_keys(allowed, x.unknown)
+    of_keys = mean, mean_error
+    if p.features is not None and p.features.sink is not None:
+        weight, spread = sink_weights(p, rows, forward)
+        moves = np.zeros(weight.shape) if tangents.sink is None else tangents.sink[..., rows, :]
+        largest = np.maximum(largest, np.abs(moves))
+        mean, mean_error = mean + weight * moves, mean_error + spread * np.abs(moves)
     mean_error = mean_error + p.n_k * t.weight_underflow * largest + t.sum_underflow
     absolute = t.weight_underflow * ((largest + np.abs(mean)) * readable + readable_tangent)
     absolute = absolute + t.grad_underflow * (1.0 + p.n_k) * readable + t.sum_underflow * (1.0 + np.abs(mean) + size)
@@ -93,7 +115,46 @@ def rows_jvp(p: AttentionProblem, tangents: Tangents, rows: slice) -> tuple[Arra
     error = error * (1 + 8 * gamma(p.n_k + 8, ROUNDOFF))
     centred = 2 * (largest + mean_error)
     overflow = ~(centred <= p.ranges.grad_scores) | ~((size + drift + 1.0) * (centred + 1.0) + readable_tangent <= p.ranges.work)
-    return live(dout, forward.dead), live(np.where(overflow, np.inf, error), forward.dead)
+    dlse, dlse_error = mean, mean_error
+    if (without := p.without_sink) is not None:
+        alone = rows_forward(without, rows)
+        factor, relative = np.exp(forward.lse - alone.lse), np.expm1(alone.entry + alone.common + forward.entry + forward.common)
+        dlse, dlse_error = of_keys[0] * factor, mean_error * factor
+        dlse_error = live(dlse_error * (1 + relative) + relative * np.abs(dlse), alone.dead)
+        dlse = live(dlse, alone.dead)
+    dlse_error = (dlse_error + t.grad_scores * np.abs(dlse)) * (1 + 8 * gamma(p.n_k + 8, ROUNDOFF))
+    dlse_error = np.where(overflow.any(axis=-1, keepdims=True), np.inf, dlse_error)
+    error = np.where(overflow, np.inf, error)
+    dout, error, dlse, dlse_error = (live(x, forward.dead) for x in (dout, error, dlse, dlse_error))
+    return Moved(dout, error, dlse, dlse_error, forward.dead)
+
+
+def _logit_tangents(
+    p: AttentionProblem,
+    u: Logits,
+    tangents: Tangents,
+    rows: slice,
+    keys: slice,
+    tangent: Array,
+    spread: Array,
+    exponents: Array,
+    allowed: Mask | None,
+) -> tuple[Array, Array]:
+    """The tangents of logits, given those of scores: times the slope of the cap, plus those of the bias, in the features' order; and how
+    far a kernel's may be from them."""
+    f, t = p.features, p.terms
+    assert f is not None
+    for capping in (False, True) if f.after_bias else (True, False):
+        if capping and f.cap is not None:
+            h, off = slope_of(u, f.cap, exponents, t)
+            tangent, spread = tangent * h, spread * h + off * (np.abs(tangent) + spread) + t.grad_scores * np.abs(tangent)
+        elif not capping and f.bias is not None and tangents.bias is not None:
+            moves = tangents.bias[..., rows, keys]
+            spread = spread + t.biased * (np.abs(tangent) + np.abs(moves) + spread)
+            tangent = tangent + moves
+    if allowed is not None:
+        tangent, spread = np.where(allowed, tangent, 0.0), np.where(allowed, spread, 0.0)
+    return tangent, spread
 
 
 def _score_tangents(p: AttentionProblem, q: Operand, k: Operand, dq: Operand, dk: Operand, allowed: Mask | None) -> tuple[Array, Array]:

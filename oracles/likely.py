@@ -29,8 +29,8 @@ from numpy.typing import NDArray
 
 from oracles.ball import Array
 from oracles.formats import Arithmetic, Format
-from oracles.scores import Mask
 from oracles.terms import partial_roundings, rescalings, slack
+from oracles.visible import Mask
 
 SHORT = 64
 """Sums of so few terms are about as exact as their budget says: no line is drawn."""

@@ -15,7 +15,8 @@ from oracles.conventions import Conventions
 from oracles.conventions import resolve as resolve_conventions
 from oracles.formats import Format
 from oracles.judging import Method, require_method
-from oracles.scores import Mask, Operand, operand
+from oracles.scores import Operand, operand
+from oracles.visible import Mask, Visible
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,7 @@ class Projections:
     def allowed(self) -> Mask | None:
         """Which tokens each token may read, in full: (…, n, n), or None for all."""
         n = self.x.shape[-2]
-        if self.setting.causal is None:
+        if self.setting.visible.high is None:
             return self.mask
         past = np.tri(n, dtype=bool)
         return np.broadcast_to(past if self.mask is None else past & self.mask, (*self.x.shape[:-1], n))
@@ -155,9 +156,7 @@ def checked(
     shared = None if given is None else np.broadcast_to(given[..., None, :, :], (*x.shape[:-2], heads, n, n))
     factor = checked_scale(scale)
     setting = Setting(
-        mask=shared,
-        causal=0 if checked_flag(is_causal) else None,
-        positions=np.arange(n),
+        visible=Visible(shared, np.arange(n), high=0 if checked_flag(is_causal) else None),
         scale=factor if factor is not None else 1.0 / sqrt(max(width // heads, 1)),
         arithmetic=a,
         conventions=c,

@@ -43,8 +43,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oracles.ball import ROUNDOFF, Array, gamma
-from oracles.scores import AttentionProblem, Mask
+from oracles.scores import AttentionProblem
 from oracles.terms import Terms
+from oracles.visible import Mask
 
 Bound = Array | float
 """Upper bounds of each row or entry, or one number for all."""
@@ -145,6 +146,13 @@ class Rows:
         return live(t.anew.of_row(*self.sizes) + t.rescaled + t.normalise + t.saved_weights, self.dead)
 
     @cached_property
+    def lse_error(self) -> Any:
+        """How far a kernel's lse may be from the oracle's, where it is a result: its sum, and its logarithm and sum with m."""
+        m, lse = self.sizes
+        found = self.common + live(self.terms.anew.lse * (m + lse), self.dead)
+        return np.where(np.isinf(self.error).any(axis=-1, keepdims=True), np.inf, found)
+
+    @cached_property
     def common(self) -> Any:
         """The exponent ρ of the error that all weights of a row share."""
         return live(self.terms.saved_lse * self.sizes[1] - np.log1p(-self.lam), self.dead)
@@ -188,9 +196,19 @@ def _row_of_few(t: Terms, m: Array, lse: Array, a: Sums, centre: Bound, large: N
     )
 
 
-def bounded(p: AttentionProblem, m: Array, lse: Array, dead: Mask | None, a: Sums, readable: Bound, tau: Array, delta: bool) -> Rows:
+def bounded(
+    p: AttentionProblem,
+    m: Array,
+    lse: Array,
+    dead: Mask | None,
+    a: Sums,
+    readable: Bound,
+    tau: Array,
+    delta: bool,
+    lost: Mask | None = None,
+) -> Rows:
     """The module's bound; `tau` is the largest τ of each row, by which a kernel's m and lse may differ; `delta` says whether
-    δ is to be bounded as well.
+    δ is to be bounded as well; of rows that are `lost` nothing is promised.
 
     Its own sums over keys are known to γ_{n_k}(2⁻⁵³), which `inflation` covers.
     """
@@ -236,6 +254,7 @@ def bounded(p: AttentionProblem, m: Array, lse: Array, dead: Mask | None, a: Sum
     error = (of_keys + column + out * divisor) * inflation / room + grown * inflation / room
     sums = np.maximum(readable, n_k) if p.ranges.by_parts else np.maximum(size + drift, 1.0) * a.total
     overflow = sums * (of_row * (1 + 2.0**-6)) > p.ranges.sums
+    overflow = overflow if lost is None else overflow | lost
     if overflow.any():
         error = error + np.where(overflow, np.inf, 0.0)
 

@@ -12,12 +12,11 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from oracles.ball import ROUNDOFF, Array, gamma
+from oracles.logits import Features, Logits, logits, passed
 from oracles.terms import KEY_TILE, Ranges, Terms
-
-Mask = NDArray[np.bool_]
+from oracles.visible import Mask, Visible
 
 ROW_TILE = 256
 """Query rows the oracle handles at a time."""
@@ -103,8 +102,8 @@ def part(x: Operand, rows: slice) -> Operand:
 class AttentionProblem(NamedTuple):
     """One attention problem with all its batch axes: what is asked, and the terms to answer it with.
 
-    `mask` (…, n_q, n_k) is True where a row may read a key; `positions` (n_q,) and `causal`, if given, allow key j to
-    row i where j ≤ positions[i] + causal.  `terms` are those of the modelled arithmetic and the oracle's together, `own`
+    `visible` says which keys a row may read, `features` what logits are made of besides scores.
+    `terms` are those of the modelled arithmetic and the oracle's together, `own`
     the oracle's alone; `delta` says how a kernel forms δ, `ranges` where the modelled arithmetic overflows.  With
     `elementwise`, errors of scores and of dP are bounded entry by entry; without, by one number per row, which is faster
     and a few times wider.  `centre` (…, 1, d_v), or 0, is any point: errors are counted by distances of values from it.  `room`
@@ -115,9 +114,8 @@ class AttentionProblem(NamedTuple):
     q: Operand
     k: Operand
     v: Operand
-    mask: Mask | None
-    causal: int | None
-    positions: NDArray[np.int64]
+    visible: Visible
+    features: Features | None
     scale: float
     terms: Terms
     own: Terms
@@ -126,6 +124,14 @@ class AttentionProblem(NamedTuple):
     elementwise: bool
     centre: Array | float
     room: Array
+    lse_without_sink: bool = False
+
+    @property
+    def without_sink(self) -> "AttentionProblem | None":
+        """The same without its sinks, where these are no part of the log-sum-exp; else None."""
+        if not self.lse_without_sink or self.features is None or self.features.sink is None:
+            return None
+        return self._replace(features=self.features._replace(sink=None))
 
     @property
     def n_q(self) -> int:
@@ -151,47 +157,43 @@ class AttentionProblem(NamedTuple):
 
         Tiles that no row may read are left out.
         """
-        for j in range(0, self.n_k, KEY_TILE):
+        near = self.visible.keys(rows, self.n_k)
+        for j in range(near.start - near.start % KEY_TILE, near.stop, KEY_TILE):
             keys = slice(j, min(j + KEY_TILE, self.n_k))
-            allowed = self.allowed(rows, keys)
+            allowed = self.visible.tile(rows, keys)
             if allowed is None or allowed.any():
                 yield keys, None if allowed is None or allowed.all() else allowed
 
-    def allowed(self, rows: slice, keys: slice) -> Mask | None:
-        """Which keys of a tile each of its rows may read; None where the mask allows everything."""
-        allowed: Mask | None = None
-        if self.mask is not None:
-            allowed = self.mask[..., rows, keys]
-        if self.causal is not None:
-            past = np.arange(keys.start, keys.stop) <= (self.positions[rows] + self.causal)[:, None]
-            allowed = past if allowed is None else allowed & past
-        return allowed
 
-
-def scores(p: AttentionProblem, q: Operand, k: Operand, allowed: Mask | None) -> Array:
-    """scale·q·kᵀ, and −∞ where a row may not read a key; it overwrites the scores of the tile before."""
+def scores(p: AttentionProblem, rows: slice, keys: slice, q: Operand, k: Operand, allowed: Mask | None) -> Logits:
+    """The logits of a tile, scale·q·kᵀ and what `features` make of it; they overwrite those of the tile before."""
     s = np.matmul(q.raw, k.raw.swapaxes(-1, -2), out=p.tile(0, q, k))
     s *= p.scale
+    if p.features is not None:
+        return logits(p.features.tile(rows, keys), s, allowed)
     if allowed is not None:
         np.copyto(s, -np.inf, where=~allowed)
-    return s
+    return Logits(s)
 
 
-def growth(p: AttentionProblem, q: Operand, k: Operand, s: Array, allowed: Mask | None, slope: float) -> Array:
-    """The exponent τ of each weight's error that comes with its score: (rows, keys), or its row maxima (rows, 1).
+def growth(p: AttentionProblem, q: Operand, k: Operand, x: Logits, allowed: Mask | None, slope: float) -> Array:
+    """The exponent τ of each weight's error that comes with its logit: (rows, keys), or its row maxima (rows, 1).
 
     τ = (dot.terms + product + scale_on_inputs)·R + (dot.result + stored_scores + slope)·|s| + underflow + what the inputs'
-    radii add, with R = |scale|·|q||k|ᵀ.  A scaled q that underflows by η moves a score by at most η‖k‖₁, a scaled k by
+    radii add, with R = |scale|·|q||k|ᵀ; then what `features` add, and the slope of the logit instead of the score's.
+    A scaled q that underflows by η moves a score by at most η‖k‖₁, a scaled k by
     η‖q‖₁.  0 where a row may not read a key.
     """
     if not p.elementwise:
-        return _row_growth(p, q, k, allowed, slope)
-    t, c = p.terms, abs(p.scale)
+        tau = _row_growth(p, q, k, allowed, 0.0 if p.features is not None else slope)
+        return tau if p.features is None else passed(x.in_rows(allowed), p.features, p.terms, tau, slope, p.ranges.work)
+    t, c, of_logit = p.terms, abs(p.scale), slope
+    slope = 0.0 if p.features is not None else slope
     tau = q.reach @ k.reach.swapaxes(-1, -2)
     overflow = _overflows(p, q, k, tau)
     tau *= c  # apart, as c times the exponents may underflow
     tau *= t.dot.terms + t.product + t.scale_on_inputs
-    size = np.abs(s, out=p.tile(4, q, k))
+    size = np.abs(x.u if x.score is None else x.score, out=p.tile(4, q, k))
     size *= t.dot.result + t.stored_scores + slope
     tau += size
     tau += t.score_underflow
@@ -204,6 +206,8 @@ def growth(p: AttentionProblem, q: Operand, k: Operand, s: Array, allowed: Mask 
         tau += moved * (q.reach @ k.rad.swapaxes(-1, -2))
     if overflow is not None:
         tau[overflow] = np.inf
+    if p.features is not None:
+        tau = passed(x, p.features, t, tau, of_logit, p.ranges.work)
     if allowed is not None:
         np.copyto(tau, 0.0, where=~allowed)
     return tau

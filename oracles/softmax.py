@@ -17,8 +17,8 @@ from oracles.conventions import resolve as resolve_conventions
 from oracles.enclosure import Enclosure
 from oracles.formats import Arithmetic
 from oracles.judging import Evaluation, Method, require_method, settle
-from oracles.scores import Mask
 from oracles.terms import Ranges, Terms, ranges, terms
+from oracles.visible import Mask
 
 
 def hard_masked_softmax(

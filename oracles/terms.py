@@ -139,6 +139,9 @@ class Terms:
     grad_dot         × (|g||v|ᵀ, |dP|)  products and additions of dP = g·vᵀ, and of delta = rowsum(g·o)
     grad_weights     × |dP|           a dP stored in a narrow format
     delta_sum        × (p|dP|, |δ|)   the sum over keys in delta = rowsum(p·dP)
+    cap              × |t|            division by a cap, tanh and the product; `cap_absolute` is tanh's absolute error, × c
+    cap_slope        × 1              1 − tanh²
+    biased           × |t| + |bias|   a bias added to a score
     tangent_dot      × |dq||k| + |q||dk|  products and additions of dS = dq·kᵀ + q·dkᵀ
     grad_scores      × |dS|           roundings of dS, and its storage in a narrow format
     keys_sum         × (|dS||k|, |dq|)  the sum over keys in dq, its scaling, and partial gradients stored in between
@@ -167,6 +170,10 @@ class Terms:
     grad_dot: Sum
     grad_weights: float
     delta_sum: Sum
+    cap: float
+    cap_absolute: float
+    cap_slope: float
+    biased: float
     tangent_dot: float
     grad_scores: float
     keys_sum: Sum
@@ -273,7 +280,7 @@ def terms_of(a: Arithmetic, n_q: int, n_k: int, d: int, d_v: int, scale: float) 
     lazily = (slope + a.log) * log(2) * slack(a)
     exponential = Exponents(slope, slope + a.log, slope + a.log, exp + lazily, rescaled * exp, exp)
     one_pass = exponential if a.rescale_block else replace(exponential, slope=slope - 2 * u, maximum=slope - 4 * u, lse=0.0)
-    weights = _roundoff(a.weights)
+    weights, tanh = _roundoff(a.weights), a.exp if a.tanh is None else a.tanh
     return Terms(
         dot=Sum(chain.terms + again + _of_scale(scale, work), chain.result + scaled),
         product=product,
@@ -295,6 +302,10 @@ def terms_of(a: Arithmetic, n_q: int, n_k: int, d: int, d_v: int, scale: float) 
         grad_dot=summed(a, d_v + 1, a.grad_accumulate) + Sum(0.0, gamma(1, u)),
         grad_weights=_roundoff(a.grad_weights),
         delta_sum=summed(a, n_k + 1, max(a.accumulate, a.grad_accumulate)),
+        cap=gamma(6, u) + tanh.relative / (1 - tanh.relative) + 2 * stored,
+        cap_absolute=tanh.flush + 2 * eta,
+        cap_slope=gamma(4, u) + 2 * eta,
+        biased=gamma(3, u) + stored,
         tangent_dot=summed(a, 2 * d + 1, a.accumulate).positive + gamma(6, u),
         grad_scores=gamma(4, u) + _roundoff(a.grad_scores),
         keys_sum=_gradient(a, n_k).widened(_of_scale(scale, work)),
@@ -334,7 +345,7 @@ def _of_scale(scale: float, work: Format) -> float:
 
 def rescalings(a: Arithmetic, n_k: int) -> int:
     """How often what belongs to a key is rescaled, at most: once for each other block of keys."""
-    return 0 if a.rescale_block is None else -(-n_k // a.rescale_block) - 1
+    return 0 if a.rescale_block is None else max(-(-n_k // a.rescale_block) - 1, 0)
 
 
 def slack(a: Arithmetic) -> float:
@@ -344,7 +355,7 @@ def slack(a: Arithmetic) -> float:
 
 def partial_roundings(a: Arithmetic, n: int) -> int:
     """How often a gradient summed over n rows is rounded to the output's format before its last rounding."""
-    return 0 if a.grad_block is None else -(-n // a.grad_block) - 1
+    return 0 if a.grad_block is None else max(-(-n // a.grad_block) - 1, 0)
 
 
 def _roundoff(stored: Format | None) -> float:

@@ -32,10 +32,10 @@ import numpy as np
 from oracles.ball import ROUNDOFF, Array, gamma
 from oracles.delta import delta_spread
 from oracles.forward import rows_forward
+from oracles.logits import slope_of
 from oracles.quotient import Rows, live
 from oracles.scores import (
     AttentionProblem,
-    Mask,
     Operand,
     expm1,
     growth,
@@ -45,10 +45,14 @@ from oracles.scores import (
     row_products,
     scores,
 )
+from oracles.visible import Mask
 
 
 class Gradients(NamedTuple):
-    """dq, dk and dv with the bounds of their errors before they are rounded to the output's format."""
+    """Gradients with the bounds of their errors before they are rounded to the output's format.
+
+    `dbias` is that of each logit's bias, or None, and `dsink` that of each row's sink, before either is summed over what shares it.
+    """
 
     dq: Array
     dq_error: Array
@@ -56,6 +60,8 @@ class Gradients(NamedTuple):
     dk_error: Array
     dv: Array
     dv_error: Array
+    dbias: tuple[Array, Array] | None = None
+    dsink: tuple[Array, Array] | None = None
 
 
 class Tile(NamedTuple):
@@ -64,6 +70,8 @@ class Tile(NamedTuple):
     own      the error w of dS that is each entry's own, `error` the same with what is common to a row
     growth   exp(τ + κ + ρ) − 1, entry by entry or one for each row
     largest  a bound of dS and its error
+    h        1 − tanh² where there is a cap
+    bias     dU, or dS where the cap acts after the bias, and its error, where there is a bias
     """
 
     p: Array
@@ -73,19 +81,31 @@ class Tile(NamedTuple):
     error: Array
     growth: Array
     largest: float
+    bias: tuple[Array, Array] | None = None
+    h: Array | None = None
 
 
-def gradients(p: AttentionProblem, g: Operand, dead_rows_are_unchecked: bool) -> Gradients:
-    """dq, dk and dv of the live rows; a dead row's dq is 0, or NaN with an infinite error where it is unchecked."""
+def gradients(p: AttentionProblem, g: Operand, dead_rows_are_unchecked: bool, of_lse: Array | None = None) -> Gradients:
+    """The gradients of the live rows; a dead row's dq is 0, or NaN with an infinite error where it is unchecked.
+
+    `of_lse` (…, n_q, 1) is the cotangent of the log-sum-exp, if there is one.
+    """
     head, d, d_v = p.q.shape[:-2], p.q.shape[-1], p.v.shape[-1]
     t, c = p.terms, abs(p.scale)
     dq, dq_error, dq_size = (np.zeros((*head, p.n_q, d)) for _ in range(3))
     dk, dk_error, dk_size = (np.zeros((*head, p.n_k, d)) for _ in range(3))
     dv, dv_error, dv_size = (np.zeros((*head, p.n_k, d_v)) for _ in range(3))
+    f = p.features
+    dbias = None if f is None or f.bias is None else (np.zeros((*head, p.n_q, p.n_k)), np.zeros((*head, p.n_q, p.n_k)))
+    dsink = None if f is None or f.sink is None else (np.zeros((*head, p.n_q, 1)), np.zeros((*head, p.n_q, 1)))
     for rows in p.row_tiles():
         q, gi = part(p.q, rows), part(g, rows)
         forward = rows_forward(p, rows, gi if p.elementwise else None)
         delta = delta_spread(p, rows, forward, gi)
+        shift, delta, of_sink = _shift(p, rows, forward, gi, delta, of_lse)
+        if dsink is not None:
+            for x, here in zip(dsink, _sinks(p, rows, forward, *of_sink), strict=True):
+                x[..., rows, :] = here
         if p.elementwise:
             lost = live(~(np.isfinite(forward.sums.x) & (p.n_k * (1 + 2.0**-6) <= p.ranges.sums)), forward.dead, False)
             dv_error[lost.any(axis=(-2, -1))] = np.inf
@@ -93,12 +113,15 @@ def gradients(p: AttentionProblem, g: Operand, dead_rows_are_unchecked: bool) ->
         mean, slack = np.zeros(dq[..., rows, :].shape), np.zeros(dq[..., rows, :].shape)
         for keys, allowed in p.key_tiles(rows):
             k = part(p.k, keys)
-            tile = grad_scores(p, forward, delta, q, k, part(p.v, keys), gi, allowed)
+            tile = grad_scores(p, rows, keys, forward, shift, delta, q, gi, allowed)
+            if dbias is not None and tile.bias is not None:
+                for x, here in zip(dbias, tile.bias, strict=True):
+                    x[..., rows, keys] = here
             dq[..., rows, :] += tile.ds @ k.value
             ds, ds_error = tile.ds.swapaxes(-1, -2), tile.error.swapaxes(-1, -2)
             dk[..., keys, :] += ds @ q.value
             if p.elementwise:
-                mean += tile.p @ k.value
+                mean += (tile.p if tile.h is None else tile.p * tile.h) @ k.value
             readable = over_keys(allowed, k.reach)
             dq_error[..., rows, :] += _product_error(p, tile.ds, tile.own, tile.error, k, readable)
             slack = slack + 8 * gamma(p.n_k + 8, ROUNDOFF) * readable
@@ -126,23 +149,65 @@ def gradients(p: AttentionProblem, g: Operand, dead_rows_are_unchecked: bool) ->
         most = max(1.0, c)
         for sum_of_sizes, error in ((most * dq_size, dq_error), (most * dk_size, dk_error), (dv_size, dv_error)):
             error[~(2 * (sum_of_sizes + error) <= p.ranges.gradients)] = np.inf
-    return Gradients(dq, dq_error * inflation, dk, dk_error * inflation, dv, dv_error * inflation)
+    return Gradients(dq, dq_error * inflation, dk, dk_error * inflation, dv, dv_error * inflation, dbias, dsink)
+
+
+def _shift(
+    p: AttentionProblem, rows: slice, forward: Rows, g: Operand, delta: Array, of_lse: Array | None
+) -> tuple[Array, Array, tuple[Array, Array]]:
+    """δ − g_lse, by which T is dP less, and how far a kernel's is from it; and what dsink is −w_sink times, with its error.
+
+    The difference is rounded, and a cotangent of another base converted.  Where the log-sum-exp is without the sink, its cotangent belongs
+    to weights that are larger by 1/(1 − w_sink), and not to the sink; that factor is off by what the weights are.
+    """
+    shift = (g.raw * forward.out).sum(axis=-1, keepdims=True)
+    if of_lse is None:
+        return shift, delta, (shift, delta)
+    of = live(of_lse[..., rows, :], forward.dead)
+    relative = np.zeros(shift.shape)
+    if (without := p.without_sink) is not None:
+        alone = rows_forward(without, rows)
+        of = live(of * np.exp(forward.lse - alone.lse), alone.dead)
+        relative = live(np.expm1(alone.entry + alone.common + forward.entry + forward.common) * (1 + 2.0**-48), alone.dead)
+    error = delta + p.terms.biased * (np.abs(shift) + delta + np.abs(of)) + relative * np.abs(of)
+    return shift - of, error, (shift, delta) if without is not None else (shift - of, error)
+
+
+def _sinks(p: AttentionProblem, rows: slice, forward: Rows, shift: Array, delta: Array) -> tuple[Array, Array]:
+    """The gradient of each row's sink, −w_sink·shift, and its error."""
+    weight, spread = sink_weights(p, rows, forward)
+    error = spread * (np.abs(shift) + delta) + weight * delta + p.terms.grad_underflow * (weight + spread > 0)
+    return -weight * shift, error * (1 + 2.0**-40)
+
+
+def sink_weights(p: AttentionProblem, rows: slice, forward: Rows) -> tuple[Array, Array]:
+    """w_sink = exp(sink − lse) and how far a kernel's is from it; 0 where there is no sink, and where no row is alive."""
+    assert p.features is not None
+    assert p.features.sink is not None
+    t, sink = p.terms, p.features.sink[..., rows, :]
+    none = sink == -np.inf
+    weight = np.exp(sink - forward.lse)
+    exponent = t.anew.slope * np.where(none, 0.0, np.abs(sink)) + forward.entry + forward.common + t.grad_scores
+    spread = (weight + t.weight_underflow) * np.expm1(exponent) * (1 + 2.0**-48) + t.weight_underflow
+    return np.where(none, 0.0, weight), np.where(none, 0.0, spread)
 
 
 def grad_scores(
-    p: AttentionProblem, forward: Rows, delta: Array, q: Operand, k: Operand, v: Operand, g: Operand, allowed: Mask | None
+    p: AttentionProblem, rows: slice, keys: slice, forward: Rows, shift: Array, delta: Array, q: Operand, g: Operand, allowed: Mask | None
 ) -> Tile:
     """A tile of weights and of dS, with their errors; all 0 where a row may not read a key."""
     t = p.terms
     kappa = t.grad_scores + t.product + t.scale_on_inputs + max(t.keys_sum.terms, t.queries_sum.terms)
-    s = scores(p, q, k, allowed)
-    excess = growth(p, q, k, s, allowed, t.anew.slope)
-    s -= forward.lse
-    weights = np.exp(s, out=s)
+    k, v = part(p.k, keys), part(p.v, keys)
+    u = scores(p, rows, keys, q, k, allowed)
+    excess = growth(p, q, k, u, allowed, t.anew.slope)
+    slope = None if p.features is None or p.features.cap is None else slope_of(u, p.features.cap, excess, t)
+    np.subtract(u.u, forward.lse, out=u.u)
+    weights = np.exp(u.u, out=u.u)
     grown = expm1(excess)
     ds = np.matmul(g.raw, v.raw.swapaxes(-1, -2), out=p.tile(1, q, k))
     spread = _spread(p, g, v, ds, allowed)
-    ds -= (g.raw * forward.out).sum(axis=-1, keepdims=True)
+    ds -= shift
     reach = np.abs(ds, out=p.tile(2, q, k))
     common = weights * (np.exp(forward.common) * delta + np.expm1(forward.common) * (1 + 2.0**-48) * reach)
     reach += spread
@@ -158,18 +223,31 @@ def grad_scores(
     error *= np.exp(forward.common)
     grown = grown * np.exp(forward.entry + forward.common) + np.expm1(forward.entry + forward.common) * (1 + 2.0**-48)
     together = error + common
+    of_bias = (ds, together)
+    if slope is not None:
+        h, off = slope
+        moved = off * (np.abs(ds) + together)
+        ds, error, together = ds * h, error * h + moved, together * h + moved
+    if p.features is not None and p.features.bias is not None:
+        of_bias = (ds, together) if p.features.after_bias else of_bias
+        of_bias = of_bias if allowed is None else (np.where(allowed, of_bias[0], 0.0), np.where(allowed, of_bias[1], 0.0))
     if allowed is not None:
         for x in (ds, error, together, possible):
             np.copyto(x, 0.0, where=~allowed)
         if not (np.isfinite(forward.lse) & np.isfinite(forward.entry + forward.common)).all():
             np.copyto(weights, 0.0, where=~allowed)
             grown = np.where(allowed, grown, 0.0)
-    largest = 2 * (2 * g.length.max(initial=0.0) * v.length.max(initial=0.0) + together.max(initial=0.0))
+    of_row = np.abs(shift).max(initial=0.0)
+    largest = 2 * (2 * g.length.max(initial=0.0) * v.length.max(initial=0.0) + of_row + together.max(initial=0.0))
     c = max(1.0, abs(p.scale))
+    bias = p.features is not None and p.features.bias is not None
+    if bias and not 2 * (largest + of_bias[1].max(initial=0.0)) <= p.ranges.grad_scores:
+        of_bias = of_bias[0], np.where(2 * (np.abs(of_bias[0]) + of_bias[1]) <= p.ranges.grad_scores, of_bias[1], np.inf)
     if p.elementwise and not c * largest <= p.ranges.grad_scores:
         overflow = ~(2 * c * (together + np.abs(ds)) <= p.ranges.grad_scores)
         error[overflow], together[overflow] = np.inf, np.inf
-    return Tile(weights, possible, ds, error if p.elementwise else together, together, grown, float(largest))
+    own = error if p.elementwise else together
+    return Tile(weights, possible, ds, own, together, grown, float(largest), of_bias, None if slope is None else slope[0])
 
 
 def _fits(p: AttentionProblem, tile: Tile, q: Operand, k: Operand, g: Operand) -> bool:

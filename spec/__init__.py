@@ -15,6 +15,7 @@ One module per Lean file, in the file's order, under Lean's names in snake_case:
     attention                masks, attention, its derivatives, multi-head attention
     corrected                the definitions as a revision corrects them
     errata                   where a literal definition breaks a law of its own page, with a witness and a correction
+    extended                 our definitions, not TorchLean's, of attention and rotary frequencies as they are used today
 
 Start at `attention`. Every definition links to its declaration in Lean; definitions take one sequence at a time, may be slow, and evaluate
 what Lean evaluates in Lean's order.

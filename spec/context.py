@@ -1,7 +1,9 @@
 """The scalars: one text, evaluated over seven kinds of number.
 
 TorchLean's definitions are polymorphic, `{α : Type} [Context α]`: a definition may use 0, 1, +, −, ×, /, max, exp, sqrt, log, sin,
-cos and the coercion ℕ → α, and nothing else. Here α is a `Context`, and every definition of `spec` runs over each of these:
+cos and the coercion ℕ → α, and nothing else. The definitions of `spec.extended` use tanh, powers, π, min, floor and `>` besides, of which
+Lean's `Context` has all but the floor, and ask which numbers are finite. Here α is a `Context`, and every definition of `spec` runs over
+each of these:
 
 | scalar       | elements           | what it evaluates                                                             |
 |--------------|--------------------|-------------------------------------------------------------------------------|
@@ -52,7 +54,8 @@ silent = np.errstate(all="ignore")  # IEEE arithmetic raises no warning, as Lean
 class Context:
     """The operations of one scalar type α that a definition may use.
 
-    `lift(value)` is the element of α that equals the number `value`, and a ValueError where α has none: it never rounds.
+    `lift(value)` is the element of α that equals the number `value`, and a ValueError where α has none: it never rounds. `greater(x, y)`
+    is x > y, and a ValueError where balls overlap, so that neither answer is proved. `pi()` is π at the working precision.
 
     Lean: `Context`
     """
@@ -69,6 +72,13 @@ class Context:
     log: Callable[[Scalar], Scalar]
     sin: Callable[[Scalar], Scalar]
     cos: Callable[[Scalar], Scalar]
+    tanh: Callable[[Scalar], Scalar]
+    power: Callable[[Scalar, Scalar], Scalar]
+    floor: Callable[[Scalar], Scalar]
+    greater: Callable[[Scalar, Scalar], bool]
+    is_finite: Callable[[Scalar], bool]
+    is_neg_inf: Callable[[Scalar], bool]
+    pi: Callable[[], Scalar]
 
     @property
     def zero(self) -> Scalar:
@@ -89,6 +99,19 @@ class Context:
     def log10000(self) -> Scalar:
         """The natural logarithm of 10000, at the working precision. Lean: `Numbers.log10000`."""
         return self.log(self.of_nat(10000))
+
+    @property
+    def neg_inf(self) -> Scalar:
+        """−∞, the logarithm of an empty sum; no element of ℝ."""
+        return self.lift(-np.inf)
+
+    def min(self, x: Scalar, y: Scalar) -> Scalar:
+        """min x y, written −max(−x, −y)."""
+        return -self.max(-x, -y)
+
+    def ceil(self, x: Scalar) -> Scalar:
+        """⌈x⌉, written −⌊−x⌋."""
+        return -self.floor(-x)
 
     def __repr__(self) -> str:
         return self.name
@@ -153,6 +176,13 @@ def _ieee(name: str, element: type, div: Callable[[Scalar, Scalar], Scalar]) -> 
         log=silent(np.log),
         sin=silent(np.sin),
         cos=silent(np.cos),
+        tanh=silent(np.tanh),
+        power=silent(np.power),
+        floor=silent(np.floor),
+        greater=lambda x, y: bool(x > y),
+        is_finite=lambda x: bool(np.isfinite(x)),
+        is_neg_inf=lambda x: bool(np.isneginf(x)),
+        pi=lambda: element(np.pi),
     )
 
 
@@ -202,6 +232,13 @@ MPF = Context(
     log=mpmath.log,
     sin=mpmath.sin,
     cos=mpmath.cos,
+    tanh=mpmath.tanh,
+    power=mpmath.power,
+    floor=mpmath.floor,
+    greater=lambda x, y: x > y,
+    is_finite=mpmath.isfinite,
+    is_neg_inf=lambda x: x == mpmath.ninf,
+    pi=lambda: +mpmath.pi,
 )
 
 
@@ -210,6 +247,20 @@ MPF = Context(
 
 def _lift_arb(value: Any) -> flint.arb:
     return value if isinstance(value, flint.arb) else flint.arb(_int_or_float(value, "ARB"))
+
+
+def _arb_greater(x: flint.arb, y: flint.arb) -> bool:
+    """x > y where it is proved either way. Raises ValueError where the balls overlap: a definition must not guess a branch.
+
+    >>> _arb_greater(flint.arb(2), flint.arb(1)), _arb_greater(flint.arb(1), flint.arb(1))
+    (True, False)
+    >>> _arb_greater(flint.arb(1), flint.arb(1, 0.5))
+    Traceback (most recent call last):
+    ValueError: Whether 1.00000000000000 > [1e+0 +/- 0.501] is not decided at 53 bits: the balls overlap. Raise flint.ctx.prec.
+    """
+    if x > y or x <= y:
+        return bool(x > y)
+    raise ValueError(f"Whether {x} > {y} is not decided at {flint.ctx.prec} bits: the balls overlap. Raise flint.ctx.prec.")
 
 
 ARB = Context(
@@ -225,6 +276,13 @@ ARB = Context(
     log=flint.arb.log,
     sin=flint.arb.sin,
     cos=flint.arb.cos,
+    tanh=flint.arb.tanh,
+    power=lambda x, y: x**y,
+    floor=flint.arb.floor,  # where the ball holds an integer inside, a ball that holds both floors
+    greater=_arb_greater,
+    is_finite=flint.arb.is_finite,
+    is_neg_inf=lambda x: x == flint.arb.neg_inf(),
+    pi=flint.arb.pi,
 )
 
 
@@ -266,7 +324,8 @@ def _series_max(x: flint.arb_series, y: flint.arb_series) -> flint.arb_series:
 
     This is not an enclosure of max where the balls overlap, nor is max differentiable where they tie. It is sound for the one use
     the definitions make of it: softmax subtracts m = max t and exp(tⱼ − m) / Σ exp(tₖ − m) is the same function for every m, so any
-    choice of m encloses the same value and the same derivative; the larger one keeps the exponentials small.
+    choice of m encloses the same value and the same derivative; the larger one keeps the exponentials small. The log-sum-exp m + log Σ
+    is such a function too. `spec.extended` also clamps with it: there the derivative is that of the branch the midpoint is in.
     """
     return y if x[0].mid() <= y[0].mid() else x
 
@@ -274,6 +333,21 @@ def _series_max(x: flint.arb_series, y: flint.arb_series) -> flint.arb_series:
 def _series_sqrt(x: flint.arb_series) -> flint.arb_series:
     """√x; the constant function 0 has the square root 0, where flint's general rule would differentiate √ at 0."""
     return x if x[0] == 0 and x[1] == 0 else x.sqrt()
+
+
+def _slope(x: flint.arb_series) -> flint.arb:
+    """The derivative of a series, indeterminate where the series was cut below it."""
+    return x[1] if x.prec >= 2 else flint.arb("nan")
+
+
+def _series_tanh(x: flint.arb_series) -> flint.arb_series:
+    """tanh x, whose derivative is x' / cosh² x. flint has no tanh of a series."""
+    return series(x[0].tanh(), _slope(x) * x[0].sech() ** 2)
+
+
+def _series_floor(x: flint.arb_series) -> flint.arb_series:
+    """⌊x⌋, whose derivative is 0 between two integers; where x may be one, ⌊x⌋ may jump, and the derivative is indeterminate."""
+    return series(x[0].floor(), flint.arb("nan") if x[0].contains_integer() else 0 * _slope(x))
 
 
 ARB_SERIES = Context(
@@ -289,6 +363,13 @@ ARB_SERIES = Context(
     log=flint.arb_series.log,
     sin=flint.arb_series.sin,
     cos=flint.arb_series.cos,
+    tanh=_series_tanh,
+    power=lambda x, y: x**y,
+    floor=_series_floor,
+    greater=lambda x, y: _arb_greater(x[0], y[0]),
+    is_finite=lambda x: bool(x[0].is_finite()),
+    is_neg_inf=lambda x: bool(x[0] == flint.arb.neg_inf()),
+    pi=lambda: series(flint.arb.pi()),
 )
 
 SCALARS = (REAL64, REAL32, FLOAT64, FLOAT32, MPF, ARB, ARB_SERIES)

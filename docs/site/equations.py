@@ -5,7 +5,7 @@ By Lean name, in the Lean files' order. The letters are those of the definition:
 
 from typing import NamedTuple
 
-__all__ = ["ELSEWHERE", "EQUATIONS", "Equation"]
+__all__ = ["ELSEWHERE", "EQUATIONS", "EXTENDED", "Equation"]
 
 
 class Equation(NamedTuple):
@@ -181,3 +181,93 @@ ELSEWHERE: dict[str, str] = {
     "rotate_half": "It is the quarter turn of the half layout; the definitions' pairs are adjacent.",
 }
 """Operations that none of these definitions states, and what they are."""
+
+EXTENDED: dict[str, Equation] = {
+    # attention_steps
+    "visible_keys": Equation(
+        _lines(
+            r"\mathrm{visible}_{h i j} &= M_{h i j} \wedge (\text{causal} \Rightarrow j \le p)"
+            r" \wedge p - \mathrm{left} \le j \le p + \mathrm{right}",
+            r"p &= i + \mathrm{offset}",
+        )
+    ),
+    "attention_scores": Equation(
+        r"s_{h i j} = \frac{1}{\sqrt{d}} \sum_c q_{h i c}\, k_{g j c}, \qquad g = \lfloor h / (H / H_{kv}) \rfloor"
+    ),
+    "softcap_scores": Equation(r"t = c \tanh(s / c)"),
+    "softmax_with_sink": Equation(
+        _lines(
+            r"w_j &= \frac{e^{u_j}}{D}, \qquad w_{\mathrm{sink}} = \frac{e^{\mathrm{sink}}}{D}",
+            r"D &= \sum_{j\ \text{visible}} e^{u_j} + e^{\mathrm{sink}}",
+        )
+    ),
+    # attention
+    "attention_weights": Equation(r"w_{h i j} = e^{u_{h i j} - \mathrm{lse}_{h i}}, \qquad u = c \tanh(s / c) + \mathrm{bias}"),
+    "attention": Equation(
+        _lines(
+            r"\mathrm{out}_{h i} &= \sum_{j\ \text{visible}} w_{h i j}\, v_{g j}",
+            r"\mathrm{lse}_{h i} &= \log\, D_{h i}",
+        )
+    ),
+    "merge_attention": Equation(
+        _lines(
+            r"\mathrm{out} &= \frac{e^{\mathrm{lse}_a - m}\, \mathrm{out}_a + e^{\mathrm{lse}_b - m}\, \mathrm{out}_b}"
+            r"{e^{\mathrm{lse}_a - m} + e^{\mathrm{lse}_b - m}}",
+            r"\mathrm{lse} &= m + \log\,( e^{\mathrm{lse}_a - m} + e^{\mathrm{lse}_b - m} )",
+            r"m &= \max(\mathrm{lse}_a, \mathrm{lse}_b)",
+        )
+    ),
+    # attention_derivatives
+    "attention_vjp": Equation(
+        _lines(
+            r"\bar{u} &= w \odot \bigl( g v^\top - \delta + \bar{\mathrm{lse}} \bigr), \qquad \delta_i = \sum_j w_{i j} (g v^\top)_{i j}",
+            r"\bar{s} &= \bar{u} \odot (1 - \tanh^2(s / c)), \quad \bar{q} = \frac{\bar{s}\, k}{\sqrt{d}},"
+            r" \quad \bar{k} = \frac{\bar{s}^\top q}{\sqrt{d}}, \quad \bar{v} = w^\top g",
+            r"\bar{\mathrm{sink}} &= \sum_i w_{\mathrm{sink}, i} \bigl( \bar{\mathrm{lse}}_i - \delta_i \bigr)",
+        )
+    ),
+    "attention_jvp": Equation(
+        _lines(
+            r"\dot{u} &= \frac{\dot{q} k^\top + q \dot{k}^\top}{\sqrt{d}} \odot (1 - \tanh^2(s / c)) + \dot{\mathrm{bias}}",
+            r"\dot{\mathrm{lse}} &= \sum_j w_j \dot{u}_j + w_{\mathrm{sink}}\, \dot{\mathrm{sink}}",
+            r"\dot{\mathrm{out}} &= \sum_j w_j (\dot{u}_j - \dot{\mathrm{lse}})\, v_j + \sum_j w_j \dot{v}_j",
+        )
+    ),
+    # alibi
+    "alibi_slopes": Equation(r"\mathrm{slope}_h = 2^{-8h/m}, \qquad h = 1, \ldots, m = 2^{\lfloor \log_2 n \rfloor}"),
+    "alibi_bias": Equation(r"\mathrm{bias}_{h i j} = -\mathrm{slope}_h\, |i + \mathrm{offset} - j|"),
+    # rotary_frequencies, frequency_kinds, frequency_bands
+    "rotary_frequencies": Equation(r"f_i = \mathrm{base}^{-2i/r}, \qquad \lambda_i = \frac{2\pi}{f_i}"),
+    "default_frequencies": Equation(r"f_i = \mathrm{base}^{-2i/r}"),
+    "linear_frequencies": Equation(r"f_i / s"),
+    "dynamic_frequencies": Equation(
+        r"\Bigl( \mathrm{base} \cdot \bigl( s L' / M - (s - 1) \bigr)^{r/(r-2)} \Bigr)^{-2i/r}, \qquad L' = \max(L, M)"
+    ),
+    "longrope_frequencies": Equation(
+        r"\frac{f_i}{\mathrm{short}_i}\ \text{where}\ L \le M, \qquad \frac{f_i}{\mathrm{long}_i}\ \text{where}\ L > M"
+    ),
+    "proportional_frequencies": Equation(
+        r"\frac{1}{s}\, \mathrm{base}^{-2i/\mathrm{headDim}}\ \text{for}"
+        r"\ i < \Bigl\lfloor \mathrm{share} \cdot \frac{\mathrm{headDim}}{2} \Bigr\rfloor"
+    ),
+    "yarn_ramp": Equation(
+        _lines(
+            r"\mathrm{ramp}_i &= \min\Bigl( 1, \max\Bigl( 0, \frac{i - \mathrm{low}}{\mathrm{high} - \mathrm{low}} \Bigr) \Bigr)",
+            r"\mathrm{corr}(\rho) &= \frac{r\, \ln \frac{M}{2\pi\rho}}{2\, \ln \mathrm{base}}",
+        )
+    ),
+    "yarn_mscale": Equation(r"m(s, x) = 0.1\, x\, \ln s + 1\ \text{for}\ s > 1"),
+    "yarn_frequencies": Equation(r"f_i \Bigl( (1 - \mathrm{ramp}_i) + \frac{\mathrm{ramp}_i}{s} \Bigr)"),
+    "llama3_frequencies": Equation(
+        r"\Bigl( \frac{1 - z}{s} + z \Bigr) f_i, \qquad"
+        r" z = \min\Bigl( 1, \max\Bigl( 0, \frac{M / \lambda_i - \mathrm{low}}{\mathrm{high} - \mathrm{low}} \Bigr) \Bigr)"
+    ),
+    # rotary
+    "rope": Equation(
+        r"\begin{pmatrix} y_a \\ y_b \end{pmatrix} ="
+        r" m \begin{pmatrix} \cos\,\theta & -\sin\,\theta \\ \sin\,\theta & \cos\,\theta \end{pmatrix}"
+        r" \begin{pmatrix} x_a \\ x_b \end{pmatrix}, \qquad \theta = p f_i"
+    ),
+    "mrope_axes": Equation(r"\mathrm{axis}_i \in \{ t, h, w \}, \qquad t + h + w = r/2"),
+}
+"""The extended definitions, by their own names."""

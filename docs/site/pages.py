@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from docstrings import Block, blocks, escaped, examples, fenced, inline, markdown
-from equations import ELSEWHERE, EQUATIONS, Equation
+from equations import ELSEWHERE, EQUATIONS, EXTENDED, Equation
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from sources import ROOT, Definition, Module
 
@@ -30,6 +30,10 @@ __all__ = ["Site"]
 
 HERE = Path(__file__).parent
 MODULES = ("activation", "positional_encoding", "attention")
+EXTENDED_MODULES = (
+    *("attention", "attention_steps", "attention_derivatives", "alibi"),
+    *("rotary_frequencies", "frequency_kinds", "frequency_bands", "rotary"),
+)
 MEASURED = {
     "kill-matrix.md": ("The kill matrix", "which law kills which known bug, in how many examples: `make mutants`"),
     "findings.md": ("Findings", "where systems and their documentation differ, and which laws they break: `make findings`"),
@@ -48,7 +52,7 @@ WIDE = "```{raw} html\n<span class='wide'></span>\n```"
 
 @dataclass(frozen=True)
 class Stated:
-    """A definition of the spec: its Lean name, its text, and its equation."""
+    """A definition of the spec: its Lean name, "" where it is ours, its text, and its equation."""
 
     lean: str
     text: Definition
@@ -56,7 +60,7 @@ class Stated:
     @property
     def equation(self) -> Equation:
         """Its equation, and the operations that it defines."""
-        return EQUATIONS[self.lean]
+        return EQUATIONS[self.lean] if self.lean else EXTENDED[self.text.name]
 
     @property
     def label(self) -> str:
@@ -152,6 +156,13 @@ class Site:
         yield "spec/index.md", self._page("spec", modules={m: Module(f"spec.{m}") for m in MODULES}, definitions=self.definitions)
         for stated in self.definitions.values():
             yield f"spec/{slug(stated.text.name)}.md", self._definition(stated)
+        modules = {m: Module(f"spec.extended.{m}") for m in EXTENDED_MODULES}
+        yield (
+            "extended/index.md",
+            self._page("extended", docstring=Module("spec.extended").docstring, modules=modules, definitions=self.extended),
+        )
+        for stated in self.extended.values():
+            yield f"extended/{slug(stated.text.name)}.md", self._definition(stated)
         yield "errata.md", self._page("errata", errata=[self._erratum(e) for e in ERRATA.values()])
         yield "operations/index.md", self._page("operations", operations=OPERATIONS.values(), bugs=self.bugs, laws=self.laws_by_operation)
         for operation in OPERATIONS.values():
@@ -185,6 +196,12 @@ class Site:
         return found
 
     @cached_property
+    def extended(self) -> dict[str, Stated]:
+        """The extended definitions by their names, in the order of the text."""
+        texts = [(m, t) for m in (Module(f"spec.extended.{name}") for name in EXTENDED_MODULES) for t in m.definitions.values()]
+        return {text.name: Stated("", text) for module, text in texts if text.name in module.exported and text.name in EXTENDED}
+
+    @cached_property
     def laws(self) -> dict[str, Named]:
         """The laws by name."""
         found: dict[str, list[Law]] = {}
@@ -211,7 +228,8 @@ class Site:
         found |= {name: f"operation-{slug(name)}" for name in OPERATIONS}
         found |= {stated.text.name: stated.label for stated in self.definitions.values()}
         found |= {erratum: f"erratum-{erratum}" for erratum in ERRATA}
-        return found | {"spec.errata": "all-errata"}
+        found = {stated.text.name: stated.label for stated in self.extended.values()} | found
+        return found | {"spec.errata": "all-errata", "spec.extended": "extended-definitions"}
 
     @cached_property
     def _mutants(self) -> dict[str, Definition]:
@@ -238,7 +256,7 @@ class Site:
 
     def _definition(self, stated: Stated) -> str:
         module = stated.text.module
-        stating = [n for n in self.laws.values() if any(law.lean.removeprefix("Spec.") == stated.lean for law in n.laws)]
+        stating = [n for n in self.laws.values() if any(law.lean.removeprefix("Spec.") == (stated.lean or None) for law in n.laws)]
         return self._page(
             "definition",
             d=stated,

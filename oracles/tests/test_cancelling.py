@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from oracles.attention import scaled_dot_product_attention, scaled_dot_product_attention_jvp, scaled_dot_product_attention_vjp
 from oracles.conventions import Conventions
+from oracles.dot_product import scaled_dot_product_attention, scaled_dot_product_attention_jvp, scaled_dot_product_attention_vjp
 from oracles.enclosure import Enclosure
 from oracles.rotary import rope
 from oracles.softmax import hard_masked_softmax

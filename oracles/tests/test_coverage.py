@@ -10,12 +10,12 @@ import torch
 from hypothesis import given, settings
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from oracles.attention import (
+from oracles.ball import Array
+from oracles.dot_product import (
     scaled_dot_product_attention,
     scaled_dot_product_attention_jvp,
     scaled_dot_product_attention_vjp,
 )
-from oracles.ball import Array
 from oracles.enclosure import Enclosure
 from oracles.formats import BFLOAT16, BFLOAT16_STORED_GRADIENTS, BFLOAT16_TENSOR_CORE, BRAIN16, FLOAT16, FLOAT32, FLOAT64, Arithmetic
 from oracles.multi_head import multi_head_attention, multi_head_attention_vjp

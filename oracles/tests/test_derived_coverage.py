@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from oracles.attention import scaled_dot_product_attention, scaled_dot_product_attention_jvp, scaled_dot_product_attention_vjp
 from oracles.ball import Array
+from oracles.dot_product import scaled_dot_product_attention, scaled_dot_product_attention_jvp, scaled_dot_product_attention_vjp
 from oracles.enclosure import Enclosure
 from oracles.formats import BFLOAT16, FLOAT32, Arithmetic
 from oracles.multi_head import multi_head_attention, multi_head_attention_jvp, multi_head_attention_vjp

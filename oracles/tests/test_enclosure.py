@@ -185,7 +185,7 @@ def test_what_is_not_an_enclosure_or_an_output_is_refused() -> None:
         (np.ones(2), np.ones(3), {}, "rad has shape (3,), but should be (2,) like mid."),
         (np.ones(2), -np.ones(2), {}, "rad has a negative or NaN element, but should be at least 0."),
         (np.ones(1), one(NAN), {}, "rad has a negative or NaN element, but should be at least 0."),
-        (one(INF), np.ones(1), {}, "mid has an infinite element, but should be finite, or NaN."),
+        (one(INF), np.ones(1), {}, "mid has an infinite element with a radius, but should be finite there, or have radius 0."),
         (1.0, np.ones(1), {}, "mid has type float, but should be an array."),
         (one(1.0), one(1.0), {"format": "half"}, "format has type str, but should be an oracles.Format or None."),
     ],

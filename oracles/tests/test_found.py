@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from oracles.attention import scaled_dot_product_attention, scaled_dot_product_attention_vjp
+from oracles.dot_product import scaled_dot_product_attention, scaled_dot_product_attention_vjp
 from oracles.formats import BINARY16, BRAIN16, FLOAT32, preset
 from oracles.softmax import hard_masked_softmax, hard_masked_softmax_vjp
 

@@ -23,6 +23,8 @@ def test_the_design_s_operations_are_all_there() -> None:
         *("hard_masked_softmax", "hard_masked_softmax_vjp", "causal_mask", "sinusoidal_positional_encoding"),
         *("add_positional_encoding", "learned_positional_encoding", "rope", "rope_vjp"),
         *("apply_rotary", "apply_rotary_vjp", "assert_within"),
+        # Attention as it is used today:
+        *("attention", "attention_vjp", "attention_jvp", "merge_attention", "alibi_slopes", "alibi_bias"),
         # What other systems than TorchLean have besides:
         *("tensor2tensor_sinusoidal", "inv_freq", "rope_angles", "rope_tables", "rotate_half"),
         *("padding_mask", "combine_masks", "table_lookup", "causal_attention"),

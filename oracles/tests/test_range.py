@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 from oracles import ball
-from oracles.attention import (
+from oracles.ball import Array, Ball
+from oracles.conventions import Conventions
+from oracles.dot_product import (
     scaled_dot_product_attention,
     scaled_dot_product_attention_jvp,
     scaled_dot_product_attention_vjp,
 )
-from oracles.ball import Array, Ball
-from oracles.conventions import Conventions
 from oracles.formats import BRAIN16, FLOAT32, FLOAT64, Elementary
 from oracles.multi_head import multi_head_attention, multi_head_attention_vjp
 from oracles.rotary import apply_rotary

@@ -13,12 +13,12 @@ import pytest
 import oracles.ball_attention
 import oracles.softmax
 import oracles.terms
-from oracles.attention import (
+from oracles.ball import Array
+from oracles.dot_product import (
     scaled_dot_product_attention,
     scaled_dot_product_attention_jvp,
     scaled_dot_product_attention_vjp,
 )
-from oracles.ball import Array
 from oracles.enclosure import Enclosure
 from oracles.formats import BINARY64, BRAIN16, FLOAT32, FLOAT64, Arithmetic, Elementary, Format
 from oracles.softmax import hard_masked_softmax

@@ -153,6 +153,14 @@ def test_every_definition_has_an_equation():
     assert list(equations["EQUATIONS"]) == [d.lean for d in DEFINITIONS]
 
 
+def test_every_extended_definition_has_an_equation_and_a_page(pages):
+    equations = runpy.run_path(str(ROOT / "docs/site/equations.py"))["EXTENDED"]
+    modules = [importlib.import_module(f"spec.extended.{path.stem}") for path in sorted((ROOT / "spec/extended").glob("[!_]*.py"))]
+    named = {name for module in modules for name in module.__all__ if module.__name__ != "spec.extended.arguments"} - {"Attended"}
+    assert set(equations) == named
+    assert {f"extended/{slug(name)}.md" for name in named} <= set(pages)
+
+
 def test_what_make_measured_has_a_page(pages):
     written = {path.stem for path in (ROOT / "docs").iterdir() if path.suffix in (".md", ".txt")}
     assert written == {Path(name).stem for name in pages if name.startswith("measured/")} - {"index"}

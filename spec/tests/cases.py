@@ -176,7 +176,7 @@ class Operation:
 
 def lifted(inputs: dict[str, Any], alpha: Context) -> dict[str, Any]:
     def lift(given: Any) -> Any:
-        if isinstance(given, np.ndarray) and given.dtype != bool:
+        if isinstance(given, np.ndarray) and given.dtype.kind == "f":  # not masks, offsets and positions
             return tensor(given, alpha)
         return [tensor(part, alpha) for part in given] if isinstance(given, list) else given
 

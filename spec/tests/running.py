@@ -66,6 +66,11 @@ class Running:
         root = self.model.rounded(self.ball.sqrt())
         return Running(root, root.abs_upper(), self.model)
 
+    def log(self) -> "Running":
+        """A relative error of x is an absolute error of log x: it is measured against 1 where log x is small."""
+        value = self.model.rounded(self.ball.log(), units=self.model.elementary, underflows=True)
+        return Running(value, value.abs_upper() + 1, self.model)
+
     def elementary(self, function: Any, size: flint.arb | None = None) -> "Running":
         value = self.model.rounded(function(self.ball), units=self.model.elementary, underflows=True)
         return Running(value, value.abs_upper() if size is None else size, self.model)
@@ -88,9 +93,16 @@ def running(model: Rounding) -> Context:
         max=Running.max,
         exp=lambda x: x.elementary(flint.arb.exp),
         sqrt=Running.sqrt,
-        log=lambda x: x.elementary(flint.arb.log),
+        log=Running.log,
         sin=lambda x: x.elementary(flint.arb.sin, flint.arb(1)),  # near a zero of sin, the error of x is an error against 1
         cos=lambda x: x.elementary(flint.arb.cos, flint.arb(1)),
+        tanh=lambda x: x.elementary(flint.arb.tanh, x.size),  # a contraction: the error of x is no larger in tanh x
+        power=lambda x, y: x.elementary(lambda ball: ball**y.ball),
+        floor=lambda x: Running(x.ball.floor(), x.size, x.model),
+        greater=lambda x, y: ARB.greater(x.ball, y.ball),
+        is_finite=lambda x: ARB.is_finite(x.ball),
+        is_neg_inf=lambda x: ARB.is_neg_inf(x.ball),
+        pi=lambda: exact(1).elementary(lambda _: flint.arb.pi()),
     )
 
 

@@ -15,21 +15,33 @@ from hypothesis import strategies as st
 import spec
 from spec import SCALARS
 from spec.attention import AttentionContext, MultiHeadAttention
+from spec.extended import arguments
 from spec.positional_encoding import PositionalEncodingSpec
 from spec.tensor_core import BroadcastTo
 
 pytestmark = pytest.mark.usefixtures("unchecked")
 
-RECORDS = {"Context", "Erratum", "Finding", "LeanFile", "Stated", "Tensor", "Array", "Scalar"}  # records of what is given, and types
-REFUSALS = {"definition", "conform", "conformed", "stated", "expect_type"}  # what refusals are made with
+RECORDS = {
+    "Attended",
+    "Context",
+    "Erratum",
+    "Finding",
+    "LeanFile",
+    "Stated",
+    "Tensor",
+    "Array",
+    "Scalar",
+}  # records of what is given, and types
+REFUSALS = {"definition", "conform", "conformed", "stated", "expect_type"} | set(arguments.__all__)  # what refusals are made with
 PRIMITIVES = REFUSALS | {"total_division", "scope"}  # Python's own division of two scalars; what sets alpha
 
 
 def public():
     """Every public function and structure of the package by its name, methods included."""
     found = {}
-    for path in sorted(Path(spec.__file__).parent.glob("[!_]*.py")):
-        module = import_module(f"spec.{path.stem}")
+    package = Path(spec.__file__).parent
+    for path in [*sorted(package.glob("[!_]*.py")), *sorted((package / "extended").glob("[!_]*.py"))]:
+        module = import_module(".".join(("spec", *path.relative_to(package).with_suffix("").parts)))
         for name in sorted(set(module.__all__) - RECORDS - PRIMITIVES):
             if callable(getattr(module, name)) and getattr(module, name) not in SCALARS:
                 found[f"{getattr(module, name).__module__}.{name}"] = getattr(module, name)
@@ -89,6 +101,14 @@ def plausible(parameter):
         return st.none() | st.sampled_from(SCALARS)
     if name in ("mha", "dmha", "self"):
         return st.sampled_from(STRUCTURES[1:3])
+    if name == "kind":
+        return st.sampled_from(["default", "linear", "dynamic", "yarn", "llama3", "longrope", "proportional"])
+    if name in ("causal", "truncate"):
+        return st.booleans()
+    if name in ("window", "sections"):
+        return st.sampled_from([(None, None), (1, 0), (1, 0, 0)])
+    if parameter.default is None and name != "mask":
+        return st.none() | nonsense
     if name == "mask":
         return st.none() | st.just(np.eye(2, dtype=bool))
     if name == "ctx":
@@ -128,5 +148,7 @@ def test_nonsense_is_computed_or_refused_with_a_value_or_type_error(name, data):
 
 
 def test_every_function_of_the_package_is_given_nonsense():
-    assert {"spec.tensor_core.tensor", "spec.attention.AttentionContext", "spec.corrected.split_heads"} <= set(PUBLIC)
+    assert {"spec.tensor_core.tensor", "spec.attention.AttentionContext", "spec.corrected.split_heads", "spec.extended.rotary.rope"} <= set(
+        PUBLIC
+    )
     assert all(f"{function.__module__}.{name}" in PUBLIC for name, function in vars(spec).items() if inspect.isfunction(function))

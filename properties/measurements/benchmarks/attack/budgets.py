@@ -13,7 +13,7 @@ from numpy.random import Generator
 import oracles
 from oracles import Arithmetic
 from oracles.formats import BINARY16, BRAIN16, PRESETS
-from oracles.scores import Mask
+from oracles.visible import Mask
 from properties.measurements.benchmarks.attack.climb import Array, Climbed, Height, climb, mutated
 from properties.measurements.benchmarks.attack.kernels import Form, Kernel, any_form, other_form
 from properties.measurements.benchmarks.attack.rounding import rounding

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.random import Generator
 
 from oracles.formats import BINARY32, BINARY64, Arithmetic
-from oracles.scores import Mask
 from oracles.terms import slack
+from oracles.visible import Mask
 from properties.measurements.benchmarks.attack.climb import Array
 from properties.measurements.benchmarks.attack.rounding import Sums, accumulator, rounding, truncated
 

@@ -1,0 +1,118 @@
+"""ALiBi: the slopes of heads and the biases by distance, each value with a rigorous enclosure.
+
+Source: Press, Smith & Lewis, Train short, test long: attention with linear biases enables input length extrapolation, 2022.
+"""
+
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from flint import arb
+
+from oracles import arrays, formats
+from oracles.arb_matrix import PRECISION, Bools, enclosed
+from oracles.arguments import Given
+from oracles.ball import ELEMENTARY, Ball, ball, exact, gamma, multiply, rounded
+from oracles.conventions import Conventions
+from oracles.conventions import resolve as resolve_conventions
+from oracles.enclosure import Enclosure
+from oracles.formats import Arithmetic
+from oracles.judging import Balls, Evaluation, Method, require_method, settle
+
+LARGEST_BIAS = 2**28
+"""Entries of a bias, at most."""
+
+
+def alibi_slopes(
+    num_heads: Any,
+    *,
+    arithmetic: Given = None,
+    conventions: Conventions | None = None,
+    method: Method = "auto",
+) -> Enclosure:
+    """The slope of each head, enclosed.
+
+    With m the largest power of two up to n: 2^(−8h/m) for h = 1 … m, then 2^(−8h/(2m)) for h = 1, 3, 5, …, n − m of them; 2^(−8h/n)
+    under `conventions.alibi_slopes` = geometric.
+
+    Shapes: (num_heads,).
+    Raises TypeError and ValueError for what is not a natural number from 1.
+    """
+    require_method(method)
+    a, c = formats.resolve(arithmetic), resolve_conventions(conventions)
+    exponents = _exponents(arrays.natural(num_heads, "num_heads", 1), c)
+    return settle(Evaluation(a, method, lambda: (_slopes(exponents, a),), lambda: _exactly(exponents), len(exponents)))[0]
+
+
+def alibi_bias(
+    num_heads: Any,
+    n_q: Any,
+    n_k: Any,
+    offset: Any = None,
+    *,
+    arithmetic: Given = None,
+    conventions: Conventions | None = None,
+    method: Method = "auto",
+) -> Enclosure:
+    """The bias −slope·|p − j| of each head, query and key, enclosed; slope·j under `conventions.alibi_reference` = key.
+
+    p = i + offset is the position of query i among the keys; the offset is 0 by default, or n_k − n_q under `conventions.causal` =
+    bottom_right.
+
+    Shapes: (num_heads, n_q, n_k).
+    Edge cases: 0 queries or keys are legal; on the diagonal it is exactly 0.
+    Raises TypeError and ValueError for sizes that are no natural numbers, or more than 2²⁸ entries together.
+    """
+    require_method(method)
+    a, c = formats.resolve(arithmetic), resolve_conventions(conventions)
+    exponents = _exponents(arrays.natural(num_heads, "num_heads", 1), c)
+    rows, keys = arrays.natural(n_q, "n_q", most=LARGEST_BIAS), arrays.natural(n_k, "n_k", most=LARGEST_BIAS)
+    if len(exponents) * rows * keys > LARGEST_BIAS:
+        raise ValueError(f"num_heads × n_q × n_k = {len(exponents)} × {rows} × {keys}, but should be at most {LARGEST_BIAS} entries.")
+    if offset is not None and (isinstance(offset, bool) or not isinstance(offset, int | np.integer)):
+        raise TypeError(f"offset has type {type(offset).__name__}, but should be an int or None.")
+    start = int(offset) if offset is not None else keys - rows if c.causal == "bottom_right" else 0
+    keys_at, rows_at = np.arange(keys), np.arange(rows)[:, None] + start
+    far = -np.abs(rows_at - keys_at) if c.alibi_reference == "distance" else keys_at + 0 * rows_at
+    steps = exact(far.astype(np.float64))
+
+    def product(slopes: Balls) -> Balls:
+        found = multiply(Ball(slopes[0].mid[:, None, None], slopes[0].rad[:, None, None]), steps)
+        return (found if a is None else rounded(found, a.elementwise, times=2, flush=a.flush_to_zero),)
+
+    return settle(
+        Evaluation(a, method, lambda: product((_slopes(exponents, a),)), lambda: product(_exactly(exponents)), len(exponents) * rows * keys)
+    )[0]
+
+
+def _exponents(n: int, c: Conventions) -> list[Fraction]:
+    """The binary logarithms of the slopes."""
+    if c.alibi_slopes == "geometric":
+        return [Fraction(-8 * h, n) for h in range(1, n + 1)]
+    m = 1 << n.bit_length() - 1
+    return [Fraction(-8 * h, m) for h in range(1, m + 1)] + [Fraction(-8 * h, 2 * m) for h in range(1, 2 * (n - m), 2)]
+
+
+def _slopes(exponents: list[Fraction], a: Arithmetic | None) -> Ball:
+    """The slopes in float64; an arithmetic takes them as powers 2^x, or multiplies the first by itself as often as needed.
+
+    The first slope is 2^(−8/m), a power off by ε: exp's error, and two roundings of an exponent of at most 8; its h-th power is off by
+    γ_h(ε), as a product or as a power.
+    """
+    mid = np.array([2.0 ** float(x) for x in exponents])
+    whole = np.array([x.denominator == 1 for x in exponents])
+    rad = np.where(whole, 0.0, 16 * ELEMENTARY * mid)
+    if a is not None:
+        u, steps = a.elementwise.unit_roundoff, np.arange(1, len(exponents) + 1)
+        rad = rad + mid * np.array([gamma(int(h), a.exp.relative + 8 * a.exp.per_unit + 16 * u) for h in steps])
+        return rounded(ball(mid, rad), a.elementwise, flush=a.flush_to_zero)
+    return ball(mid, rad)
+
+
+def _exactly(exponents: list[Fraction]) -> Balls:
+    """The slopes by ball arithmetic."""
+
+    def evaluate() -> list[tuple[list[arb], Bools]]:
+        return [([arb(2) ** (arb(x.numerator) / x.denominator) for x in exponents], np.zeros(len(exponents), dtype=bool))]
+
+    return enclosed(evaluate, PRECISION)

@@ -1,0 +1,205 @@
+"""Attention as it is used today, each value with a rigorous enclosure: grouped heads, windows, offsets, biases, caps and sinks.
+
+    s = scale·q·k,  t = c·tanh(s/c),  u = t + bias,  D = Σ_allowed exp(u) + exp(sink),  out = Σ exp(u)·v / D,  lse = log D
+
+Shapes: q (…, H, n_q, d), k (…, H_kv, n_k, d), v (…, H_kv, n_k, d_v), H a multiple of H_kv.  Every function takes by keyword
+
+    mask          bool, broadcast to (…, H, n_q, n_k)
+    bias          float, broadcast to it; −∞ blocks
+    scale         a finite float64 number; 1/√d by default (1 for d = 0)
+    causal        allow key j to the query at position p where j ≤ p
+    offset        the position of query 0 among the keys, an int or one for each element of the batch; by default 0, or n_k − n_q under
+                  `conventions.causal` = bottom_right
+    window        (left, right): allow j ≥ p − left and j ≤ p + right; None is open
+    softcap       c > 0, or None
+    sink          (H,): the logit of a key without a value; −∞ is none
+    rows          the query rows to evaluate, all by default
+    arithmetic, conventions, method   as in `oracles.scaled_dot_product_attention`
+
+Raises ValueError or TypeError, in a sentence, for shapes, types and values that do not fit.
+Source: ONNX Attention-25 (onnx/defs/nn/defs.cc); Dao et al., FlashAttention; gpt-oss (sinks); Gemma 2 (caps).
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from oracles import arb_attention, ball_attention
+from oracles.arguments import Given
+from oracles.ball_attention import Setting
+from oracles.conventions import Conventions
+from oracles.enclosure import Enclosure
+from oracles.features import Window, checked
+from oracles.judging import Balls, Evaluation, Method, mean_is_accepted, settle, zero_is_accepted
+from oracles.scores import operand
+
+
+def attention(
+    q: Any,
+    k: Any,
+    v: Any,
+    *,
+    mask: Any = None,
+    bias: Any = None,
+    scale: float | None = None,
+    causal: bool = False,
+    offset: Any = None,
+    window: Window = (None, None),
+    softcap: float | None = None,
+    sink: Any = None,
+    rows: Sequence[int] | None = None,
+    arithmetic: Given = None,
+    conventions: Conventions | None = None,
+    method: Method = "auto",
+) -> tuple[Enclosure, Enclosure]:
+    """The output Σ w v and the log-sum-exp of attention with all its features, enclosed.
+
+    Shapes: out (…, H, n_q, d_v), lse (…, H, n_q).
+    Edge cases: a row with no allowed key and no sink follows `conventions.dead_rows`, its lse is −∞ (unchecked under uniform); with a sink
+    it is 0, and its lse the sink; n_k = 0 is legal.  Blocked keys, values and biases are never read.
+    """
+    p = checked(
+        q, k, v, mask=mask, bias=bias, scale=scale, causal=causal, offset=offset, window=window, softcap=softcap, sink=sink, rows=rows,
+        arithmetic=arithmetic, conventions=conventions, method=method,
+    )  # fmt: skip
+
+    def fast(setting: Setting) -> Balls:
+        return ball_attention.forward_and_lse(operand(p.q), operand(p.k), operand(p.v), setting)
+
+    def vacuous(balls: Balls) -> tuple[bool, ...]:
+        return mean_is_accepted(balls[0], p.v, p.allowed_row), *zero_is_accepted(balls[1:])
+
+    found = settle(
+        Evaluation(
+            p.setting.arithmetic,
+            p.method,
+            lambda: fast(p.setting),
+            lambda: arb_attention.generalised_attention(p.q, p.k, p.v, p.allowed(), **p.given),
+            p.work,
+            vacuous,
+            lambda: fast(replace(p.setting, sharp=True)),
+        )
+    )
+    return p.rows(found)
+
+
+def attention_vjp(
+    q: Any,
+    k: Any,
+    v: Any,
+    grad_out: Any,
+    grad_lse: Any = None,
+    *,
+    mask: Any = None,
+    bias: Any = None,
+    scale: float | None = None,
+    causal: bool = False,
+    offset: Any = None,
+    window: Window = (None, None),
+    softcap: float | None = None,
+    sink: Any = None,
+    arithmetic: Given = None,
+    conventions: Conventions | None = None,
+    method: Method = "auto",
+) -> tuple[Enclosure, Enclosure, Enclosure, Enclosure | None, Enclosure | None]:
+    """The gradients (dq, dk, dv, dbias, dsink) of Σ grad_out ⊙ out + Σ grad_lse ⊙ lse, enclosed; None for a bias or sink that is not given.
+
+    With T = grad_out·vᵀ and δ = rowsum(grad_out ⊙ out): dU = w ⊙ (T − δ + grad_lse), dS = dU ⊙ (1 − tanh²(s/c)), dq = scale·dS·k,
+    dk = scale·dSᵀ·q and dv = wᵀ·grad_out, summed over the heads that share a key head; dbias is dU summed over the axes along which the
+    bias is broadcast, dsink = Σ w_sink·(grad_lse − δ).
+
+    Shapes: grad_out like out, grad_lse like lse; the results like their inputs.
+    Edge cases: blocked entries get no gradient, an entry of −∞ of the bias neither; a dead row's grad_lse is ignored, and its dq is 0
+    (unchecked under `dead_rows` = nan; grad_out/n_k is added to dv under uniform).
+    """
+    p = checked(
+        q, k, v, mask=mask, bias=bias, scale=scale, causal=causal, offset=offset, window=window, softcap=softcap, sink=sink, rows=None,
+        arithmetic=arithmetic, conventions=conventions, method=method,
+    )  # fmt: skip
+    g = p.folded(grad_out, "grad_out", (p.v.shape[-1],))
+    of_lse = None if grad_lse is None else p.folded(grad_lse, "grad_lse", ())
+    natural = of_lse if of_lse is None or p.setting.conventions.lse_base == "e" else of_lse / np.log(2.0)
+
+    def finished(found: Balls) -> Balls:
+        dq, dk, dv, *others = found
+        shapes = [shape for shape in (p.bias, p.sink) if shape is not None]
+        return p.heads.unfolded(dq), dk, dv, *(p.shared(x, shape) for x, shape in zip(others, shapes, strict=True))
+
+    def fast(setting: Setting) -> Balls:
+        return finished(ball_attention.vjp(operand(p.q), operand(p.k), operand(p.v), operand(g), setting, natural))
+
+    found = list(
+        settle(
+            Evaluation(
+                p.setting.arithmetic,
+                p.method,
+                lambda: fast(p.setting),
+                lambda: finished(arb_attention.generalised_attention_vjp(p.q, p.k, p.v, p.allowed(), g, of_lse, **p.given)),
+                3 * p.work,
+                sharp=lambda: fast(replace(p.setting, sharp=True)),
+            )
+        )
+    )
+    dq, dk, dv = found[:3]
+    dbias = found[3] if p.bias is not None else None
+    return dq, dk, dv, dbias, found[-1] if p.sink is not None else None
+
+
+def attention_jvp(
+    q: Any,
+    k: Any,
+    v: Any,
+    dq: Any,
+    dk: Any,
+    dv: Any,
+    dbias: Any = None,
+    dsink: Any = None,
+    *,
+    mask: Any = None,
+    bias: Any = None,
+    scale: float | None = None,
+    causal: bool = False,
+    offset: Any = None,
+    window: Window = (None, None),
+    softcap: float | None = None,
+    sink: Any = None,
+    rows: Sequence[int] | None = None,
+    arithmetic: Given = None,
+    conventions: Conventions | None = None,
+    method: Method = "auto",
+) -> tuple[Enclosure, Enclosure]:
+    """The derivatives (dout, dlse) of attention in the direction (dq, dk, dv, dbias, dsink), enclosed.
+
+    dU = (scale·(dq·kᵀ + q·dkᵀ)) ⊙ (1 − tanh²(s/c)) + dbias on allowed entries; dlse = Σ w dU + w_sink·dsink;
+    dout = Σ w (dU − dlse)·v + Σ w dv.
+
+    Shapes: tangents like their inputs; the results like out and lse.
+    Edge cases: tangents of blocked entries are never read, those of a bias or sink that is not given are refused; a dead row's dout is 0
+    (NaN, or the mean of dv, by `dead_rows`), its dlse 0.
+    """
+    p = checked(
+        q, k, v, mask=mask, bias=bias, scale=scale, causal=causal, offset=offset, window=window, softcap=softcap, sink=sink, rows=rows,
+        arithmetic=arithmetic, conventions=conventions, method=method,
+    )  # fmt: skip
+    tq = p.folded(dq, "dq", (p.q.shape[-1],))
+    tk, tv = p.like(dk, "dk", p.k.shape), p.like(dv, "dv", p.v.shape)
+    of_bias, of_sink = p.tangents(dbias, dsink)
+
+    def fast(setting: Setting) -> Balls:
+        return ball_attention.jvp_and_lse(
+            operand(p.q), operand(p.k), operand(p.v), operand(tq), operand(tk), operand(tv), setting, of_bias, of_sink
+        )
+
+    found = settle(
+        Evaluation(
+            p.setting.arithmetic,
+            p.method,
+            lambda: fast(p.setting),
+            lambda: arb_attention.generalised_attention_jvp(p.q, p.k, p.v, p.allowed(), tq, tk, tv, of_bias, of_sink, **p.given),
+            3 * p.work,
+            sharp=lambda: fast(replace(p.setting, sharp=True)),
+        )
+    )
+    return p.rows(found)

@@ -1,0 +1,150 @@
+"""Attention over parts of the keys, merged: each value with a rigorous enclosure.
+
+**Error.** A weight a/(a + b) is computed as such, or as exp(lse_a − lse): its arguments are off by at most 6u, and what the exponential is
+off by for each unit, of each of |lse_a|, |lse_b| and |lse|, its exponentials and quotient by a few roundings more.  So it is w·exp(±2τ),
+τ = slope·(|lse_a| + |lse_b| + |lse|) + 2·exp + γ₈, the output is off by Σ w(exp 2τ − 1)|out_x|, and log(a + b) by τ, to which come the
+logarithm's own error and the sum's.  The oracle's own τ adds to that of an arithmetic, as in `oracles.terms`.  (A kernel that takes
+out_a − w_b·(out_a − out_b) is off by more where out_a is large and has no weight: it is not covered.)
+"""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from flint import arb
+
+from oracles import arrays, formats
+from oracles.arb_matrix import PRECISION, Bools, enclosed
+from oracles.arguments import Given
+from oracles.ball import UNDERFLOW, Array, Ball, ball, gamma, rounded
+from oracles.conventions import Conventions
+from oracles.conventions import resolve as resolve_conventions
+from oracles.enclosure import Enclosure
+from oracles.formats import Arithmetic
+from oracles.judging import Balls, Evaluation, Method, require_method, settle
+from oracles.terms import OWN
+
+
+def merge_attention(
+    out_a: Any,
+    lse_a: Any,
+    out_b: Any,
+    lse_b: Any,
+    *,
+    arithmetic: Given = None,
+    conventions: Conventions | None = None,
+    method: Method = "auto",
+) -> tuple[Enclosure, Enclosure]:
+    """The output and the log-sum-exp of attention over two parts of the keys, from those of each part, enclosed.
+
+    m = max(lse_a, lse_b), a = exp(lse_a − m), b = exp(lse_b − m): lse = m + log(a + b), out = (a·out_a + b·out_b)/(a + b); exponentials
+    and logarithms are in `conventions.lse_base`.
+
+    Shapes: out_a and out_b (…, d_v), lse_a and lse_b (…).  Under an arithmetic outputs are of its inputs' format, log-sum-exps of the one
+    in which they are saved.
+    Edge cases: a part whose lse is −∞ has no key, and its output is not read; where both are, the row is dead: 0 (NaN, or unchecked, by
+    `dead_rows`), with lse −∞.  A sink belongs to one of the parts.
+    Raises ValueError and TypeError for shapes, types and values that do not fit, for an lse of NaN or +∞, and where the log-sum-exp is
+    without the sink (`lse_sink` = excluded): there is nothing to merge by.
+    """
+    require_method(method)
+    a, c = formats.resolve(arithmetic), resolve_conventions(conventions)
+    if c.lse_sink == "excluded":
+        raise ValueError("Parts cannot be merged under Conventions(lse_sink='excluded'): their log-sum-exps are without the sink.")
+    outs = [arrays.float_array(x, name, arithmetic=a) for x, name in ((out_a, "out_a"), (out_b, "out_b"))]
+    stored = a if a is None else _of_lse(a)
+    sums = [arrays.float_array(x, name, arithmetic=stored) for x, name in ((lse_a, "lse_a"), (lse_b, "lse_b"))]
+    if outs[1].shape != outs[0].shape:
+        raise ValueError(f"out_b has shape {outs[1].shape}, but should be {outs[0].shape} like out_a.")
+    for x, name in zip(sums, ("lse_a", "lse_b"), strict=True):
+        if x.shape != outs[0].shape[:-1]:
+            raise ValueError(f"{name} has shape {x.shape}, but should be {outs[0].shape[:-1]}, that of out_a without its last axis.")
+        if not (x < np.inf).all():
+            raise ValueError(f"{name} has a NaN or +∞, but should be finite, or −∞ where a part has no key.")
+
+    def dead(balls: Balls) -> Balls:
+        return _with_dead_rows(balls, np.maximum(*sums)[..., None] == -np.inf, c)
+
+    found = settle(
+        Evaluation(
+            a,
+            method,
+            lambda: dead(_fast(outs, [x[..., None] for x in sums], a, c.lse_base)),
+            lambda: dead(_exactly(outs, [x[..., None] for x in sums], c.lse_base)),
+            32 * outs[0].size,
+        )
+    )
+    out, lse = found
+    return out, Enclosure(
+        lse.mid[..., 0], lse.rad[..., 0], format=None if stored is None else stored.inputs, vacuous=lse.vacuous, judged=lse.judged
+    )
+
+
+def _of_lse(a: Arithmetic) -> Arithmetic:
+    """The arithmetic whose inputs are log-sum-exps as they are saved."""
+    return replace(a, inputs=a.saved_lse or a.elementwise)
+
+
+def _fast(outs: list[Array], sums: list[Array], a: Arithmetic | None, base: str) -> Balls:
+    """Both results in float64, those of dead rows aside."""
+    unit = 1.0 if base == "e" else float(np.log(2.0))
+    with np.errstate(all="ignore"):
+        m = np.maximum(*sums)
+        m = np.where(m > -np.inf, m, 0.0)
+        parts = [np.exp((x - m) * unit) for x in sums]
+        total = parts[0] + parts[1]
+        lse = m + np.log(total) / unit
+        there = [x > -np.inf for x in sums]
+        size = (sum(np.where(known, np.abs(x), 0.0) for x, known in zip(sums, there, strict=True)) + np.abs(lse)) * unit
+        tau = sum((_exponent(each, size) for each in (OWN, a) if each is not None), start=np.zeros(m.shape))
+        read = [np.where(known, x, 0.0) for x, known in zip(outs, there, strict=True)]
+        mid = sum((e / total * x for e, x in zip(parts, read, strict=True)), start=np.zeros(outs[0].shape))
+        reach = sum((e / total * np.abs(x) for e, x in zip(parts, read, strict=True)), start=np.zeros(outs[0].shape))
+        flush = UNDERFLOW + (0.0 if a is None else max(a.exp.flush, a.elementwise.smallest_normal))
+        lost = 4 * flush * sum((np.abs(x) + 1 for x in read), start=np.zeros(outs[0].shape))
+        out = ball(mid, (reach * np.expm1(2 * tau) + lost) * (1 + 2.0**-40))
+        log = OWN.log + (0.0 if a is None else a.log)
+        merged = ball(lse, (tau / unit + log * (np.abs(m) + np.abs(lse))) * (1 + 2.0**-40))
+        if a is not None:
+            out = rounded(out, a.output, flush=a.flush_to_zero)
+            out = Ball(out.mid, np.where(2 * reach.max(axis=-1, keepdims=True, initial=0.0) <= a.elementwise.largest, out.rad, np.inf))
+            merged = rounded(merged, a.saved_lse or a.elementwise, flush=a.flush_to_zero)
+    return out, merged
+
+
+def _exponent(a: Arithmetic, size: Array) -> Array:
+    """τ, for the sum of the sizes of all log-sum-exps."""
+    u = a.elementwise.unit_roundoff
+    return (6 * u + a.exp.per_unit) * size + (2 * a.exp.relative / (1 - a.exp.relative) + gamma(8, u))
+
+
+def _exactly(outs: list[Array], sums: list[Array], base: str) -> Balls:
+    """Both results by ball arithmetic, those of dead rows aside."""
+    given = [np.where(x > -np.inf, out, 0.0).reshape(-1, out.shape[-1]) for out, x in zip(outs, sums, strict=True)]
+    logs = [x.ravel().tolist() for x in sums]
+    lost = ~(np.isfinite(given[0]) & np.isfinite(given[1]))
+    finite = [np.where(np.isfinite(x), x, 0.0).tolist() for x in given]
+
+    def evaluate() -> list[tuple[list[arb], Bools]]:
+        unit = arb(1) if base == "e" else arb(2).log()
+        out: list[arb] = []
+        lse: list[arb] = []
+        for x, y, first, second in zip(*logs, *finite, strict=True):
+            m = max(x, y)
+            a, b = ((((arb(z) - arb(m)) * unit).exp() if z > -np.inf else arb(0)) for z in (x, y))
+            total = a + b if m > -np.inf else arb(1)
+            out += [(a * p + b * r) / total for p, r in zip(first, second, strict=True)]
+            lse.append(total.log() / unit + (m if m > -np.inf else 0))
+        return [(out, lost.reshape(outs[0].shape)), (lse, np.zeros(sums[0].shape, dtype=bool))]
+
+    return enclosed(evaluate, PRECISION)
+
+
+def _with_dead_rows(balls: Balls, dead: Bools, c: Conventions) -> Balls:
+    """Both results with dead rows by convention."""
+    out, lse = balls
+    value, unchecked = {"zero": (0.0, 0.0), "nan": (np.nan, 0.0), "uniform": (np.nan, np.inf)}[c.dead_rows]
+    return (
+        Ball(np.where(dead, value, out.mid), np.where(dead, unchecked, out.rad)),
+        Ball(np.where(dead, -np.inf, lse.mid), np.where(dead, unchecked, lse.rad)),
+    )

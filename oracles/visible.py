@@ -1,0 +1,53 @@
+"""Which keys a query row may read: a mask, and a band around its position among the keys."""
+
+from dataclasses import dataclass, replace
+from types import EllipsisType
+
+import numpy as np
+from numpy.typing import NDArray
+
+Mask = NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Visible:
+    """Row i may read key j where `mask` (…, n_q, n_k), if there is one, is true, and low ≤ j − positions[i] ≤ high.
+
+    A side of the band that is None is open; `positions` are (n_q,), or (…, n_q) where batches stand at different places.  No array of all
+    rows and keys is made: a window over a long sequence is looked at tile by tile, and tiles outside are never seen.
+    """
+
+    mask: Mask | None
+    positions: NDArray[np.int64]
+    low: int | None = None
+    high: int | None = None
+
+    @property
+    def everything(self) -> bool:
+        """Whether each row may read all keys, as far as is stated."""
+        return self.mask is None and self.low is None and self.high is None
+
+    def at(self, batch: tuple[int, ...] | EllipsisType) -> "Visible":
+        """That of one element of the batch, or of all."""
+        positions = self.positions if self.positions.ndim == 1 else self.positions[batch]
+        return replace(self, mask=None if self.mask is None else self.mask[batch], positions=positions)
+
+    def keys(self, rows: slice, n_k: int) -> range:
+        """The keys from the first to the last that the band allows any of some rows."""
+        near = self.positions[..., rows]
+        if not near.size:
+            return range(0)
+        first = 0 if self.low is None else int(near.min()) + self.low
+        last = n_k - 1 if self.high is None else int(near.max()) + self.high
+        return range(max(first, 0), min(last + 1, n_k))
+
+    def tile(self, rows: slice, keys: slice) -> Mask | None:
+        """Which of some keys each of some rows may read: (…, rows, keys); None where nothing is stated."""
+        found = None if self.mask is None else self.mask[..., rows, keys]
+        if self.low is None and self.high is None:
+            return found
+        apart = np.arange(keys.start, keys.stop) - self.positions[..., rows, None]
+        for within in (None if self.high is None else apart <= self.high, None if self.low is None else apart >= self.low):
+            if within is not None:
+                found = within if found is None else found & within
+        return found

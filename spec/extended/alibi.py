@@ -1,0 +1,64 @@
+"""ALiBi: attention with linear biases, a bias that falls with the distance of a key, at a slope of its own in each head.
+
+This module is not TorchLean's: see `spec.extended`.
+
+Source: Press, Smith and Lewis, Train Short, Test Long: Attention with Linear Biases Enables Input Length Extrapolation, 2022, section 3,
+and the authors' code for numbers of heads that are no power of two
+"""
+
+from typing import Any
+
+import numpy as np
+
+from spec.context import Context, Scalar
+from spec.extended.arguments import offsets
+from spec.lean import definition
+from spec.scope import alpha
+from spec.tensor_core import Array, Tensor, tabulate
+
+__all__ = ["alibi_bias", "alibi_slopes"]
+
+
+@definition()
+def alibi_slopes(num_heads: int, scalar: Context | None = None) -> Tensor[Array, "H"]:
+    """The slope of each head: 2^(−8h/m) for h = 1 … m, with m the largest power of two up to numHeads, then the 1st, 3rd, 5th, … of 2m.
+
+    Edge cases
+    - numHeads = 0: empty. numHeads = 1: [2⁻⁸].
+    - numHeads a power of two: one geometric sequence, which ends at 2⁻⁸.
+
+    >>> from spec import REAL64
+    >>> alibi_slopes(2, REAL64).tolist() == [2**-4, 2**-8]
+    True
+    >>> alibi_slopes(3, REAL64).tolist() == [2**-4, 2**-8, 2**-2]  # of four heads, 2⁻², 2⁻⁴, 2⁻⁶ and 2⁻⁸, the first
+    True
+    """
+    m = 2 ** (num_heads.bit_length() - 1) if num_heads else 1
+
+    def slope(h: int) -> Scalar:
+        numerator, heads = (h + 1, m) if h < m else (2 * (h - m) + 1, 2 * m)
+        return alpha.power(alpha.two, -alpha.div(alpha.of_nat(8 * numerator), alpha.of_nat(heads)))
+
+    return tabulate((num_heads,), slope)
+
+
+@definition()
+def alibi_bias(num_heads: int, n_q: int, n_k: int, offset: Any = None, scalar: Context | None = None) -> Tensor[Array, "*batch H nQ nK"]:
+    """−slopeₕ · |p − j| for the query at position p = i + offset and the key at position j: what is added to the scores of head h.
+
+    The offset is that of `attention`: an integer, or one for each sequence of the batch, whose axes then come first.
+
+    Edge cases: a size of 0 gives the empty tensor. A key at its query's position has bias 0.
+
+    >>> from spec import REAL64
+    >>> alibi_bias(1, 1, 3, offset=2, scalar=REAL64) * 2**8
+    array([[[-2., -1.,  0.]]])
+    """
+    first = offsets(offset, np.shape(0 if offset is None else offset))
+    slopes = alibi_slopes(num_heads)
+
+    def entry(*index: int) -> Scalar:
+        *b, h, i, j = index
+        return alpha.zero - slopes[h] * alpha.of_nat(abs(i + first[*b] - j))
+
+    return tabulate((*first.shape, num_heads, n_q, n_k), entry)

@@ -1,0 +1,66 @@
+"""What the arguments of the extended definitions should be, and the sentences that refuse what they are not."""
+
+from typing import Any
+
+import numpy as np
+
+from spec.context import Scalar
+from spec.scope import alpha
+from spec.tensor_core import Array, expect_type, nat
+
+__all__ = ["broadcast", "finite", "length_of", "offsets", "pairs_of", "positive", "sides"]
+
+
+def finite(x: Scalar, name: str, or_else: str = "a finite number") -> Scalar:
+    """x over α. Raises ValueError where it is NaN or infinite."""
+    number = alpha.lift(x)
+    if not alpha.is_finite(number):
+        raise ValueError(f"{name}={x}, but should be {or_else}.")
+    return number
+
+
+def positive(x: Scalar, name: str) -> Scalar:
+    """x over α. Raises ValueError where it is not a finite number above 0."""
+    number = finite(x, name, "a finite number above 0")
+    if not alpha.greater(number, alpha.zero):
+        raise ValueError(f"{name}={x}, but should be a finite number above 0.")
+    return number
+
+
+def broadcast(t: Array, name: str, shape: tuple[int, ...]) -> Array:
+    """t repeated to `shape` as NumPy broadcasts. Raises ValueError where it does not."""
+    try:
+        return np.broadcast_to(t, shape)
+    except ValueError:
+        raise ValueError(f"{name} has shape {t.shape}, but should broadcast to {shape}.") from None
+
+
+def offsets(offset: Any, batch: tuple[int, ...]) -> Array:
+    """The offset of each sequence of the batch, as ints: one for all, or an array of them over the batch axes; None is 0."""
+    given = np.asarray(0 if offset is None else offset)
+    if given.dtype.kind not in "iu":
+        raise TypeError(f"offset={offset!r}, but should be an integer, or integers over the batch axes {batch}.")
+    return broadcast(given, "offset", batch).astype(object)
+
+
+def sides(window: tuple[int | None, int | None], causal: bool) -> tuple[int | None, int | None]:
+    """(left, right): how far before and after its position a query sees, None for as far as there are keys. Causal is at most 0 after."""
+    expect_type(causal, "causal", bool)
+    if not isinstance(window, tuple | list) or len(window) != 2:
+        raise TypeError(f"window={window!r}, but should be a pair (left, right), each a natural number or None.")
+    left, right = (None if side is None else nat(side, f"window[{end}]") for end, side in enumerate(window))
+    return left, 0 if causal else right
+
+
+def pairs_of(rotary_dim: int, name: str = "rotary_dim") -> int:
+    """The number of pairs of r channels. Raises ValueError where r is odd."""
+    if rotary_dim % 2:
+        raise ValueError(f"{name}={rotary_dim}, but should be even: channels rotate in pairs.")
+    return rotary_dim // 2
+
+
+def length_of(n: int, name: str) -> int:
+    """A number of positions. Raises ValueError where it is 0."""
+    if n == 0:
+        raise ValueError(f"{name}=0, but should be at least 1.")
+    return n

@@ -1,0 +1,218 @@
+"""Attention as it is used today: grouped heads, masks by position, a bias, a softcap, a sink, and the log-sum-exp beside the output.
+
+This module is not TorchLean's: the definitions are ours, in the style of `spec.attention`, over the same scalars. For query row i of
+head h, whose position among the keys is p = i + offset, and key j of key head h // (H / H_kv):
+
+    score      s = (q · k) × scale; the scale is 1/√d by default
+    softcap    t = c · tanh(s / c), and s without a softcap
+    bias       u = t + bias
+    visible    mask ∧ (not causal ∨ j ≤ p) ∧ (left is None ∨ j ≥ p − left) ∧ (right is None ∨ j ≤ p + right) ∧ bias > −∞
+    sum        D = Σ exp(u) over the visible keys, and exp(sink) where there is a sink
+    weights    w = exp(u) / D, and 0 where a key is not visible
+    results    out = Σ w v and lse = log D, the natural logarithm
+
+Shapes: q is (…, H, nQ, d), k is (…, HKv, nK, d), v is (…, HKv, nK, dV) with H a multiple of HKv; out is (…, H, nQ, dV), lse (…, H, nQ).
+The mask (booleans, True where visible) and the bias broadcast to (…, H, nQ, nK) as NumPy broadcasts; the sink is (H,). Everything else has
+the stated shape. Positions count from 0, and the first key has position 0. Scores, bias, sink and lse are natural logarithms.
+
+What is not visible is not read: such keys and values may be NaN. A row without a visible key has out = 0 and lse = −∞; with a
+sink it has out = 0 and lse = sink. A sink of −∞ is none. nK = 0 is legal.
+
+Sources: ONNX, operator Attention-25; flash-attention, `flash_attn/cute/testing.py`; PyTorch, `flex_attention`; JAX,
+`jax.nn.dot_product_attention`; Gemma 2, 2024 (softcap); OpenAI, gpt-oss, 2025 (sink); Milakov and Gimelshein, Online normalizer
+calculation for softmax, 2018 (the merge)
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any
+
+import numpy as np
+from jaxtyping import Bool
+
+from spec.context import Context, Scalar
+from spec.extended.arguments import broadcast, finite
+from spec.extended.attention_steps import (
+    attention_scores,
+    finite_sink,
+    group_of,
+    scale_factor,
+    softcap_scores,
+    softmax_with_sink,
+    total,
+    visible_keys,
+)
+from spec.lean import definition
+from spec.scope import alpha
+from spec.tensor_core import Array, Tensor, tabulate
+
+__all__ = ["Attended", "attention", "attention_weights", "merge_attention"]
+
+
+# -- Weights -------------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Attended:
+    """What attention knows before it reads a value: s, which keys are visible, w, w_sink and lse; the scale and the softcap."""
+
+    scores: Array
+    visible: Array
+    weights: Array
+    sink_weights: Array
+    lse: Array
+    scale: Scalar
+    softcap: Scalar | None
+
+    def slope(self, *index: int) -> Scalar:
+        """∂t / ∂(q · k) = scale × (1 − tanh²(s / c)) at an entry, and the scale without a softcap."""
+        if self.softcap is None:
+            return self.scale
+        bent = alpha.tanh(alpha.div(self.scores[index], self.softcap))
+        return self.scale * (alpha.one - bent * bent)
+
+
+@definition()
+def attention_weights(
+    q: Tensor[Array, "*batch H nQ d"],
+    k: Tensor[Array, "*batch HKv nK d"],
+    *,
+    mask: Bool[Array, "*mask"] | None = None,
+    bias: Tensor[Array, "*bias"] | None = None,
+    scale: Scalar | None = None,
+    causal: bool = False,
+    offset: Any = None,
+    window: tuple[int | None, int | None] = (None, None),
+    softcap: Scalar | None = None,
+    sink: Tensor[Array, "H"] | None = None,
+    scalar: Context | None = None,
+) -> Attended:
+    """Everything about attention but the values: the steps of the table above from the scores to the log-sum-exp.
+
+        s = q kᵀ × scale,  t = c · tanh(s / c),  u = t + bias,  w = exp(u) / D,  lse = log D
+
+    Edge cases: those of `attention`; the weights of a row without a visible key are 0.
+
+    >>> q, k = np.zeros((1, 1, 1)), np.zeros((1, 3, 1))
+    >>> attention_weights(q, k, causal=True, offset=1).weights
+    array([[[0.5, 0.5, 0. ]]])
+    """
+    s = attention_scores(q, k, scale)
+    t = s if softcap is None else softcap_scores(s, softcap)
+    visible, u = visible_keys(s.shape, mask=mask, causal=causal, offset=offset, window=window), t
+    if bias is not None:
+        hidden = tabulate(bias.shape, lambda *index: _hides(bias[index], index), bool)
+        visible = visible & ~broadcast(hidden, "bias", s.shape)
+        added = broadcast(bias, "bias", s.shape)
+        u = tabulate(s.shape, lambda *index: t[index] + added[index] if visible[index] else alpha.zero)
+    sinks = [None] * s.shape[-3] if sink is None else [finite_sink(x, f"sink[{h}]") for h, x in enumerate(sink)]
+    rows = {row: softmax_with_sink(u[row], visible[row], sinks[row[-2]]) for row in np.ndindex(*s.shape[:-1])}
+    return Attended(
+        scores=s,
+        visible=visible,
+        weights=tabulate(s.shape, lambda *index: rows[index[:-1]][0][index[-1]]),
+        sink_weights=tabulate(s.shape[:-1], lambda *row: rows[row][1]),
+        lse=tabulate(s.shape[:-1], lambda *row: rows[row][2]),
+        scale=scale_factor(q.shape[-1], scale),
+        softcap=None if softcap is None else alpha.lift(softcap),
+    )
+
+
+def _hides(entry: Scalar, index: tuple[int, ...]) -> bool:
+    """Whether an entry of the bias is −∞, and so hides its key; NaN and +∞ are refused."""
+    if alpha.is_neg_inf(entry):
+        return True
+    finite(entry, f"bias{list(index)}", "a finite number, or −∞ to hide the key")
+    return False
+
+
+# -- Attention -----------------------------------------------------------------------------------------------------------------
+
+
+@definition()
+def attention(
+    q: Tensor[Array, "*batch H nQ d"],
+    k: Tensor[Array, "*batch HKv nK d"],
+    v: Tensor[Array, "*batch HKv nK dV"],
+    *,
+    mask: Bool[Array, "*mask"] | None = None,
+    bias: Tensor[Array, "*bias"] | None = None,
+    scale: Scalar | None = None,
+    causal: bool = False,
+    offset: Any = None,
+    window: tuple[int | None, int | None] = (None, None),
+    softcap: Scalar | None = None,
+    sink: Tensor[Array, "H"] | None = None,
+    scalar: Context | None = None,
+) -> tuple[Tensor[Array, "*batch H nQ dV"], Tensor[Array, "*batch H nQ"]]:
+    """(out, lse): the weighted mean of the values that each query sees, and the logarithm of the sum of its exponentials.
+
+        out = Σⱼ wⱼ vⱼ,    lse = log D = log(Σⱼ exp(uⱼ) + exp(sink))
+
+    The steps are in the table above. Each argument left out is the identity of its step; with all of them left out and one head, out is
+    `spec.corrected.scaled_dot_product_attention`.
+
+    Edge cases
+    - A row without a visible key: out 0, lse −∞. With a sink: out 0, lse the sink.
+    - nK = 0: every row is one. nQ = 0, H = 0, dV = 0: empty results. d = 0: all scores are 0.
+    - A bias of −∞ hides its key; +∞ and NaN are refused, and so they are in a sink.
+
+    >>> q, k, v = np.zeros((1, 2, 1)), np.zeros((1, 2, 1)), np.array([[[1.0], [3.0]]])
+    >>> out, lse = attention(q, k, v, causal=True)  # one visible key, then two: log 1 and log 2
+    >>> out.tolist(), np.exp(lse).round(6).tolist()
+    ([[[1.0], [2.0]]], [[1.0, 2.0]])
+    >>> out, lse = attention(q, k, v, sink=np.array([np.log(2.0)]))  # (1 + 3) / (1 + 1 + 2)
+    >>> out.round(6).tolist(), np.exp(lse).round(6).tolist()
+    ([[[1.0], [1.0]]], [[4.0, 4.0]])
+    >>> attention(q, k, v, offset=-1, causal=True)[1].round(6).tolist()  # position −1 sees no key
+    [[-inf, 0.0]]
+    """
+    r = attention_weights(q, k, mask=mask, bias=bias, scale=scale, causal=causal, offset=offset, window=window, softcap=softcap, sink=sink)
+    *batch, heads, n_q, n_k = r.scores.shape
+    group = group_of(heads, k.shape[-3])
+
+    def out(*index: int) -> Scalar:
+        *b, h, i, c = index
+        return total(r.weights[*b, h, i, j] * v[*b, h // group, j, c] for j in range(n_k) if r.visible[*b, h, i, j])
+
+    return tabulate((*batch, heads, n_q, v.shape[-1]), out), r.lse
+
+
+# -- Two parts of the keys -----------------------------------------------------------------------------------------------------
+
+
+@definition()
+def merge_attention(
+    out_a: Tensor[Array, "*rows dV"],
+    lse_a: Tensor[Array, "*rows"],
+    out_b: Tensor[Array, "*rows dV"],
+    lse_b: Tensor[Array, "*rows"],
+    scalar: Context | None = None,
+) -> tuple[Tensor[Array, "*rows dV"], Tensor[Array, "*rows"]]:
+    """(out, lse) over all keys, from those of two parts of the keys:
+
+        m = max(lse_a, lse_b),  a = exp(lse_a − m),  b = exp(lse_b − m),    out = (a · out_a + b · out_b) / (a + b),  lse = m + log(a + b)
+
+    A sink belongs to one of the parts.
+
+    Edge cases
+    - lse = −∞: that part has no key in the row, and its output is not read. Both: the row has none, out 0, lse −∞.
+    - lse = +∞ or NaN: refused.
+
+    >>> out, lse = merge_attention(np.array([[2.0]]), np.array([0.0]), np.array([[6.0]]), np.array([np.log(3.0)]))  # weights 1 and 3
+    >>> out.round(6), np.exp(lse).round(6)
+    (array([[5.]]), array([4.]))
+    """
+
+    def row(*index: int) -> tuple[Callable[[int], Scalar], Scalar]:
+        parts = [(lse[index], out[index]) for lse, out in ((lse_a, out_a), (lse_b, out_b)) if not alpha.is_neg_inf(lse[index])]
+        if not parts:
+            return lambda c: alpha.zero, alpha.neg_inf
+        m = reduce(alpha.max, [finite(lse, "lse", "a finite number, or −∞ for no key") for lse, _ in parts])
+        weights = [alpha.exp(lse - m) for lse, _ in parts]
+        D = total(weights)
+        return lambda c: alpha.div(total(w * out[c] for w, (_, out) in zip(weights, parts, strict=True)), D), m + alpha.log(D)
+
+    rows = {index: row(*index) for index in np.ndindex(*lse_a.shape)}
+    return tabulate(out_a.shape, lambda *index: rows[index[:-1]][0](index[-1])), tabulate(lse_a.shape, lambda *index: rows[index][1])

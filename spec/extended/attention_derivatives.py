@@ -1,0 +1,181 @@
+"""The derivatives of attention as it is used today, written out: cotangents of all inputs, and tangents of both outputs.
+
+This module is not TorchLean's: see `spec.extended`. The letters are those of `spec.extended.attention`, which also says what the arguments
+are; w_sink is exp(sink − lse), the share of the sink. With T = g · vᵀ and δ = Σⱼ w T:
+
+    VJP    dU = w ⊙ (T − δ + g_lse),  dS = dU ⊙ (1 − tanh²(s / c)),  dq = dS · k × scale,  dk = dSᵀ · q × scale,  dv = wᵀ · g,
+           dbias = dU,  dsink = Σ w_sink · (g_lse − δ)
+    JVP    dU = (dq · k + q · dk) × scale ⊙ (1 − tanh²(s / c)) + dbias,
+           dlse = Σ w dU + w_sink · dsink,  dout = Σ w (dU − dlse) v + Σ w dv
+
+dk and dv are summed over the query heads of a group, dbias over the axes along which the bias is broadcast, dsink over rows and batch.
+Nothing is read of a key that is not visible, of the bias that hides it, or of its tangents; nothing flows there.
+
+Source: the chain rule; `spec.attention` for attention without these arguments
+"""
+
+from typing import Any
+
+import numpy as np
+from jaxtyping import Bool
+
+from spec.context import Context, Scalar
+from spec.extended.arguments import broadcast
+from spec.extended.attention import attention_weights
+from spec.extended.attention_steps import group_of, total
+from spec.lean import definition
+from spec.scope import alpha
+from spec.tensor_core import Array, Tensor, replicate, tabulate
+
+__all__ = ["attention_jvp", "attention_vjp"]
+
+
+@definition()
+def attention_vjp(
+    q: Tensor[Array, "*batch H nQ d"],
+    k: Tensor[Array, "*batch HKv nK d"],
+    v: Tensor[Array, "*batch HKv nK dV"],
+    grad_out: Tensor[Array, "*batch H nQ dV"],
+    grad_lse: Tensor[Array, "*batch H nQ"] | None = None,
+    *,
+    mask: Bool[Array, "*mask"] | None = None,
+    bias: Tensor[Array, "*bias"] | None = None,
+    scale: Scalar | None = None,
+    causal: bool = False,
+    offset: Any = None,
+    window: tuple[int | None, int | None] = (None, None),
+    softcap: Scalar | None = None,
+    sink: Tensor[Array, "H"] | None = None,
+    scalar: Context | None = None,
+) -> tuple[
+    Tensor[Array, "*batch H nQ d"],
+    Tensor[Array, "*batch HKv nK d"],
+    Tensor[Array, "*batch HKv nK dV"],
+    Tensor[Array, "*bias"] | None,
+    Tensor[Array, "H"] | None,
+]:
+    """(dq, dk, dv, dbias, dsink), the cotangents of the inputs when out and lse have cotangents grad_out and grad_lse.
+
+    dbias and dsink are None where there is no bias or sink; grad_lse=None is 0.
+
+    Edge cases
+    - A row without a visible key: nothing flows, and its cotangents are not read. With a sink, grad_lse flows to the sink.
+    - A bias of −∞ and a sink of −∞ have cotangent 0.
+
+    >>> q, k, v = np.zeros((1, 1, 1)), np.array([[[1.0], [3.0]]]), np.array([[[10.0], [20.0]]])
+    >>> dq, dk, dv, *_ = attention_vjp(q, k, v, np.array([[[1.0]]]))  # w = (½, ½), T = (10, 20), dU = (−2½, 2½)
+    >>> dq.tolist(), dk.tolist(), dv.tolist()
+    ([[[5.0]]], [[[0.0], [0.0]]], [[[0.5], [0.5]]])
+    >>> nothing, one = np.array([[[0.0]]]), np.array([[1.0]])
+    >>> attention_vjp(q, k, v, nothing, one, bias=np.zeros((1, 1)))[3]  # ∂lse/∂u = w, and the bias is added to two keys
+    array([[1.]])
+    """
+    r = attention_weights(q, k, mask=mask, bias=bias, scale=scale, causal=causal, offset=offset, window=window, softcap=softcap, sink=sink)
+    *_, heads, n_q, n_k = shape = r.scores.shape
+    group, d_v = group_of(heads, k.shape[-3]), v.shape[-1]
+
+    def row(*at: int) -> list[Scalar]:
+        *b, h, _ = at
+        seen = [j for j in range(n_k) if r.visible[*at, j]]
+        T = {j: total(grad_out[*at, c] * v[*b, h // group, j, c] for c in range(d_v)) for j in seen}
+        delta = total(r.weights[*at, j] * T[j] for j in seen)
+        from_lse = alpha.zero if grad_lse is None or alpha.is_neg_inf(r.lse[at]) else grad_lse[at]
+        dU = [r.weights[*at, j] * (T[j] - delta + from_lse) if j in T else alpha.zero for j in range(n_k)]
+        return [*dU, r.sink_weights[at] * (from_lse - delta)]
+
+    rows = {at: row(*at) for at in np.ndindex(*shape[:-1])}
+    dU = tabulate(shape, lambda *index: rows[index[:-1]][index[-1]])
+    dS = tabulate(shape, lambda *index: dU[index] * r.slope(*index) if r.visible[index] else alpha.zero)
+
+    def dq(*index: int) -> Scalar:
+        *at, c = index
+        *b, h, _ = at
+        return total(dS[*at, j] * k[*b, h // group, j, c] for j in range(n_k) if r.visible[*at, j])
+
+    def of_key(t: Array, weights: Array) -> Any:
+        def entry(*index: int) -> Scalar:
+            *b, key_head, j, c = index
+            readers = [(h, i) for h in range(key_head * group, (key_head + 1) * group) for i in range(n_q) if r.visible[*b, h, i, j]]
+            return total(weights[*b, h, i, j] * t[*b, h, i, c] for h, i in readers)
+
+        return entry
+
+    return (
+        tabulate(q.shape, dq),
+        tabulate(k.shape, of_key(q, dS)),
+        tabulate(v.shape, of_key(grad_out, r.weights)),
+        None if bias is None else _gathered(dU, bias.shape),
+        None if sink is None else tabulate((heads,), lambda h: total(dRow[-1] for at, dRow in rows.items() if at[-2] == h)),
+    )
+
+
+@definition()
+def attention_jvp(
+    q: Tensor[Array, "*batch H nQ d"],
+    k: Tensor[Array, "*batch HKv nK d"],
+    v: Tensor[Array, "*batch HKv nK dV"],
+    dq: Tensor[Array, "*batch H nQ d"],
+    dk: Tensor[Array, "*batch HKv nK d"],
+    dv: Tensor[Array, "*batch HKv nK dV"],
+    dbias: Tensor[Array, "*bias"] | None = None,
+    dsink: Tensor[Array, "H"] | None = None,
+    *,
+    mask: Bool[Array, "*mask"] | None = None,
+    bias: Tensor[Array, "*bias"] | None = None,
+    scale: Scalar | None = None,
+    causal: bool = False,
+    offset: Any = None,
+    window: tuple[int | None, int | None] = (None, None),
+    softcap: Scalar | None = None,
+    sink: Tensor[Array, "H"] | None = None,
+    scalar: Context | None = None,
+) -> tuple[Tensor[Array, "*batch H nQ dV"], Tensor[Array, "*batch H nQ"]]:
+    """(dout, dlse), the tangents of the results along the tangents of the inputs; dbias=None and dsink=None are 0.
+
+    Edge cases
+    - A row without a visible key: dout 0, dlse 0. With a sink: dout 0, dlse = dsink.
+    - A tangent of a bias without the bias, or of a sink without the sink, is refused.
+
+    >>> q, k, v = np.zeros((1, 1, 1)), np.array([[[1.0], [3.0]]]), np.array([[[10.0], [20.0]]])
+    >>> dout, dlse = attention_jvp(q, k, v, np.array([[[1.0]]]), np.zeros((1, 2, 1)), np.zeros((1, 2, 1)))  # dU = (1, 3)
+    >>> dout.tolist(), dlse.tolist()
+    ([[[5.0]]], [[2.0]])
+    """
+    for name, given, of in (("dbias", dbias, bias), ("dsink", dsink, sink)):
+        if given is not None and of is None:
+            raise ValueError(f"{name} is given without {name[1:]}, but is the tangent of it.")
+    r = attention_weights(q, k, mask=mask, bias=bias, scale=scale, causal=causal, offset=offset, window=window, softcap=softcap, sink=sink)
+    *_, heads, _, n_k = shape = r.scores.shape
+    group, d = group_of(heads, k.shape[-3]), q.shape[-1]
+    along_bias = None if dbias is None else broadcast(dbias, "dbias", shape)
+
+    def tangent(*index: int) -> Scalar:
+        *b, h, i, j = index
+        key = (*b, h // group, j)
+        dots = total(dq[*b, h, i, c] * k[*key, c] for c in range(d)) + total(q[*b, h, i, c] * dk[*key, c] for c in range(d))
+        return dots * r.slope(*index) + (alpha.zero if along_bias is None else along_bias[index])
+
+    def row(*at: int) -> tuple[dict[int, Scalar], Scalar]:
+        h = at[-2]
+        dU = {j: tangent(*at, j) for j in range(n_k) if r.visible[*at, j]}
+        sunk = alpha.zero if dsink is None or sink is None or alpha.is_neg_inf(sink[h]) else r.sink_weights[at] * dsink[h]
+        return dU, total(r.weights[*at, j] * x for j, x in dU.items()) + sunk
+
+    rows = {at: row(*at) for at in np.ndindex(*shape[:-1])}
+
+    def dout(*index: int) -> Scalar:
+        *b, h, i, c = index
+        dU, dlse = rows[*b, h, i]
+        moved = total(r.weights[*b, h, i, j] * (x - dlse) * v[*b, h // group, j, c] for j, x in dU.items())
+        return moved + total(r.weights[*b, h, i, j] * dv[*b, h // group, j, c] for j in dU)
+
+    return tabulate((*shape[:-1], v.shape[-1]), dout), tabulate(shape[:-1], lambda *at: rows[at][1])
+
+
+def _gathered(t: Array, shape: tuple[int, ...]) -> Array:
+    """The sum of t over the axes along which an array of `shape` was broadcast to t's: the adjoint of broadcasting."""
+    result = replicate(alpha.zero, shape)
+    whose = np.broadcast_to(np.arange(result.size).reshape(shape), t.shape)
+    for position, entry in zip(whose.flat, t.flat, strict=True):
+        result.flat[position] = result.flat[position] + entry
+    return result

@@ -1,0 +1,200 @@
+"""The kinds of rotary frequencies that treat all pairs alike, or pair by pair as a list or a share says.
+
+This module is not TorchLean's: see `spec.extended`. The letters, the table of all kinds and the sources are in
+`spec.extended.rotary_frequencies`.
+"""
+
+from fractions import Fraction
+from typing import Any
+
+import numpy as np  # noqa: F401 - for the examples
+
+from spec.context import Context, Scalar
+from spec.extended.arguments import finite, length_of, pairs_of, positive
+from spec.lean import definition
+from spec.scope import alpha
+from spec.tensor_core import Array, Tensor, nat, tabulate
+
+__all__ = [
+    "default_frequencies",
+    "dynamic_frequencies",
+    "linear_frequencies",
+    "longrope_frequencies",
+    "proportional_frequencies",
+]
+
+Frequencies = tuple[Tensor[Array, "pairs"], Scalar]
+
+
+# -- Without a change of lengths, and with one for all pairs -------------------------------------------------------------------
+
+
+@definition()
+def default_frequencies(rotary_dim: int, *, base: Scalar = 10000.0, scalar: Context | None = None) -> Frequencies:
+    """fᵢ = base^(−2i/r), and 1.
+
+    Edge cases: r = 0 has no pair. Pair 0 rotates by one radian from each position to the next, whatever the base.
+
+    Llama 2 7B (`rope_theta` 10000, heads of 128 channels): the slowest pair takes 54,410 positions for a turn.
+
+    >>> from spec import REAL64
+    >>> inv_freq, _ = default_frequencies(128, base=10000.0, scalar=REAL64)
+    >>> inv_freq[0], inv_freq[32].round(12), (2 * np.pi / inv_freq[63]).round()
+    (np.float64(1.0), np.float64(0.01), np.float64(54410.0))
+    """
+    pairs, b = pairs_of(rotary_dim), positive(base, "base")
+    exponent = [alpha.div(alpha.of_nat(2 * i), alpha.of_nat(rotary_dim)) for i in range(pairs)]
+    return tabulate((pairs,), lambda i: alpha.power(b, -exponent[i])), alpha.one
+
+
+@definition()
+def linear_frequencies(rotary_dim: int, *, factor: Scalar, base: Scalar = 10000.0, scalar: Context | None = None) -> Frequencies:
+    """fᵢ / s, and 1: positions are divided by the factor.
+
+    Edge cases: s = 1 is `default_frequencies`.
+
+    Vicuna 7B v1.5 16k (`factor` 4, heads of 128 channels): position 16384 has the angles that 4096 had in training.
+
+    >>> from spec import REAL64
+    >>> inv_freq, _ = linear_frequencies(128, factor=4.0, scalar=REAL64)
+    >>> inv_freq[0] * 16384
+    np.float64(4096.0)
+    """
+    f, one = default_frequencies(rotary_dim, base=base)
+    s = positive(factor, "factor")
+    return tabulate(f.shape, lambda i: alpha.div(f[i], s)), one
+
+
+@definition()
+def dynamic_frequencies(
+    rotary_dim: int,
+    *,
+    factor: Scalar,
+    max_position_embeddings: int,
+    seq_len: int | None = None,
+    base: Scalar = 10000.0,
+    scalar: Context | None = None,
+) -> Frequencies:
+    """The default frequencies of a base that grows with the length, base · (s · L'/M − (s − 1))^(r/(r − 2)) with L' = max(L, M), and 1.
+
+    M is `max_position_embeddings`, and L the length of the whole sequence, the cache included. Pair 0 keeps its frequency, and where L' = M
+    all do; the last pair has f / (s · L'/M − (s − 1)).
+
+    Edge cases
+    - L ≤ M, or L not given: `default_frequencies`.
+    - r = 2: refused, for the exponent r/(r − 2) has no value.
+
+    InternLM2 1.8B (`factor` 2, `max_position_embeddings` 32768, `rope_theta` 1000000, heads of 128 channels) at 65536 positions:
+    the last pair is 2 · 2 − 1 = 3 times as slow.
+
+    >>> from spec import REAL64
+    >>> model = dict(factor=2.0, max_position_embeddings=32768, base=1000000.0, scalar=REAL64)
+    >>> short, _ = dynamic_frequencies(128, seq_len=32768, **model)
+    >>> long, _ = dynamic_frequencies(128, seq_len=65536, **model)
+    >>> long[0], (short[63] / long[63]).round(12)
+    (np.float64(1.0), np.float64(3.0))
+    """
+    if rotary_dim == 2:
+        raise ValueError("rotary_dim=2, but should not be 2: the exponent r/(r − 2) of the base has no value there.")
+    M, L = length_of(max_position_embeddings, "max_position_embeddings"), 0 if seq_len is None else nat(seq_len, "seq_len")
+    s, b = positive(factor, "factor"), positive(base, "base")
+    grown = alpha.div(s * alpha.of_nat(max(M, L)), alpha.of_nat(M)) - (s - alpha.one)
+    exponent = alpha.div(alpha.of_nat(rotary_dim), alpha.of_nat(abs(rotary_dim - 2)))  # r = 0 has no pair, whatever its base
+    return default_frequencies(rotary_dim, base=b * alpha.power(grown, exponent))
+
+
+# -- With a change of lengths that was searched for, pair by pair --------------------------------------------------------------
+
+
+@definition()
+def longrope_frequencies(
+    rotary_dim: int,
+    *,
+    short_factor: Any,
+    long_factor: Any,
+    original_max_position_embeddings: int,
+    factor: Scalar | None = None,
+    attention_factor: Scalar | None = None,
+    seq_len: int | None = None,
+    base: Scalar = 10000.0,
+    scalar: Context | None = None,
+) -> Frequencies:
+    """fᵢ / shortᵢ where L ≤ M or L is not given, else fᵢ / longᵢ; and the attention factor: given, or √(1 + ln s / ln M) for s > 1, else 1.
+
+    The factors are r/2 numbers each. M is `original_max_position_embeddings`, L the length of the whole sequence.
+
+    Edge cases
+    - L = M is short.
+    - Where the attention factor is not given, `factor` is needed. M = 1 is refused, for ln 1 = 0 divides.
+
+    Phi-3-vision 128k (`original_max_position_embeddings` 4096, and s = 131072 / 4096 = 32): √(1 + ln 32 / ln 4096) = √(17/12). Here are
+    the first two of its 48 factors of each list.
+
+    >>> from spec import REAL64
+    >>> lists = dict(short_factor=[1.05, 1.05], long_factor=[1.0299999713897705, 1.0499999523162842])
+    >>> model = dict(original_max_position_embeddings=4096, factor=32.0, **lists, scalar=REAL64)
+    >>> inv_freq, attention_factor = longrope_frequencies(4, seq_len=4096, **model)
+    >>> (1 / inv_freq[0]).round(6), attention_factor.round(6), np.sqrt(17 / 12).round(6)
+    (np.float64(1.05), np.float64(1.190238), np.float64(1.190238))
+    >>> (1 / longrope_frequencies(4, seq_len=4097, **model)[0][0]).round(6)
+    np.float64(1.03)
+    """
+    f, one = default_frequencies(rotary_dim, base=base)
+    M = length_of(original_max_position_embeddings, "original_max_position_embeddings")
+    if M == 1:
+        raise ValueError("original_max_position_embeddings=1, but should be above 1: ln 1 = 0 divides.")
+    for name, factors in (("short_factor", short_factor), ("long_factor", long_factor)):
+        if len(factors) != len(f):
+            raise ValueError(f"{name} has {len(factors)} numbers, but should have {len(f)}, one for each pair of rotary_dim={rotary_dim}.")
+    short = seq_len is None or nat(seq_len, "seq_len") <= M
+    chosen, name = (short_factor, "short_factor") if short else (long_factor, "long_factor")
+    return tabulate(f.shape, lambda i: alpha.div(f[i], positive(chosen[i], f"{name}[{i}]"))), _longrope_scale(
+        factor, attention_factor, M, one
+    )
+
+
+def _longrope_scale(factor: Scalar | None, attention_factor: Scalar | None, M: int, one: Scalar) -> Scalar:
+    """The attention factor that is given, or √(1 + ln s / ln M) for s > 1, else 1."""
+    if attention_factor is not None:
+        return finite(attention_factor, "attention_factor")
+    if factor is None:
+        raise ValueError("factor is missing, but is needed where attention_factor is not given.")
+    s = positive(factor, "factor")
+    return alpha.sqrt(one + alpha.div(alpha.log(s), alpha.log(alpha.of_nat(M)))) if alpha.greater(s, one) else one
+
+
+# -- For a part of the pairs ---------------------------------------------------------------------------------------------------
+
+
+@definition()
+def proportional_frequencies(
+    head_dim: int,
+    *,
+    partial_rotary_factor: float | Fraction = 1.0,
+    factor: Scalar = 1.0,
+    base: Scalar = 10000.0,
+    scalar: Context | None = None,
+) -> Frequencies:
+    """base^(−2i/headDim) / s for the first ⌊share · headDim / 2⌋ pairs, and 0 for the others, headDim/2 in all; and 1.
+
+    share is `partial_rotary_factor`. The pairs are those of the whole head, so that a pair of frequency 0 does not rotate. With
+    rotary_dim = share · headDim instead, the exponents and, in the half layout, the partners are others.
+
+    Edge cases
+    - share = 1 is `linear_frequencies`, share = 0 rotates nothing. Beyond [0, 1] it is refused.
+    - The number of pairs is exact for the share given. The binary64 nearest to 3/10 is below it, and gives 2 of 10 pairs:
+      `Fraction(3, 10)` gives 3.
+
+    Gemma 4 (in layers of full attention `partial_rotary_factor` 0.25, `rope_theta` 1000000, heads of 512 channels): 64 of 256 pairs.
+
+    >>> from spec import REAL64
+    >>> inv_freq, _ = proportional_frequencies(512, partial_rotary_factor=0.25, base=1000000.0, scalar=REAL64)
+    >>> len(inv_freq), np.flatnonzero(inv_freq).max()  # the last that rotates is pair 63
+    (256, np.int64(63))
+    """
+    share = Fraction(partial_rotary_factor)
+    if not 0 <= share <= 1:
+        raise ValueError(f"partial_rotary_factor={partial_rotary_factor}, but should be from 0 to 1.")
+    f, one = linear_frequencies(head_dim, factor=factor, base=base)
+    rotating = int(share * pairs_of(head_dim, "head_dim"))
+    return tabulate(f.shape, lambda i: f[i] if i < rotating else alpha.zero), one

@@ -1,0 +1,147 @@
+"""The extended definitions, with a strategy for the inputs of each: rows of the table in `cases`, for the tests that compare scalars."""
+
+from math import prod
+
+import numpy as np
+from hypothesis import strategies as st
+
+from spec.extended.alibi import alibi_bias
+from spec.extended.attention import attention, merge_attention
+from spec.extended.attention_derivatives import attention_jvp, attention_vjp
+from spec.extended.rotary import rope
+from spec.extended.rotary_frequencies import rotary_frequencies
+from spec.tests.cases import Operation, arrays, sizes
+
+BIASES = ("whole", "per head", "per key", "one row", "one number")
+
+
+def _broadcast_shape(draw, *shape):
+    """Some shape that broadcasts to this one: axes left out in front, or of size 1."""
+    return {
+        "whole": shape,
+        "per head": (shape[-3], 1, 1),
+        "per key": (shape[-1],),
+        "one row": (1, *shape[-2:]),
+        "one number": (),
+    }[draw(st.sampled_from(BIASES))]
+
+
+@st.composite
+def masks(draw, *shape):
+    """Masks of any shape: drawn, all true, or all false."""
+    kept = draw(st.sampled_from([None, True, False]))
+    return np.asarray(draw(arrays(*shape)) >= 0) if kept is None else np.full(shape, kept)
+
+
+@st.composite
+def features(draw, batch, heads, n_q, n_k):
+    """Arguments of attention beside q, k and v, each of them there or not; biases and sinks of −∞ among them."""
+    shape = (*batch, heads, n_q, n_k)
+    side = st.none() | st.integers(0, 2)
+    found = {}
+    if draw(st.booleans()):
+        found["mask"] = draw(masks(*_broadcast_shape(draw, *shape)))
+    if draw(st.booleans()):
+        found["bias"] = draw(arrays(*_broadcast_shape(draw, *shape)))
+        if draw(st.booleans()):
+            found["bias"] = np.where(draw(masks(*found["bias"].shape)), found["bias"], -np.inf)
+    if draw(st.booleans()):
+        found["sink"] = draw(arrays(heads)) if draw(st.booleans()) else np.where(np.arange(heads) % 2, 0.5, -np.inf)
+    if draw(st.booleans()):
+        found["offset"] = np.array([draw(st.integers(-1, 2)) for _ in range(*batch)]) if batch else draw(st.integers(-2, 3))
+    found["scale"] = draw(st.sampled_from([None, 0.25, -1.0]))
+    found["softcap"] = draw(st.sampled_from([None, 0.5, 8.0]))
+    return found | {"causal": draw(st.booleans()), "window": (draw(side), draw(side))}
+
+
+@st.composite
+def inputs_of_attention(draw, domain, derivatives=()):
+    """q, k, v and features; `derivatives` names what to add of "tangents" and "cotangents"."""
+    batch, key_heads, group = draw(st.sampled_from([(), (2,)])), draw(sizes(1, 2)), draw(sizes(1, 2))
+    n_q, n_k, d, d_v = draw(sizes(1, 2)), draw(sizes(0, 3)), draw(sizes(1, 2)), draw(sizes(1, 2))
+    heads = key_heads * group
+    found = {
+        "q": draw(arrays(*batch, heads, n_q, d, magnitudes=domain.magnitudes)),
+        "k": draw(arrays(*batch, key_heads, n_k, d)),
+        "v": draw(arrays(*batch, key_heads, n_k, d_v)),
+        **draw(features(batch, heads, n_q, n_k)),
+    }
+    if "tangents" in derivatives:
+        found |= {"d" + name: draw(arrays(*found[name].shape)) for name in ("q", "k", "v", "bias", "sink") if name in found}
+    if "cotangents" in derivatives:
+        found |= {"grad_out": draw(arrays(*batch, heads, n_q, d_v)), "grad_lse": draw(arrays(*batch, heads, n_q))}
+    return found
+
+
+@st.composite
+def parts(draw, domain):
+    """The results of two parts of the keys, some of them empty."""
+    n, d_v = draw(sizes(0, 3)), draw(sizes(0, 2))
+    found = {}
+    for part in "ab":
+        found[f"out_{part}"] = draw(arrays(n, d_v))
+        lse = draw(arrays(n, magnitudes=domain.magnitudes))
+        found[f"lse_{part}"] = np.where(draw(masks(n)), lse, -np.inf)
+    return found
+
+
+KINDS = {
+    "default": {},
+    "linear": {"factor": 4.0},
+    "dynamic": {"factor": 2.0, "max_position_embeddings": 64, "seq_len": 200},
+    "yarn": {"factor": 8.0, "original_max_position_embeddings": 64, "mscale": 0.75, "mscale_all_dim": 0.5},
+    "yarn without truncation": {"factor": 8.0, "original_max_position_embeddings": 1024, "truncate": False},
+    "llama3": {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 128},
+    "longrope": {"factor": 2.0, "original_max_position_embeddings": 64, "seq_len": 65},
+    "proportional": {"factor": 2.0, "partial_rotary_factor": 0.5},
+}
+"""Parameters of each kind, all of them numbers of binary32."""
+
+
+@st.composite
+def frequencies(draw, domain, least=4):
+    r, kind = 2 * draw(sizes(least // 2, 8)), draw(st.sampled_from(sorted(KINDS)))
+    given = dict(KINDS[kind])
+    if kind == "longrope":
+        given |= {"short_factor": tuple(1.0 + i / 4 for i in range(r // 2)), "long_factor": tuple(2.0 + i / 2 for i in range(r // 2))}
+    return {"kind": kind.split(" ")[0], "head_dim": r, "base": draw(st.sampled_from([100.0, 10000.0, 500000.0])), **given}
+
+
+@st.composite
+def rotations(draw, domain):
+    rows, d = draw(st.lists(sizes(0, 2), max_size=2)), draw(sizes(0, 6))
+    r = 2 * draw(sizes(0, d // 2))
+    found = {"x": draw(arrays(*rows, d)), "rotary_dim": r, "rope_pairing": draw(st.sampled_from(["adjacent", "half"]))}
+    position = st.integers(-domain.largest_position, domain.largest_position)
+    three = draw(st.booleans())
+    if three:
+        t = draw(sizes(0, r // 2))
+        h = draw(sizes(0, r // 2 - t))
+        found["sections"] = (t, h, r // 2 - t - h)
+    shape = (3, *rows) if three else tuple(rows)
+    where = draw(st.lists(position, min_size=prod(shape), max_size=prod(shape)))
+    return found | {"positions": np.array(where, int).reshape(shape), "attention_factor": draw(st.sampled_from([1.0, 1.25]))}
+
+
+EXTENDED = (
+    Operation("attention", inputs_of_attention, lambda a, **given: attention(**given, scalar=a)),
+    Operation(
+        "attention_vjp",
+        lambda dom: inputs_of_attention(dom, ("cotangents",)),
+        lambda a, **given: _present(attention_vjp(**given, scalar=a)),
+    ),
+    Operation("attention_jvp", lambda dom: inputs_of_attention(dom, ("tangents",)), lambda a, **given: attention_jvp(**given, scalar=a)),
+    Operation("merge_attention", parts, lambda a, **given: merge_attention(**given, scalar=a)),
+    Operation(
+        "alibi_bias",
+        lambda dom: st.fixed_dictionaries({"num_heads": sizes(0, 7), "n_q": sizes(0, 2), "n_k": sizes(0, 3), "offset": st.integers(-2, 3)}),
+        lambda a, **given: alibi_bias(**given, scalar=a),
+    ),
+    Operation("rotary_frequencies", frequencies, lambda a, **given: rotary_frequencies(**given, scalar=a)),
+    Operation("rope", rotations, lambda a, **given: rope(**given, scalar=a)),
+)
+"""Each extended definition, with the strategy of its inputs."""
+
+
+def _present(results):
+    return tuple(result for result in results if result is not None)
