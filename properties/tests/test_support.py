@@ -132,6 +132,7 @@ def test_the_guide_lists_the_words():
         ({"num_heads": (8,), "head_dim": [6]}, GROUPED),
         ({"seq_len": (7, 12), "num_heads": (3,), "head_dim": (6,)}, HEADS),
         ({"head_dim": (6, 9), "seq_len": (12, 30)}, "rope"),
+        ({"start_pos": (5, 100)}, "rope"),
     ],
 )
 def test_sizes_of_a_list_are_drawn_and_no_others(sizes, operation):
