@@ -88,7 +88,7 @@ def test_smaller_inputs_are_looked_for_in_time(monkeypatch):
     assert repr(cause.example.counterexample) != repr(hurried.example.counterexample)
 
 
-@pytest.mark.parametrize("budget", [0, -1, inf, float("nan"), "60s"])
+@pytest.mark.parametrize("budget", [0, -1, inf, float("nan"), "60s", True])
 def test_a_budget_is_a_number_of_seconds(budget):
     with pytest.raises(ValueError, match=r"^budget=.*, but should be a positive number of seconds\.$"):
         verify({"rope": OPERATIONS["rope"]}, budget=budget)

@@ -214,8 +214,8 @@ def verify(
         raise ValueError(f"max_examples={shown(max_examples)}, but should be a whole number from 1.")
     if isinstance(seed, bool) or not isinstance(seed, int):
         raise TypeError(f"seed has type {type(seed).__name__}, but should be an int.")
-    if budget is not None and not (isinstance(budget, int | float) and 0 < budget < inf):
-        raise ValueError(f"budget={budget!r}, but should be a positive number of seconds.")
+    if budget is not None and (isinstance(budget, bool) or not (isinstance(budget, int | float) and 0 < budget < inf)):
+        raise ValueError(f"budget={shown(budget)}, but should be a positive number of seconds.")
     time_left = Time(budget or inf)
     for option, flag in (("long", long), ("quick", quick), ("strict", strict), ("fail_fast", fail_fast)):
         if not isinstance(flag, bool):
