@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 from hypothesis import settings
 
 from oracles import Arithmetic, Conventions
@@ -116,7 +117,7 @@ def grouped(laws: Iterable[Law]) -> list[list[Law]]:
 
 
 def _require_names(laws: Any) -> None:
-    if isinstance(laws, str) or not isinstance(laws, Iterable | None):
+    if isinstance(laws, str | np.ndarray) or not isinstance(laws, Iterable | None):
         raise TypeError(f"laws={shown(laws)}, but should be a collection of names.")
 
 
