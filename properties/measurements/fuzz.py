@@ -249,7 +249,7 @@ def _limited(seconds: float) -> Iterator[None]:
         raise _SlowError(f"took more than {seconds:g} s")
 
     before = signal.signal(signal.SIGALRM, stop)
-    signal.setitimer(signal.ITIMER_REAL, seconds, 1.0)  # again, should a finaliser swallow it
+    signal.setitimer(signal.ITIMER_REAL, seconds, 5.0)  # again, should a finaliser swallow it
     try:
         yield
     finally:
