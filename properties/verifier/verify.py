@@ -6,6 +6,7 @@ from dataclasses import replace
 from math import inf
 from typing import Any
 
+import numpy as np
 from hypothesis import settings
 
 from oracles import Arithmetic, Conventions
@@ -140,7 +141,7 @@ def grouped(laws: Iterable[Law]) -> list[list[Law]]:
 
 
 def _require_names(laws: Any) -> None:
-    if isinstance(laws, str) or not isinstance(laws, Iterable | None):
+    if isinstance(laws, str | np.ndarray) or not isinstance(laws, Iterable | None):
         raise TypeError(f"laws={shown(laws)}, but should be a collection of names.")
 
 
