@@ -96,17 +96,17 @@ class _Child:
 
 
 class Runner:
-    """What is verified by an order, in `jobs` processes, of which none waits longer than `timeout` seconds for one call.
+    """What is verified by an order, in `jobs` processes, of which none waits longer than the order's timeout for one call.
 
-        with Runner(order, jobs, timeout, fail_fast, signals) as runner:
+        with Runner(order, jobs, fail_fast, signals) as runner:
             for entry, found in runner.outcomes(): ...
 
     `entries` says what there is to verify. With `fail_fast` no operation is begun after the first violation. Raises TargetError where what
     there is to verify cannot be found out, or a process cannot go on, and StoppedError where one of `signals` has come.
     """
 
-    def __init__(self, order: Order, jobs: int, timeout: float, fail_fast: bool, signals: Signals) -> None:
-        self.order, self.jobs, self.timeout, self.fail_fast, self.signals = order, jobs, timeout, fail_fast, signals
+    def __init__(self, order: Order, jobs: int, fail_fast: bool, signals: Signals) -> None:
+        self.order, self.jobs, self.fail_fast, self.signals = order, jobs, fail_fast, signals
         self.entries: list[Entry] = []
         self._folder = tempfile.TemporaryDirectory(prefix="attnspec-")
         self._children: list[_Child] = []
@@ -240,12 +240,14 @@ class Runner:
 
     def _ready(self, children: list[_Child]) -> list[_Child]:
         """The children that have answered, or are dead, after a while at most. Raises StoppedError where a signal has come."""
-        found, _, _ = select([self.signals.fileno(), *(child.answers.fileno() for child in children)], (), (), min(0.5, self.timeout / 4))
+        found, _, _ = select(
+            [self.signals.fileno(), *(child.answers.fileno() for child in children)], (), (), min(0.5, self.order.timeout / 4)
+        )
         self.signals.obey()
         return [child for child in children if child.answers.fileno() in found]
 
     def _limit(self, child: _Child) -> float:
-        return self.timeout * (1 if child.task else _IMPORTS)
+        return self.order.timeout * (1 if child.task else _IMPORTS)
 
     def _abort_if_overdue(self, child: _Child) -> None:
         if child.calls.seconds > self._limit(child):

@@ -38,23 +38,23 @@ __all__ = ["Entry", "Explain", "Order", "Task", "death", "main"]
 _MOST_NUMBERS = 2**16  # of the arguments and results of a call that is kept as evidence: it travels
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Order:
     """What is verified, and how: the same for all children."""
 
     targets: tuple[str, ...]
-    arithmetic: str | None = None
-    laws: tuple[str, ...] | None = None
-    max_examples: int = 100
-    seed: int = 0
-    timeout: float = 60.0
-    only: tuple[str, ...] = ()
-    conventions: dict[str, Any] = field(default_factory=dict)
-    exclude: tuple[str, ...] = ()
-    long: bool = False
-    quick: bool = False
-    budget: float = inf
-    known_deviations: dict[str, Any] = field(default_factory=dict)
+    only: tuple[str, ...]
+    arithmetic: str | None
+    conventions: dict[str, Any]
+    known_deviations: dict[str, Any]
+    laws: tuple[str, ...] | None
+    exclude: tuple[str, ...]
+    long: bool
+    quick: bool
+    max_examples: int
+    seed: int
+    timeout: float
+    budget: float
 
 
 @dataclass(frozen=True)
