@@ -26,7 +26,7 @@ from properties.command.sources import sources
 from properties.command.targets import Found, TargetError, load
 from properties.contract.implementation import Implementation
 from properties.contract.operations import OPERATIONS
-from properties.contract.subject import Call
+from properties.contract.results import Call
 from properties.laws.law import Law
 from properties.verifier.note import Note, UnwritableError
 from properties.verifier.report import Cause, Outcome, Status, Violation

@@ -10,7 +10,8 @@ from oracles.ball import Ball
 from properties.contract import exchange, interpreter
 from properties.contract.implementation import Implementation
 from properties.contract.operations import BATCH, OPERATIONS, Operation
-from properties.contract.subject import BrokenError, RaisedError, Subject
+from properties.contract.results import BrokenError, RaisedError
+from properties.contract.subject import Subject
 from properties.contract.support import EVERY_SIZE, SIZES, WORDS
 from properties.laws.lanes import refused
 from properties.laws.law import Laws

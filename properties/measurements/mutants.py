@@ -33,7 +33,8 @@ from properties.bugs.reference import OPERATIONS
 from properties.contract.implementation import Implementation
 from properties.contract.operations import OPERATIONS as OPERATIONS_
 from properties.contract.operations import Operation
-from properties.contract.subject import BrokenError, Subject
+from properties.contract.results import BrokenError
+from properties.contract.subject import Subject
 from properties.laws import LAWS, find, quick
 from properties.laws.law import Law
 from properties.strategies.domains import DOMAINS, Cases, UnsupportedError

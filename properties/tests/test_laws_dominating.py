@@ -9,7 +9,8 @@ from oracles import preset
 from oracles.formats import BINARY16, BRAIN16, PRESETS
 from properties.contract.implementation import Implementation
 from properties.contract.operations import OPERATIONS
-from properties.contract.subject import BrokenError, Subject
+from properties.contract.results import BrokenError
+from properties.contract.subject import Subject
 from properties.laws import LONG, find
 from properties.strategies.choices import rounded
 from properties.strategies.domains import DOMAINS, Cases

@@ -25,7 +25,8 @@ from oracles.ball import Array
 from oracles.formats import BINARY16, BINARY32, BRAIN16, FLOAT32, FLOAT32_FAMILIES, PRESETS, TF32, Elementary, Format
 from properties.contract.implementation import Implementation
 from properties.contract.operations import OPERATIONS
-from properties.contract.subject import BrokenError, Call, Subject
+from properties.contract.results import BrokenError, Call
+from properties.contract.subject import Subject
 from properties.laws.law import Law
 from properties.strategies.choices import rounded
 from properties.verifier.remarks import share_of_wrong

@@ -21,9 +21,11 @@ from oracles import Conventions, Enclosure
 from oracles.ball import Array
 from properties.bugs import CATALOGUE, Bug
 from properties.bugs.reference import OPERATIONS as REFERENCE
+from properties.contract.caller import Caller
 from properties.contract.implementation import Implementation
 from properties.contract.operations import OPERATIONS, Operation
-from properties.contract.subject import BrokenError, Call, Subject
+from properties.contract.results import BrokenError, Call
+from properties.contract.subject import Subject
 from properties.laws.law import Law
 from properties.strategies.choices import rounded
 from properties.verifier.arithmetics import explained
@@ -185,8 +187,8 @@ class _Pool:
 
     def _expected(self, call: Call) -> tuple[Any, ...]:
         if id(call) not in self._budgets:
-            subject = Subject(self.implementation, call.operation)
-            self._budgets[id(call)] = subject.expected(OPERATIONS[call.operation], call.arguments)
+            caller = Caller(self.implementation, call.operation)
+            self._budgets[id(call)] = caller.expected(OPERATIONS[call.operation], call.arguments)
         return self._budgets[id(call)]
 
     def _repeats(self, call: Call, stand_in: Subject) -> bool:

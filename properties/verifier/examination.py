@@ -20,7 +20,8 @@ from properties.contract import interpreter
 from properties.contract.exchange import UngivenError
 from properties.contract.implementation import Implementation
 from properties.contract.operations import OPERATIONS
-from properties.contract.subject import BrokenError, Call, Subject
+from properties.contract.results import BrokenError, Call
+from properties.contract.subject import Subject
 from properties.contract.support import OutsideError
 from properties.laws.agreement import AGREEMENT
 from properties.laws.law import Law

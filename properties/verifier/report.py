@@ -7,7 +7,7 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from properties.contract.subject import Call
+from properties.contract.results import Call
 from properties.verifier.remarks import Seen
 
 __all__ = ["VERSION", "Cause", "Diagnosis", "Outcome", "Report", "Status", "Violation", "counted", "fails", "with_causes"]

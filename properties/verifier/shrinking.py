@@ -11,7 +11,8 @@ import numpy as np
 
 from properties.contract.implementation import Implementation
 from properties.contract.operations import BATCH, OPERATIONS, Operation
-from properties.contract.subject import BrokenError, Subject
+from properties.contract.results import BrokenError
+from properties.contract.subject import Subject
 from properties.laws.law import Law
 from properties.verifier.examination import Observer
 from properties.verifier.report import Violation

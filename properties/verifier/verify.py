@@ -10,6 +10,7 @@ import numpy as np
 from hypothesis import settings
 
 from oracles import Arithmetic, Conventions
+from properties.contract.caller import Caller
 from properties.contract.implementation import Implementation, implementation_of
 from properties.contract.operations import OPERATIONS
 from properties.contract.subject import Subject
@@ -296,5 +297,5 @@ def call(
     """
     if not isinstance(operation, str) or operation not in OPERATIONS:
         raise ValueError(f"There is no operation {shown(operation)}, but there are {', '.join(OPERATIONS)}.")
-    subject = Subject(implementation_of(target, arithmetic, conventions), operation)
-    return subject(*(arguments[name] for name in OPERATIONS[operation].parameters), layout=layout)
+    caller = Caller(implementation_of(target, arithmetic, conventions), operation)
+    return caller(*(arguments[name] for name in OPERATIONS[operation].parameters), layout=layout)
