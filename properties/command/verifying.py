@@ -16,9 +16,9 @@ from properties.command.signals import StoppedError
 from properties.command.worker import Order
 from properties.laws import find
 from properties.verifier.comparison import Comparison, against
+from properties.verifier.plan import QUICKLY
 from properties.verifier.reading import read
 from properties.verifier.report import Outcome, Report, with_causes
-from properties.verifier.verify import QUICKLY
 from properties.views.compared import print_comparison
 from properties.views.html.environment import environment
 from properties.views.terminal import print_report, verdict_of

@@ -28,10 +28,12 @@ from properties.contract.implementation import Implementation
 from properties.contract.operations import OPERATIONS
 from properties.contract.results import Call
 from properties.laws.law import Law
+from properties.verifier.explaining import causes_of
 from properties.verifier.note import Note, UnwritableError
+from properties.verifier.plan import plan, without
 from properties.verifier.report import Cause, Outcome, Status, Violation
 from properties.verifier.script import script, script_of_call
-from properties.verifier.verify import causes_of, examine, plan, without
+from properties.verifier.verify import examine
 
 __all__ = ["Entry", "Explain", "Order", "Task", "death", "main"]
 

@@ -16,7 +16,8 @@ from properties.strategies.choices import rounded
 from properties.strategies.domains import DOMAINS, Cases
 from properties.strategies.dominating import LONG as LONGEST
 from properties.strategies.dominating import dominating, scores_of
-from properties.verifier.verify import examine, plan
+from properties.verifier.plan import plan
+from properties.verifier.verify import examine
 
 SDPA = "scaled_dot_product_attention"
 VJP, JVP = f"{SDPA}_vjp", f"{SDPA}_jvp"

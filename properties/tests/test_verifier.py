@@ -21,7 +21,9 @@ from properties.contract.results import BrokenError, Result
 from properties.contract.subject import Subject
 from properties.laws import LAWS, find
 from properties.laws.law import Laws
-from properties.verifier.verify import check, examine, plan, replay, verify
+from properties.verifier.plan import plan
+from properties.verifier.replay import replay
+from properties.verifier.verify import check, examine, verify
 from properties.views.terminal import print_report
 
 SDPA = "scaled_dot_product_attention"
