@@ -129,7 +129,7 @@ class Runner:
             v = outcome.violation
             if outcome.status == "violated" and v is not None:
                 self._violations[place].append(v)
-            told.append(outcome if v is None else replace(outcome, violation=_light(v)))
+            told.append(outcome if v is None else replace(outcome, violation=v.without_calls()))
         if self.fail_fast and any(outcome.status == "violated" for outcome in told):
             self._give_up()
         if not self._left[place] and self._violations[place]:
@@ -173,7 +173,7 @@ class Runner:
             return
         why = f"When smaller inputs were looked for, the implementation {how}."
         first = task.violations[0]
-        example = _light(replace(first, notes=(*first.notes, why)))
+        example = replace(first, notes=(*first.notes, why)).without_calls()
         yield task.entry, (Cause(example.implementation, tuple(v.law_id for v in task.violations), (), example, searched=False),)
 
     def _bury(self, child: Child) -> None:
@@ -203,11 +203,6 @@ class Runner:
         ready, _, _ = select(watched, (), (), min(0.5, self.order.timeout / 4))
         self.signals.obey()
         return [child for child in children if child in ready]
-
-
-def _light(violation: Violation) -> Violation:
-    """A violation without the calls by which its cause is found."""
-    return replace(violation, calls=(), evidence=(), fresh=(), seen=())
 
 
 def _groups(entry: Entry) -> list[tuple[int, ...]]:

@@ -196,7 +196,7 @@ def _told(violation: Violation, one: Found, order: Order) -> Violation:
     """A violation with its script, and without the calls that are too large to travel."""
     reading = one.implementation.resolved_conventions if order.conventions else None
     shown = script(violation, one.target, one.pick, order.arithmetic, reading, one.beside) if violation.counterexample else ""
-    return replace(violation, script=shown, evidence=_light(violation.evidence), fresh=_light(violation.fresh))
+    return replace(violation, script=shown, right=_light(violation.right), wrong=_light(violation.wrong))
 
 
 def _light(calls: tuple[Call, ...]) -> tuple[Call, ...]:

@@ -117,8 +117,8 @@ class _Pool:
     def __init__(self, implementation: Implementation, violations: Sequence[tuple[Law, Violation]]) -> None:
         self.implementation, self.broken = implementation, violations
         few = max(4, _OTHERS // max(1, len(violations)))
-        self.before = [v.evidence[:few] for _, v in violations]
-        self.after = [v.fresh[:few] for _, v in violations]
+        self.right = [v.right[:few] for _, v in violations]
+        self.wrong = [v.wrong[:few] for _, v in violations]
         self._budgets: dict[int, tuple[Enclosure, ...]] = {}
 
     def explanation(self, c: "_Candidate") -> _Explanation | None:
@@ -129,7 +129,7 @@ class _Pool:
         agree: dict[bool, list[bool]] = {True: [], False: []}
         for place, (law, v) in enumerate(self.broken):
             stand_in = _stand_in(c, law, self.implementation)
-            for call in (*self.before[place], *(() if c.remembers else (*v.calls, *self.after[place]))):
+            for call in (*self.right[place], *(() if c.remembers else (*v.calls, *self.wrong[place]))):
                 if call.operation in c.operations:
                     agree[self._is_right(call)].append(self._repeats(call, stand_in))
         if sum(agree[True]) < _MOST * len(agree[True]):
@@ -144,7 +144,7 @@ class _Pool:
         if not v.calls or c.operations.isdisjoint(call.operation for call in v.calls):
             return None
         stand_in = _stand_in(c, law, self.implementation)
-        for call in self.before[place] if c.remembers else ():
+        for call in self.right[place] if c.remembers else ():
             self._repeats(call, stand_in)
         excess = 0.0
         for call in () if c.remembers else v.calls:
@@ -169,8 +169,8 @@ class _Pool:
         for operation in dict.fromkeys(self.broken[place][1].operation for place in sorted(left)):
             places = [place for place in sorted(left) if self.broken[place][1].operation == operation and self.broken[place][1].calls]
             broken = [self.broken[place] for place in places]
-            before, after = (tuple(call for place in places for call in calls[place]) for calls in (self.before, self.after))
-            found = explained(self.implementation, broken, before, after) if broken else []
+            right, wrong = (tuple(call for place in places for call in calls[place]) for calls in (self.right, self.wrong))
+            found = explained(self.implementation, broken, right, wrong) if broken else []
             presets = [each for each in found if each[0].preset]
             for c, excess in (*[each for each in found if not each[0].preset][:1], *presets[:1]):
                 meaning = f"an arithmetic: within budget as if {c.sentence}"

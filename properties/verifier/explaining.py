@@ -15,7 +15,7 @@ from properties.verifier.remarks import Seen, handed_over, notes
 from properties.verifier.report import Cause, Violation
 from properties.verifier.shrinking import smallest
 
-__all__ = ["causes_of", "explained"]
+__all__ = ["causes_of", "diagnosed"]
 
 
 def causes_of(
@@ -41,12 +41,12 @@ def causes_of(
         worst = max((v for _, v in group), key=lambda v: v.excess)
         told = f"{worst.summary} ({worst.law})" if worst.excess > example.excess else ""
         example = _with_calls(implementation, example)
-        kept = replace(example, diagnosis=diagnosis, calls=(), evidence=(), fresh=(), seen=())
-        found.append(Cause(implementation.name, tuple(each.id for each, _ in group), diagnosis, kept, told, searched))
+        example = replace(example, diagnosis=diagnosis).without_calls()
+        found.append(Cause(implementation.name, tuple(each.id for each, _ in group), diagnosis, example, told, searched))
     return tuple(found)
 
 
-def explained(implementation: Implementation, law: Law, violation: Violation) -> Violation:
+def diagnosed(implementation: Implementation, law: Law, violation: Violation) -> Violation:
     """One violation by itself, with what explains it, on a small input."""
     ((_, diagnosis),) = causes(implementation, [(law, violation)])
     return _with_calls(implementation, _smaller(implementation, law, replace(violation, diagnosis=diagnosis)))

@@ -131,7 +131,7 @@ class Trial:
 
     def _violated(self, found: Outcome, violation: Violation, evidence: Evidence) -> Outcome:
         """The outcome of a law that was broken, with what was seen besides, by which its cause is found."""
-        seen = replace(violation, evidence=tuple(evidence.right), fresh=tuple(evidence.wrong), seen=tuple(evidence.seen))
+        seen = replace(violation, right=tuple(evidence.right), wrong=tuple(evidence.wrong), seen=tuple(evidence.seen))
         if self.declared:
             return replace(found, status="declared", violation=seen)
         return replace(found, status="violated", violation=replace(seen, notes=notes(seen.calls, evidence.implementation, evidence.seen)))

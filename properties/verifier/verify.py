@@ -12,7 +12,7 @@ from properties.contract.implementation import Implementation, implementation_of
 from properties.contract.wording import shown
 from properties.laws.law import Law
 from properties.verifier.examination import Examination, Observer
-from properties.verifier.explaining import causes_of, explained
+from properties.verifier.explaining import causes_of, diagnosed
 from properties.verifier.plan import QUICKLY, grouped, plan, require_planned, without
 from properties.verifier.report import Cause, Outcome, Report, with_causes
 from properties.verifier.script import script
@@ -54,7 +54,7 @@ def check(
     (found,) = examine([law], implementation, max_examples, random_seed, observe, seconds_per_call)
     if found.status != "violated" or found.violation is None or not found.violation.calls:
         return found
-    return replace(found, violation=explained(implementation, law, found.violation))
+    return replace(found, violation=diagnosed(implementation, law, found.violation))
 
 
 def verify(
