@@ -18,6 +18,10 @@ DOCS   := $(VENV)/.docs
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
+.PHONY: setup
+setup: $(READY) ## set up .venv and nothing else: then . .venv/bin/activate, and attnspec is on the path
+	@echo "Ready: . $(BIN)/activate"
+
 .PHONY: verify
 verify: EXAMPLES = 25
 verify: $(READY) ## run the main job: every law on the implementations that come with attnspec [ONLY=fairseq2 EXAMPLES=25 SEED=0 JOBS=2]

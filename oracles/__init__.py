@@ -24,6 +24,7 @@ from pathlib import Path
 from oracles.alibi import alibi_bias, alibi_slopes
 from oracles.conventions import Conventions
 from oracles.dot_product import (
+    causal_attention,
     grouped_query_attention,
     scaled_dot_product_attention,
     scaled_dot_product_attention_jvp,
@@ -93,6 +94,7 @@ __all__ = [
     "attention",
     "attention_jvp",
     "attention_vjp",
+    "causal_attention",
     "causal_mask",
     "combine_masks",
     "grouped_query_attention",

@@ -144,6 +144,29 @@ def scaled_dot_product_attention_jvp(
     return settle(_evaluation(p, fast, arb, 3 * p.work))[0]
 
 
+def causal_attention(
+    q: Any,
+    k: Any,
+    v: Any,
+    *,
+    scale: float | None = None,
+    rows: Sequence[int] | None = None,
+    arithmetic: Given = None,
+    conventions: Conventions | None = None,
+    method: Method = "auto",
+) -> Enclosure:
+    """Attention under the causal mask, for code that takes no mask but a flag, enclosed.
+
+    Query i attends to the keys j ≤ i, or j ≤ i + n_k − n_q where `conventions.causal` is `bottom_right`.
+
+    Shapes: (…, n_q, d), (…, n_k, d), (…, n_k, d_v) -> (…, n_q, d_v), or (…, len(rows), d_v).
+    Edge cases: with `bottom_right` and n_q > n_k the first n_q − n_k rows follow `conventions.dead_rows`.
+    """
+    return scaled_dot_product_attention(
+        q, k, v, scale=scale, is_causal=True, rows=rows, arithmetic=arithmetic, conventions=conventions, method=method
+    )
+
+
 def grouped_query_attention(
     q: Any,
     k: Any,

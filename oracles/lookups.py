@@ -29,7 +29,7 @@ def learned_positional_encoding(
     conventions: Conventions | None = None,
     method: Method = "auto",
 ) -> Enclosure:
-    """The rows start_pos + offset, …, start_pos + offset + seq_len − 1 of a table, or as they come out in another format.
+    """seq_len rows of a table from the row of position start_pos on, or as they come out in another format.
 
     Position p reads row p + offset: the rows before that belong to something else, as row 0 of a table whose row 0 is
     for padding (offset 1).  `max_len` is the number of positions, by default as many as the table has rows for.
@@ -60,7 +60,7 @@ def table_lookup(
     conventions: Conventions | None = None,
     method: Method = "auto",
 ) -> Enclosure:
-    """table[indices], with zeros wherever the index is `padding_row`, if one is given.
+    """table[indices]; with zeros wherever the index is `padding_row`, if one is given.
 
     Padded sequences: position p of a sequence reads row p + padding_row + 1, and padding reads row `padding_row`, which
     is 0 by definition, whatever the table holds there.

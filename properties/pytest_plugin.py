@@ -1,4 +1,4 @@
-"""Conformance in pytest: one item for each law and implementation, by a decorator or by `pytest --attnspec MODULE:NAME`.
+"""Conformance in pytest: one item for each law and implementation, by a decorator or by `pytest --attnspec TARGET`.
 
 Nothing but pytest is imported before there is something to check: this is loaded in every session of everyone who has attnspec installed.
 """
@@ -110,7 +110,7 @@ def parametrize_with_laws(
 
 
 class _Target(pytest.Collector):
-    """The items of one `--attnspec MODULE:NAME`."""
+    """The items of one `--attnspec TARGET`."""
 
     def collect(self) -> Iterator["_Item"]:
         from properties.command.targets import TargetError, load
@@ -147,7 +147,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """`--attnspec`."""
     group = parser.getgroup("attnspec", "conformance to the laws of attention and positional encodings")
     sentence = "check the laws on the implementations there, as `attnspec verify` does, without a test file; may be repeated"
-    group.addoption("--attnspec", action="append", default=[], metavar="MODULE:NAME", help=sentence)
+    group.addoption("--attnspec", action="append", default=[], metavar="TARGET", help=sentence)
 
 
 @pytest.hookimpl(tryfirst=True)  # before items are deselected, by -k and the like

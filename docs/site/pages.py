@@ -22,6 +22,7 @@ from properties.contract.operations import OPERATIONS, Operation
 from properties.laws import LAWS
 from properties.laws.law import Law
 from properties.laws.squares import Square
+from properties.measurements.numbers import adapter, command, shown
 from properties.views.pages import kind_of
 from spec.errata import ERRATA, Erratum
 
@@ -151,7 +152,7 @@ class Site:
 
     def pages(self) -> Iterator[tuple[str, str]]:
         """The name of each page in the site's sources, and its Markdown."""
-        yield "index.md", (HERE / "index.md").read_text("utf-8")
+        yield "index.md", self._index()
         for path in sorted((ROOT / "docs/guide").glob("*.md")):
             yield f"guide/{path.name}", path.read_text("utf-8")
         yield "spec/index.md", self._page("spec", modules={m: Module(f"spec.{m}") for m in MODULES}, definitions=self.definitions)
@@ -246,6 +247,14 @@ class Site:
 
     def _page(self, template: str, **values: Any) -> str:
         return self.environment.get_template(f"{template}.md").render(**values)
+
+    def _index(self) -> str:
+        """The first page, which opens with the verdict that README shows, as `make numbers` wrote it."""
+        readme = (ROOT / "README.md").read_text("utf-8")
+        file, code = adapter(readme)
+        return self._page(
+            "index", file=f"`{file}`", code=code.rstrip(), command=" ".join(command(readme)), verdict=fenced(shown(readme).strip(), "text")
+        )
 
     def _definition(self, stated: Stated) -> str:
         module = stated.text.module

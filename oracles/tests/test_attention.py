@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from oracles.ball import Array
 from oracles.conventions import Conventions
 from oracles.dot_product import (
+    causal_attention,
     grouped_query_attention,
     scaled_dot_product_attention,
     scaled_dot_product_attention_jvp,
@@ -261,6 +262,14 @@ def test_many_keys_are_merged_from_tiles() -> None:
     require_sound(scaled_dot_product_attention_vjp, q, 6 * k, v, None, g, is_causal=False)
     sorted_keys = k[np.argsort(k @ q[0])]
     require_sound(scaled_dot_product_attention, q, 6 * sorted_keys, v)
+
+
+@pytest.mark.parametrize(("causal", "offset"), [("top_left", 0), ("bottom_right", 2)])
+def test_causal_attention_is_attention_under_the_causal_mask(causal: Any, offset: int) -> None:
+    q, k, v = drawn((2, 3, 2), (2, 5, 2), (2, 5, 1))
+    options: dict[str, Any] = {"rows": [2, 0], "scale": 0.5, "conventions": Conventions(causal=causal)}
+    mask = np.tri(3, 5, offset, dtype=bool)
+    require_same(causal_attention(q, k, v, **options), scaled_dot_product_attention(q, k, v, mask, **options))
 
 
 def test_grouped_heads_read_the_head_of_their_convention() -> None:

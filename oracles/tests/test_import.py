@@ -27,7 +27,7 @@ def test_the_design_s_operations_are_all_there() -> None:
         *("attention", "attention_vjp", "attention_jvp", "merge_attention", "alibi_slopes", "alibi_bias"),
         # What other systems than TorchLean have besides:
         *("tensor2tensor_sinusoidal", "inv_freq", "rope_angles", "rope_tables", "rotate_half"),
-        *("padding_mask", "combine_masks", "table_lookup"),
+        *("padding_mask", "combine_masks", "table_lookup", "causal_attention"),
         "preset",
     }
 

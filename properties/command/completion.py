@@ -27,12 +27,14 @@ class _Values(BaseCompleter):
 
     def __call__(self, *, prefix: str, action: argparse.Action, **context: Any) -> Iterable[str]:
         match action.dest:
-            case "law" | "laws":
+            case "law" | "laws" | "exclude":
                 return _laws(prefix)
             case "bug":
-                from properties.bugs import CATALOGUE
-
-                return list(CATALOGUE)
+                return _bugs()
+            case "operation" | "operations":
+                return _operations()
+            case "name":
+                return [*_laws(prefix), *_bugs(), *_operations()]
             case "arithmetic":
                 from oracles.formats import PRESETS
 
@@ -48,3 +50,15 @@ def _laws(prefix: str) -> Iterable[str]:
 
     names = dict.fromkeys(law.id if "[" in prefix else law.name for law in LAWS)
     return names if " " in prefix else [name.replace(" ", "-") for name in names]
+
+
+def _bugs() -> Iterable[str]:
+    from properties.bugs import CATALOGUE
+
+    return list(CATALOGUE)
+
+
+def _operations() -> Iterable[str]:
+    from properties.contract.operations import OPERATIONS
+
+    return list(OPERATIONS)

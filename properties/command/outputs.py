@@ -10,7 +10,7 @@ from pathlib import Path
 
 from properties.contract.wording import printable
 
-__all__ = ["complain", "file_to_write", "folder_of_page", "open_streams", "printing"]
+__all__ = ["complain", "file_to_write", "folder_of_page", "folder_to_write", "open_streams", "printing"]
 
 _SIGPIPE = 128 + 13  # the status of a program that SIGPIPE ended, which Windows does not know
 
@@ -39,6 +39,11 @@ def folder_of_page(name: str, option: str) -> Path:
     """The folder for a page, made, and found out to be writable, as the page's makers are to be there. Raises ValueError, a sentence."""
     if missing := [module for module in ("jinja2", "matplotlib") if find_spec(module) is None]:
         raise ValueError(f"A page needs {' and '.join(missing)}, which `pip install 'attnspec[report]'` installs.")
+    return folder_to_write(name, option)
+
+
+def folder_to_write(name: str, option: str) -> Path:
+    """The folder that an option names, made, and found out to be writable. Raises ValueError, a sentence."""
     if not name:
         raise ValueError(f"{option} is followed by an empty name, but should be by that of a folder.")
     try:

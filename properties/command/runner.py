@@ -23,6 +23,7 @@ from properties.command.targets import TargetError
 from properties.command.worker import Entry, Explain, Order, Task, death
 from properties.verifier.note import Note
 from properties.verifier.report import Cause, Outcome, Violation
+from properties.verifier.timing import Time
 
 __all__ = ["Runner"]
 
@@ -110,6 +111,7 @@ class Runner:
         self._folder = tempfile.TemporaryDirectory(prefix="attnspec-")
         self._children: list[_Child] = []
         self._started = 0
+        self._time = Time(order.budget)
         self._gently = False
 
     def __enter__(self) -> "Runner":
@@ -149,7 +151,7 @@ class Runner:
                 if not left[place] and violations[place]:
                     planned = self.entries[place].laws.index
                     in_order = sorted(violations[place], key=lambda v: planned(v.law_id))  # and not as they came
-                    tasks.append(Explain(place, tuple(in_order)))
+                    tasks.append(Explain(place, tuple(in_order), until=self._time.end))
             return place, found
 
         while len(self._children) < min(self.jobs, len(tasks)):
@@ -159,6 +161,8 @@ class Runner:
             while idle and tasks:
                 task = tasks.popleft()
                 if isinstance(task, Task):
+                    left_over = sum(len(later.laws) for later in tasks if isinstance(later, Task))
+                    task = replace(task, until=self._time.share(len(task.laws), len(task.laws) + left_over, len(self._children)))
                     entry = self.entries[task.entry]
                     parts = [_parts(entry.laws[law]) for law in task.laws]
                     if deaths[task.entry, parts[0][1]] >= _DEATHS:

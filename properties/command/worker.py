@@ -20,6 +20,9 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
+from oracles import Conventions
+from properties.command.configuration import deviating
+from properties.command.sources import sources
 from properties.command.targets import Found, TargetError, load
 from properties.contract.implementation import Implementation
 from properties.contract.operations import OPERATIONS
@@ -28,7 +31,7 @@ from properties.laws.law import Law
 from properties.verifier.note import Note, UnwritableError
 from properties.verifier.report import Cause, Outcome, Status, Violation
 from properties.verifier.script import script, script_of_call
-from properties.verifier.verify import causes_of, examine, plan
+from properties.verifier.verify import causes_of, examine, plan, without
 
 __all__ = ["Entry", "Explain", "Order", "Task", "death", "main"]
 
@@ -46,8 +49,12 @@ class Order:
     seed: int = 0
     timeout: float = 60.0
     only: tuple[str, ...] = ()
+    conventions: dict[str, Any] = field(default_factory=dict)
+    exclude: tuple[str, ...] = ()
     long: bool = False
     quick: bool = False
+    budget: float = inf
+    known_deviations: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -60,25 +67,36 @@ class Entry:
     name: str
     arithmetic: str
     override: str | None
+    reading: Conventions | None
     laws: tuple[str, ...]
     deviations: dict[str, str] = field(default_factory=dict)
+    sources: dict[str, tuple[str, int]] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        """What the report's settings say of it."""
+        sources = {name: {"file": file, "line": line} for name, (file, line) in self.sources.items()}
+        return {"name": self.name, "group": self.group, "target": self.target, "arithmetic": self.arithmetic, "sources": sources}
 
 
 @dataclass(frozen=True)
 class Task:
-    """Some laws about one operation of an implementation, by its place among the entries, and the laws' places in its plan."""
+    """Some laws about one operation of an implementation, by its place among the entries, and the laws' places in its plan. After `until`,
+    of time.monotonic, no case is drawn."""
 
     entry: int
     laws: tuple[int, ...]
+    until: float = inf
 
 
 @dataclass(frozen=True)
 class Explain:
-    """The violations of one implementation, by its place among the entries, whose causes are asked for, and whether smaller inputs are."""
+    """The violations of one implementation, by its place among the entries, whose causes are asked for, and whether smaller inputs are,
+    which none is looked for after `until`."""
 
     entry: int
     violations: tuple[Violation, ...]
     shrinks: bool = True
+    until: float = inf
 
 
 def main() -> None:
@@ -99,8 +117,8 @@ def main() -> None:
     threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
 
     try:
-        found = load(order.targets, order.arithmetic, order.only)
-        plans = [plan(one.implementation, order.laws, order.long, order.quick) for one in found]
+        found = deviating(load(order.targets, order.arithmetic, order.only, order.conventions), order.known_deviations)
+        plans = [without(plan(one.implementation, order.laws, order.long, order.quick), order.exclude) for one in found]
     except (TargetError, ValueError) as error:
         answer(str(error))
         return
@@ -145,7 +163,9 @@ def _isolate(log: str) -> None:
 def _entry(one: Found, laws: list[Law], order: Order) -> Entry:
     i = one.implementation
     ids = tuple(law.id for law in laws)
-    return Entry(one.target, one.group, one.pick, i.name, i.resolved_arithmetic.name, order.arithmetic, ids, dict(i.known_deviations))
+    override = order.arithmetic, i.resolved_conventions if order.conventions else None
+    where = sources(i.operations, one.target)
+    return Entry(one.target, one.group, one.pick, i.name, i.resolved_arithmetic.name, *override, ids, dict(i.known_deviations), where)
 
 
 def _outcomes(one: Found, task: Task, planned: list[Law], order: Order, calls: Note) -> list[Outcome]:
@@ -160,19 +180,20 @@ def _outcomes(one: Found, task: Task, planned: list[Law], order: Order, calls: N
         at_work[0] = law
 
     noting = _noting(one.implementation, calls)
-    found = examine(laws, noting, order.max_examples, order.seed, observe, order.timeout, began)
+    found = examine(laws, noting, order.max_examples, order.seed, observe, order.timeout, began, task.until)
     return [o if o.violation is None else replace(o, violation=_told(o.violation, one, order)) for o in found]
 
 
 def _causes(one: Found, task: Explain, order: Order, calls: Note) -> tuple[Cause, ...]:
     """The causes of violations."""
-    found = causes_of(_noting(one.implementation, calls), task.violations, task.shrinks, calls.begin)
+    found = causes_of(_noting(one.implementation, calls), task.violations, task.shrinks, calls.begin, task.until)
     return tuple(replace(cause, example=_told(cause.example, one, order)) for cause in found)
 
 
 def _told(violation: Violation, one: Found, order: Order) -> Violation:
     """A violation with its script, and without the calls that are too large to travel."""
-    shown = script(violation, one.target, one.pick, order.arithmetic, one.beside) if violation.counterexample else ""
+    reading = one.implementation.resolved_conventions if order.conventions else None
+    shown = script(violation, one.target, one.pick, order.arithmetic, reading, one.beside) if violation.counterexample else ""
     return replace(violation, script=shown, evidence=_light(violation.evidence), fresh=_light(violation.fresh))
 
 
@@ -223,7 +244,7 @@ def death(entry: Entry, law: str, operation: str, summary: str, calls: Note, *no
         summary += ", before any call of the implementation"
     else:
         case = dict(zip(OPERATIONS[noted.operation].parameters, noted.arguments, strict=False))
-        shown = script_of_call(noted, entry.target, entry.pick, entry.override)
+        shown = script_of_call(noted, entry.target, entry.pick, entry.override, entry.reading)
         summary += f", in a call of {noted.operation}" if noted.operation != operation else ""
         summary += ", after the call had returned" if calls.state == "returned" else ""
         notes = (*([f"The arrays were {noted.layout}."] if noted.layout != "contiguous" else []), *notes)

@@ -1,6 +1,6 @@
 """What is put under test: functions for some of the operations, and what they promise."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Literal
@@ -10,19 +10,10 @@ from oracles.conventions import resolve as resolve_conventions
 from oracles.formats import Format
 from oracles.formats import resolve as resolve_arithmetic
 from properties.contract.operations import BATCH, OPERATIONS, Operation
+from properties.contract.support import EVERY_SIZE, SIZES, Support, read
 from properties.contract.wording import printable, shown
 
-__all__ = ["EVERY_SIZE", "LAYOUTS", "SIZES", "Implementation", "implementation_of"]
-
-SIZES = (
-    *("batch", "n_q", "n_k", "n_k_minus_n_q", "seq_len", "start_pos"),
-    *("head_dim", "value_dim", "value_dim_minus_head_dim", "embed_dim"),
-    *("num_heads", "kv_heads", "model_dim", "model_dim_minus_heads_width"),
-)
-"""The sizes, differences of sizes, and positions that `supports` may restrict."""
-
-EVERY_SIZE = "every size"
-"""The name under which `supports` restricts all sizes at once, but neither differences nor positions."""
+__all__ = ["LAYOUTS", "Implementation", "implementation_of"]
 
 _NO_SIZES = (*(name for name in SIZES if "_minus_" in name), "start_pos")
 
@@ -82,8 +73,9 @@ class Implementation:
     dtype             the type of its numbers, by default that of the arithmetic's inputs
     device            where torch's arrays are
     batch_ranks       how many leading axes it takes
-    supports          sizes that it takes, as predicates: {"head_dim": lambda d: d % 2 == 0}; the names are those of `SIZES`, and
-                      "every size" is about all of them; the word "positive sizes" alone says that it takes no size of 0
+    supports          what it takes. Sizes, as predicates or lists: {"head_dim": lambda d: d % 2 == 0, "n_q": (128, 256)}; the names are
+                      those of `SIZES`, and "every size" is about all of them. Or words, one or a list of them with mappings:
+                      "positive sizes", "no batch axes", "full masks", "key masks", "at most 8 shapes"
     refuses           the exceptions that it raises on sizes that it does not support
     deterministic     whether equal calls give equal results, to the last bit
     layouts           the layouts of `LAYOUTS` that it takes; None promises nothing: it may refuse them, but not misread them
@@ -102,7 +94,7 @@ class Implementation:
     dtype: str | None = None
     device: str = "cpu"
     batch_ranks: tuple[int, ...] = (0, 1, 2)
-    supports: Mapping[str, Callable[[int], bool]] | Literal["positive sizes"] = field(default_factory=lambda: MappingProxyType({}))
+    supports: Mapping[str, Any] | str | Collection[str | Mapping[str, Any]] | Support = ()
     refuses: tuple[type[BaseException], ...] = (ValueError, TypeError, NotImplementedError)
     deterministic: bool = True
     layouts: tuple[str, ...] | None = None
@@ -121,14 +113,7 @@ class Implementation:
             _require_member(name, tuple(OPERATIONS), "An operation is")
             if not callable(function):
                 raise TypeError(f"operations[{shown(name)}] has type {type(function).__name__}, but should be a function.")
-        if isinstance(self.supports, str) and self.supports == "positive sizes":
-            object.__setattr__(self, "supports", MappingProxyType({EVERY_SIZE: _is_positive}))
-        if not isinstance(self.supports, Mapping):
-            raise TypeError(f"Implementation.supports={shown(self.supports)}, but should be a mapping of predicates, or 'positive sizes'.")
-        for name, predicate in self.supports.items():
-            _require_member(name, (*SIZES, EVERY_SIZE), "A size in supports is")
-            if not callable(predicate):
-                raise TypeError(f"supports[{shown(name)}]={shown(predicate)}, but should be a predicate, a function of a size.")
+        object.__setattr__(self, "supports", read(self.supports))
         for name in self.layouts or ():
             _require_member(name, LAYOUTS, "A layout is")
         for name, reason in self.known_deviations.items():
@@ -161,10 +146,20 @@ class Implementation:
         return _DTYPES[target.name]
 
     @property
-    def restricted(self) -> Mapping[str, Callable[[int], bool]]:
-        """The predicates on sizes, resolved."""
-        assert isinstance(self.supports, Mapping)
+    def support(self) -> Support:
+        """What it takes, where words may have been given."""
+        assert isinstance(self.supports, Support)
         return self.supports
+
+    @property
+    def restricted(self) -> Mapping[str, Callable[[int], bool]]:
+        """The predicates on sizes."""
+        return self.support.sizes
+
+    def ranks(self, operation: Operation) -> list[int]:
+        """How many leading axes an operation may have besides those that it names, as heads."""
+        heads = int("num_heads" in operation.axes.get("q", ()))
+        return sorted(r - heads for r in self.batch_ranks if r >= heads) if self.support.batches else [0]
 
     def allows(self, **sizes: int) -> bool:
         """Whether it supports the given sizes."""
@@ -179,8 +174,7 @@ class Implementation:
         if "heads_width" in sizes:
             sizes["head_dim"] = sizes["heads_width"] // max(sizes["num_heads"], 1)
         sizes.pop("batch", None)
-        rank = len(lead) + ("num_heads" in operation.axes.get("q", ()))
-        ranked = rank in self.batch_ranks or not any(BATCH in operation.axes[p] for p in operation.arrays)
+        ranked = len(lead) in self.ranks(operation) or not any(BATCH in operation.axes[p] for p in operation.arrays)
         return ranked and self.allows(**sizes) and all(self.allows(batch=n) for n in lead)
 
     def _allows(self, name: str, size: int) -> bool:
@@ -218,10 +212,6 @@ def implementation_of(
         )
     default = getattr(target, "__name__", type(target).__name__)
     return Implementation(**{"name": default, "operations": operations, **changes})
-
-
-def _is_positive(size: int) -> bool:
-    return size > 0
 
 
 def _require_member(name: object, names: tuple[str, ...], what: str) -> None:

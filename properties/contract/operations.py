@@ -115,18 +115,14 @@ class Operation:
         return tuple(tuple(shape(self.axes[name])) for name in self.outputs)
 
 
-def _causal_attention(q: Any, k: Any, v: Any, **options: Any) -> Enclosure:
-    return oracles.scaled_dot_product_attention(q, k, v, is_causal=True, **options)
-
-
-def _operation(name: str, parameters: str, outputs: str, *conventions: str, oracle: Callable[..., Any] | None = None) -> Operation:
+def _operation(name: str, parameters: str, outputs: str, *conventions: str) -> Operation:
     """An operation by its parameters and results, "name[axes]" for arrays."""
     given, returned = (
         [re.match(r"(\w+)(?:\[(.*)\])?$", x) for x in re.findall(r"\w+(?:\[.*?\])?", text)] for text in (parameters, outputs)
     )
     axes = {m[1]: tuple(m[2].split()) for m in (*given, *returned) if m and m[2] is not None}
     names, results = (tuple(m[1] for m in found if m) for found in (given, returned))
-    return Operation(name, names, results, axes, oracle or getattr(oracles, name), conventions)
+    return Operation(name, names, results, axes, getattr(oracles, name), conventions)
 
 
 _QKV = "q[* n_q head_dim] k[* n_k head_dim] v[* n_k value_dim]"
@@ -151,7 +147,7 @@ OPERATIONS: dict[str, Operation] = {
         _operation("scaled_dot_product_attention", _MASKED, _OUT, *_ATTENTION),
         _operation("scaled_dot_product_attention_vjp", f"{_MASKED} grad_{_OUT}", _tangents(_QKV), *_ATTENTION),
         _operation("scaled_dot_product_attention_jvp", f"{_MASKED} {_tangents(_QKV)}", f"d{_OUT}", *_ATTENTION),
-        _operation("causal_attention", _QKV, _OUT, "causal", "dead_rows", oracle=_causal_attention),
+        _operation("causal_attention", _QKV, _OUT, "causal", "dead_rows"),
         _operation("grouped_query_attention", _GROUPED, "out[* num_heads n_q value_dim]", "kv_heads", *_ATTENTION),
         _operation("multi_head_attention", _HEADS, "out[* seq_len model_dim]", *_ATTENTION),
         _operation("multi_head_attention_vjp", f"{_HEADS} grad_out[* seq_len model_dim]", _tangents(_HEADS), *_ATTENTION),
@@ -175,5 +171,4 @@ OPERATIONS: dict[str, Operation] = {
         _operation("rope_tables", "seq_len head_dim start_pos", _TABLE, *_FREQUENCIES),
     )
 }
-"""All operations by name. Besides those of the oracles there is `causal_attention(q, k, v)`: attention under the causal mask, for code that
-takes no mask but a flag."""
+"""All operations by name."""

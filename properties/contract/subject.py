@@ -18,6 +18,7 @@ from oracles.ball import Array, Ball, ball, exact
 from properties.contract import exchange, interpreter
 from properties.contract.implementation import Implementation
 from properties.contract.operations import OPERATIONS, Operation
+from properties.contract.support import OutsideError
 from properties.contract.wording import said
 
 __all__ = ["LIKELY", "BrokenError", "Call", "RaisedError", "Result", "Subject", "Watched"]
@@ -227,7 +228,10 @@ class Subject:
 
     def watch(self, operation: str, arguments: tuple[Any, ...], layout: str = "contiguous") -> Watched:
         """A call, its results, and what can be seen of it besides; raises BrokenError as `call` does."""
-        o = OPERATIONS[operation]
+        o, i = OPERATIONS[operation], self.implementation
+        if i.restricted and not i.takes(o, arguments):
+            raise OutsideError(f"It would take a call of {operation} with sizes, or a position, that it does not support.")
+        arguments = i.support.promised(o, arguments)
         try:
             values, given, returned, besides = self.run(o, arguments, layout)
         except BrokenError as broken:
@@ -284,6 +288,7 @@ class Subject:
         Arguments are fresh copies, so that no call can spoil another. Printing is swallowed, and warnings and the interpreter's and NumPy's
         error states are put back.
         """
+        arguments = self.implementation.support.promised(o, arguments)
         if self._observe is not None:
             self._observe(o.name, arguments, layout)
         converted = self.given(o, arguments, layout)

@@ -18,6 +18,7 @@ from properties.laws import (
 )
 from properties.laws.agreement import AGREEMENT, LONG
 from properties.laws.law import Law
+from properties.laws.names import named
 
 __all__ = ["LAWS", "LONG", "find"]
 
@@ -42,11 +43,20 @@ LAWS: tuple[Law, ...] = tuple(
 )
 
 
-def find(names: str) -> list[Law]:
-    """The laws of a name, with or without an operation in brackets; raises ValueError where there is none, TypeError for no name."""
-    if not isinstance(names, str):
-        raise TypeError(f"A law has type {type(names).__name__}, but should be a name, a str.")
-    found = [law for law in (*LAWS, *LONG) if names in (law.name, law.id)]
-    if not found:
-        raise ValueError(f"There is no law {names!r}; `attnspec laws` lists them.")
-    return found
+def find(text: str) -> list[Law]:
+    """The laws that a name means, of every operation; or of one, "law[operation]". Part of a name is enough, if no other law has it.
+
+    Raises ValueError where there is none, or more than one, and TypeError for no name.
+    """
+    if not isinstance(text, str):
+        raise TypeError(f"A law has type {type(text).__name__}, but should be a name, a str.")
+    name, _, operation = text.removesuffix("]").partition("[")
+    every = (*LAWS, *LONG)
+    known = [law for law in every if law.name == name]
+    if not known:
+        meant = named(name, dict.fromkeys(law.name for law in every), "law")
+        known = [law for law in every if law.name == meant]
+    chosen = [law for law in known if not operation or law.operation == operation]
+    if not chosen:
+        raise ValueError(f"{known[0].name!r} is no law of {operation!r}, but of {', '.join(law.operation for law in known)}.")
+    return chosen

@@ -8,9 +8,10 @@ import numpy as np
 
 from oracles.ball import Ball
 from properties.contract import exchange, interpreter
-from properties.contract.implementation import EVERY_SIZE, SIZES, Implementation
+from properties.contract.implementation import Implementation
 from properties.contract.operations import BATCH, OPERATIONS, Operation
 from properties.contract.subject import BrokenError, RaisedError, Subject
+from properties.contract.support import EVERY_SIZE, SIZES, WORDS
 from properties.laws.lanes import refused
 from properties.laws.law import Laws
 from properties.strategies.choices import Choices
@@ -209,7 +210,11 @@ def _problems(o: Operation, arguments: tuple[Any, ...], index: tuple[slice | int
     return tuple(part(p, x) for p, x in zip(o.parameters, arguments, strict=True))
 
 
-@law(*_BATCHED, effort=0.5)
+def _unbatched(i: Implementation) -> str:
+    return "" if i.support.batches else WORDS["no batch axes"]
+
+
+@law(*_BATCHED, exempts=_unbatched, effort=0.5)
 def batches_are_computed_one_by_one(subject: Subject, *arguments: Any) -> bool:
     """For every batch: each of its elements gives what it gives alone, or, where no single problems are taken, as a batch of one. What the
     batch shares gets the sum of its gradients. Within budget.
@@ -244,7 +249,7 @@ def batches_are_computed_one_by_one(subject: Subject, *arguments: Any) -> bool:
     return True
 
 
-@law(*_BATCHED, effort=0.2)
+@law(*_BATCHED, exempts=_unbatched, effort=0.2)
 def an_empty_batch_is_empty(subject: Subject, *arguments: Any) -> bool:
     """For every batch without elements: so is the result; gradients of what the batch shares are 0. Exact."""
     o = OPERATIONS[subject.operation]
@@ -292,12 +297,12 @@ def what_is_not_supported_is_refused(subject: Subject, *arguments: Any, choose: 
         if not sizes:
             return False
         target = choose.among(sizes)
-    others = replace(i, supports={**supports, target: lambda n: not predicate(n)})
+    others = replace(i, supports=replace(i.support, sizes={**supports, target: lambda n: not predicate(n)}))
     try:
         case = Cases(o, ODDITIES, others).arguments(choose)
     except UnsupportedError:
         return False
-    if replace(i, supports=_restricted(o, i)).takes(o, case):
+    if replace(i, supports=replace(i.support, sizes=_restricted(o, i))).takes(o, case):
         return False
     refused(subject, case, "sizes that are not supported")
     return True

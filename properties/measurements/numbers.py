@@ -35,7 +35,7 @@ def adapter(page: str) -> tuple[str, str]:
 
 def command(page: str) -> list[str]:
     """The arguments of the command by which a page verifies that file, without the comment behind it."""
-    found = re.search(r"^\$ attnspec (verify \w+:adapter(?:.*\\\n)*.*?)(?: {2,}#.*)?$", page, re.MULTILINE)
+    found = re.search(r"^\$ attnspec (verify \w+[.:]\w+(?:.*\\\n)*.*?)(?: {2,}#.*)?$", page, re.MULTILINE)
     assert found is not None
     return shlex.split(found[1].replace("\\\n", " "))
 

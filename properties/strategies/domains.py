@@ -6,7 +6,7 @@ A case is chosen from one seed. Sizes are chosen among those that an implementat
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -75,7 +75,8 @@ Finish = Callable[[Operation, Implementation, dict[str, Any], Choices], None]
 class Domain:
     """A kind of cases: the sizes and scales that are not those of everyday cases, which masks there are, what is done to a case at last.
 
-    Of the cases asked for it gets the share `share`.
+    `masks_are` says whether those are "loose", with axes of size 1 or fewer axes, or of "keys" alone. Of the cases asked for it gets the
+    share `share`.
     """
 
     name: str
@@ -83,6 +84,7 @@ class Domain:
     sizes: Mapping[str, Sequence[int]] = field(default_factory=dict)
     scales: Mapping[str, Sequence[float]] = field(default_factory=dict)
     mask: masks.Masks = masks.any_or_none
+    masks_are: Literal["", "loose", "keys"] = ""
     rank: int = 0
     share: float = 1.0
     finish: Finish | None = None
@@ -93,11 +95,14 @@ class Cases:
 
     def __init__(self, operation: Operation, domain: Domain, implementation: Implementation) -> None:
         self.operation, self.domain, self.implementation = operation, domain, implementation
-        grouped = BATCH in next(iter(operation.axes.values()), ()) and "num_heads" in operation.axes.get("q", ())
-        self.ranks = sorted(r - grouped for r in implementation.batch_ranks if r - grouped >= domain.rank)
+        self.ranks = [rank for rank in implementation.ranks(operation) if rank >= domain.rank]
         if not self.ranks:
-            raise UnsupportedError(f"{implementation.name} takes {implementation.batch_ranks} leading axes, but more are needed.")
+            taken = implementation.batch_ranks if implementation.support.batches else "no"
+            raise UnsupportedError(f"{implementation.name} takes {taken} leading axes, but more are needed.")
+        if why := implementation.support.without(operation, domain.masks_are):
+            raise UnsupportedError(why)
         self._supported: dict[Any, Sequence[int]] = {}
+        self._fixed = [] if implementation.support.shapes is None else self._some(implementation.support.shapes.most)
         self.arguments(Choices(0))
 
     def draw(self, seed: int) -> tuple[Any, ...]:
@@ -106,8 +111,9 @@ class Cases:
 
     def arguments(self, choose: Choices) -> tuple[Any, ...]:
         """The arguments of a case, from what is chosen."""
-        o, i, sizes = self.operation, self.implementation, self._sizes(choose)
-        lead, kind = self._lead(sizes, choose), choose.among(_KINDS)
+        o, i = self.operation, self.implementation
+        sizes, lead = self._fixed_sizes(choose) if self._fixed else self._any_sizes(choose)
+        kind = choose.among(_KINDS)
         found: dict[str, Any] = {}
         for p in o.parameters:
             axes = o.axes.get(p)
@@ -116,14 +122,14 @@ class Cases:
                 continue
             shape = tuple(n for axis in axes for n in (lead if axis == BATCH else (sizes[axis],)))
             if o.is_mask(p):
-                found[p] = self.domain.mask(choose, shape)
+                found[p] = self.domain.mask(choose, i.support.mask_shape(o, shape))
             elif o.is_integer(p):
                 found[p] = _integers(p, shape, sizes, choose)
             else:
                 found[p] = self._numbers(p, shape, kind, choose)
         if self.domain.finish is not None:
             self.domain.finish(o, i, found, choose)
-        return tuple(found.values())
+        return i.support.written(o, tuple(found.values()))
 
     def _numbers(self, p: str, shape: tuple[int, ...], kind: str, choose: Choices) -> Array:
         a = self.implementation.resolved_arithmetic
@@ -133,6 +139,36 @@ class Cases:
         if p in ("wq", "wk", "wv", "wo"):  # everyday projections, and scores, of tokens of size 8
             scales = [scale * 2.0 ** -round(np.log2(8 * np.sqrt(max(shape[0], 1)))) for scale in (1.0, 0.25, 4.0, *[0.0] * (p == "wq"))]
         return rounded(choose.numbers(shape, a.inputs, kind) * choose.among(scales), a.inputs)
+
+    def _any_sizes(self, choose: Choices) -> tuple[dict[str, int], tuple[int, ...]]:
+        """Sizes and leading axes, of all that are supported."""
+        sizes = self._sizes(choose)
+        return sizes, self._lead(sizes, choose)
+
+    def _fixed_sizes(self, choose: Choices) -> tuple[dict[str, int], tuple[int, ...]]:
+        """Sizes and leading axes among few; a position is no shape, but that of a table, which has so many rows."""
+        sizes, lead = choose.among(self._fixed)
+        moved = {"start_pos": self._start(sizes, choose)} if "start_pos" in sizes and "rows" not in sizes else {}
+        return sizes | moved, lead
+
+    def _some(self, most: int) -> list[tuple[dict[str, int], tuple[int, ...]]]:
+        """Few sizes and leading axes, the same for every seed: a quarter of the shapes, for masks and laws ask for others.
+
+        They are those of everyday cases where the domain has such, so that domains share them.
+        """
+        if self.domain.name == "everyday":
+            found = [self._any_sizes(Choices(seed)) for seed in range(4 * most)]
+            return [each for place, each in enumerate(found) if each not in found[:place]][: max(1, most // 4)]
+        everyday = Cases(self.operation, DOMAINS[self.operation.name]["everyday"], self.implementation)._fixed
+        return [each for each in everyday if self._has(*each)] or [self._any_sizes(Choices(0))]
+
+    def _has(self, sizes: dict[str, int], lead: tuple[int, ...]) -> bool:
+        """Whether sizes and leading axes are some of this domain."""
+        own = self.domain.sizes
+        batch = all(n in own["batch"] for n in lead) if "batch" in own else True
+        return (
+            len(lead) >= self.domain.rank and batch and all(sizes[name] in own[name] for name in own if name in sizes and name != "batch")
+        )
 
     def _lead(self, sizes: dict[str, int], choose: Choices) -> tuple[int, ...]:
         """The leading axes: mostly the fewest that are taken, and few where a problem is large."""
@@ -168,8 +204,11 @@ class Cases:
         return sorted(named, key=lambda name: late.get(name, 0))
 
     def _among(self, name: str, found: dict[str, int], choose: Choices, beside: tuple[str, int] | None = None) -> int:
-        options = self.domain.sizes.get(name) or self._default(name)
-        if name == "num_heads" and "kv_heads" in found:
+        listed = self._listed(name, found)
+        options = self.domain.sizes.get(name) or listed or self._default(name)
+        if self.domain is ODDITIES:
+            options = (*options, *listed)
+        if name == "num_heads" and "kv_heads" in found and not self.implementation.support.listed(name):
             options = [found["kv_heads"] * group for group in (1, 2, 3)]
         if name == "rows":  # of a table, as many as are read, or more
             least = max(1, found.get("start_pos", 0) + found.get("seq_len", 0))
@@ -183,6 +222,14 @@ class Cases:
             options = [n for n in options if self._is_supported(name, n, beside)] or beside[1:]
         supported = self._options(name, options, beside)
         return min(supported) if choose.simplest else choose.among(supported)
+
+    def _listed(self, name: str, found: dict[str, int]) -> Sequence[int]:
+        """Those of a list of supported sizes that everyday cases may have: no odd widths of pairs, and whole groups of heads."""
+        listed, default = self.implementation.support.listed(name), self._default(name)
+        if name == "kv_heads" and (heads := self.implementation.support.listed("num_heads")):
+            return [n for n in listed or default if any(m % n == 0 for m in heads)]
+        kv_heads = found.get("kv_heads", 1)
+        return [n for n in listed if n > 0 and not (default is EVEN and n % 2) and not (name == "num_heads" and n % kv_heads)]
 
     def _default(self, name: str) -> Sequence[int]:
         o = self.operation
@@ -220,7 +267,7 @@ class Cases:
 
     def _start(self, found: dict[str, int], choose: Choices) -> int:
         """A position that is supported, else 0: small, next to a power of two, or any; small ones for tables, which have so many rows."""
-        options = self.domain.sizes.get("start_pos")
+        options: Sequence[int] | None = self.domain.sizes.get("start_pos") or self.implementation.support.listed("start_pos") or None
         if options is not None and "embed_dim" in found:
             options = [n for n in options if n * found["embed_dim"] <= _TABLE]
         if options is None and "rows" in {axis for axes in self.operation.axes.values() for axis in axes}:
@@ -354,8 +401,11 @@ def _rotations(o: Operation, i: Implementation, x: dict[str, Any], choose: Choic
 
 _domain("everyday", "Sizes, masks and numbers of every kind.", *OPERATIONS)
 _domain("everyday", "Masks that broadcast to one shape.", "combine_masks", sizes={"n_q": SHORT, "n_k": SHORT}, mask=masks.loose)
-_domain("square batches", "Masks of queries and of padding, often of as many problems as queries.", "combine_masks",
-    sizes={"n_q": (3, 2), "n_k": (3, 5), "batch": (3, 3, 2)}, mask=masks.loose, rank=1, share=0.3, finish=_decoders)  # fmt: skip
+_domain(
+    "square batches", "Masks of queries and of padding, often of as many problems as queries.", "combine_masks",
+    sizes={"n_q": (3, 2), "n_k": (3, 5), "batch": (3, 3, 2)},
+    mask=masks.loose, masks_are="loose", rank=1, share=0.3, finish=_decoders,
+)  # fmt: skip
 _domain("everyday", "Numbers of queries and of keys; as many keys as queries need not be told.", "causal_mask", finish=_untold)
 _domain("everyday", "Sizes and numbers of every kind.", "causal_attention", finish=_alive)
 _domain("everyday", "Sizes and numbers of every kind.", "add_positional_encoding", finish=_shared)
@@ -388,11 +438,11 @@ _domain(
 )  # fmt: skip
 _domain(
     "masks of sequences", "A mask for each sequence, shared by its heads.", *_ATTENTION, *_SOFTMAX,
-    sizes={"n_q": SHORT, "n_k": SHORT, "batch": (2, 3)}, mask=masks.sequences, rank=2, share=0.1,
+    sizes={"n_q": SHORT, "n_k": SHORT, "batch": (2, 3)}, mask=masks.sequences, masks_are="loose", rank=2, share=0.1,
 )  # fmt: skip
 _domain(
     "masks of sequences", "A mask for each sequence, shared by its heads.", *_GROUPED,
-    sizes={"n_q": SHORT, "n_k": SHORT, "batch": (2, 3)}, mask=masks.sequences, rank=1, share=0.1,
+    sizes={"n_q": SHORT, "n_k": SHORT, "batch": (2, 3)}, mask=masks.sequences, masks_are="loose", rank=1, share=0.1,
 )  # fmt: skip
 _domain("widths of models", "Heads of widths that models have.", *_HEADS, sizes={"head_dim": (16, 24, 20, 9, 32, 64)}, share=0.1)
 _domain(
@@ -411,9 +461,16 @@ _domain(
     share=0.2,
 )  # fmt: skip
 _domain(
-    "broadcast masks", "Masks with axes of size 1, or with fewer axes.", *_ATTENTION, *_SOFTMAX, *_GROUPED, mask=masks.narrow, share=0.2
+    "broadcast masks",
+    "Masks with axes of size 1, or with fewer axes.",
+    *_ATTENTION,
+    *_SOFTMAX,
+    *_GROUPED,
+    mask=masks.narrow,
+    masks_are="loose",
+    share=0.2,
 )
-_domain("masks of rows", "Masks that all queries share.", *_HEADS, mask=masks.row, share=0.2)
+_domain("masks of rows", "Masks that all queries share.", *_HEADS, mask=masks.row, masks_are="keys", share=0.2)
 _domain(
     "width zero", "Queries and keys without columns.", *_ATTENTION[1:], *_GROUPED, *_CAUSAL,
     sizes={"head_dim": (0,), "value_dim": WIDTHS, "n_q": SHORT, "n_k": SHORT}, share=0.1, finish=_unmasked,

@@ -65,6 +65,20 @@ def says_something(x, start_pos=0):
     return OPERATIONS["rope"](x, start_pos)
 
 prints = {"rope": says_something}
+
+class Kernels:
+    rope = staticmethod(rope)
+
+kernels = Kernels()
+
+def rope_in_halves(x, start_pos=0):
+    if x.shape[-1] % 2:
+        raise ValueError("odd")
+    angle = np.arange(start_pos, start_pos + x.shape[-2])[:, None] * 500.0 ** (-np.arange(0, x.shape[-1], 2) / max(x.shape[-1], 1))
+    a, b = np.split(x, 2, axis=-1)
+    return np.concatenate([a * np.cos(angle) - b * np.sin(angle), b * np.cos(angle) + a * np.sin(angle)], axis=-1)
+
+half = {"rope": rope_in_halves}
 declared = Implementation("declared", aborts, known_deviations={"a second call gives the same": "It aborts, as its page says."})
 several = [Implementation("first", right), right]
 GROUPS = {"good ones": [Implementation("first", right)], "others": [Implementation("second", wrong)]}
@@ -136,9 +150,12 @@ def test_the_report_in_json_is_the_one_of_verify_and_says_who_was_verified(adapt
     assert main(verify("adapters:GROUPS", options=["--json", "report.json", "--seed", "3"])) == 1
     assert "✗ a second call gives the same [rope]: second" in capsys.readouterr().out
     report = json.loads((adapters / "report.json").read_text())
-    assert set(report) == {"ok", "interrupted", "strict", "settings", "counts", "narrowest", "causes", "outcomes"}
+    assert set(report) == {"version", "ok", "interrupted", "strict", "settings", "counts", "narrowest", "causes", "outcomes"}
     assert (report["ok"], report["interrupted"]) == (False, False)
     assert report["settings"]["seed"] == 3
+    sources = [i.pop("sources") for i in report["settings"]["implementations"]]
+    line = 1 + ADAPTERS[: ADAPTERS.index("wrong = ")].count("\n")
+    assert sources == [{"rope": {"file": "adapters.py", "line": 1}}, {"rope": {"file": "adapters.py", "line": line}}]
     assert report["settings"]["implementations"] == [
         {"name": "first", "group": "good ones", "target": "adapters:GROUPS", "arithmetic": "float64"},
         {"name": "second", "group": "others", "target": "adapters:GROUPS", "arithmetic": "float64"},
@@ -154,8 +171,9 @@ def test_the_report_in_json_is_the_one_of_verify_and_says_who_was_verified(adapt
         ("nowhere:adapter", "nowhere could not be imported: ModuleNotFoundError: No module named 'nowhere'."),
         ("no_import", "no_import could not be imported: ModuleNotFoundError: No module named 'nothing_of_this_name', at "),
         ("no_return:adapter", "no_return:adapter could not be imported: it killed the process: SIGABRT."),
-        ("adapters:nothing", "adapters has no attribute 'nothing'."),
-        ("json", "json is no implementation: json offers no operation, but should be "),
+        ("adapters:nothing", "adapters has no attribute 'nothing': its adapters are declared."),
+        ("json", "json has no adapter: no properties.Implementation, no mapping from operations to functions, and no function of an "),
+        ("json:decoder", "json:decoder is no implementation: json.decoder offers no operation, but should be "),
         ("adapters:GROUPS.items", "adapters:GROUPS.items is no implementation: items offers no operation, but should be "),
     ],
 )
@@ -178,8 +196,21 @@ def test_what_is_no_implementation_is_exit_status_2_and_a_sentence(adapters, cap
         ),
         (["verify", "adapters:right", "--arithmetic", "float65"], "arithmetic='float65', but should be one of float64, "),
         (["verify", "adapters:right", "--json", "no/such/folder"], "no/such/folder cannot be written: there is no folder "),
-        (["explain", "a second coll gives the same"], "There is no law 'a second coll gives the same'; the nearest are: a second call "),
+        (
+            ["explain", "a second coll gives the same"],
+            "There is no law or bug or operation 'a second coll gives the same'; the nearest are: a second call ",
+        ),
         (["bugs", "integer"], "'integer' may mean "),
+        (
+            ["verify", "adapters:right", "--convention", "rope_pairs=half"],
+            "There is no convention 'rope_pairs', but there are dead_rows, causal, blocked_values, mask_polarity, rope_pairing, odd_lane, ",
+        ),
+        (
+            ["verify", "adapters:right", "--convention", "rope_pairing=halves"],
+            "Conventions.rope_pairing='halves', but should be one of 'adjacent', 'half'.",
+        ),
+        (["verify", "adapters:right", "--convention", "rope_base=ten"], "rope_base='ten', but should be a number, as rope_base=10000."),
+        (["verify", "adapters:right", "--exclude", "zzz"], "There is no law 'zzz'; `attnspec laws` lists them."),
     ],
 )
 def test_nonsense_is_exit_status_2_and_a_sentence(adapters, capsys, arguments, sentence):
@@ -268,12 +299,41 @@ def test_a_dumb_terminal_gets_a_line_for_an_implementation_and_no_bar(adapters):
 
 
 def test_a_list_of_implementations_and_an_object_with_functions_are_verified(adapters, capsys):
-    assert main(verify("adapters:several", "adapters", options=["--json", "-", "--arithmetic", "float32"])) == 1
+    assert main(verify("adapters:several", "adapters:kernels", options=["--json", "-", "--arithmetic", "float32"])) == 1
     printed = json.loads(capsys.readouterr().out)
-    assert [i["name"] for i in printed["settings"]["implementations"]] == ["first", "several[1]", "adapters"]
+    assert [i["name"] for i in printed["settings"]["implementations"]] == ["first", "several[1]", "kernels"]
     assert {i["arithmetic"] for i in printed["settings"]["implementations"]} == {"float32"}
     summaries = {o["violation"]["summary"] for o in printed["outcomes"]}  # the reference works in float64 whatever it is given
     assert summaries == {"out has dtype float64, but should have dtype float32."}
+
+
+def test_conventions_replace_what_is_declared_one_by_one_and_the_script_has_them(adapters, capsys):
+    options = ["--convention", "rope_pairing=half", "--convention", "rope-base=500"]
+    assert main(verify("adapters:half", options=["--laws", "rope is within", *options])) == 0
+    assert main(verify("adapters:right", options=["--laws", "rope is within", *options, "--json", "report.json"])) == 1
+    report = json.loads((adapters / "report.json").read_text())
+    assert report["settings"]["conventions"] == {"rope_pairing": "half", "rope_base": 500.0}
+    (cause,) = report["causes"]
+    assert 'conventions=oracles.Conventions(rope_pairing="half", rope_base=500.0)' in cause["example"]["script"]
+    path = {**os.environ, "PYTHONPATH": f"{Path(__file__).parents[2]}:{adapters}"}
+    again = subprocess.run([sys.executable, "-P", "-c", cause["example"]["script"]], capture_output=True, text=True, env=path, check=False)
+    assert again.returncode == 1
+    assert f"BrokenError: {cause['example']['summary']}" in again.stderr
+
+
+def test_what_is_excluded_is_left_out_and_told(adapters, capsys):
+    both = ["--laws", "a second call", "parts add up", "--exclude", "parts-add-up"]
+    assert main(["verify", "adapters:right", *both, "--max-examples", "4", "--jobs", "1"]) == 0
+    printed = capsys.readouterr().out
+    assert "1 law held" in printed
+    assert "Left out: parts-add-up.\n1 held, 0 violated\n" in printed
+
+
+def test_the_version_is_that_of_the_distribution(capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(["--version"])
+    assert ended.value.code == 0
+    assert re.fullmatch(r"attnspec \d+\.\d+\.\d+\n", capsys.readouterr().out)
 
 
 def test_every_law_has_a_page(capsys):

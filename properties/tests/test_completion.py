@@ -12,6 +12,7 @@ import pytest
 from oracles.formats import PRESETS
 from properties.bugs import CATALOGUE
 from properties.command.cli import main
+from properties.contract.operations import OPERATIONS
 from properties.laws import LAWS
 
 
@@ -58,6 +59,8 @@ def test_a_name_in_quotes_is_completed_with_spaces(tmp_path):
 def test_bugs_arithmetics_and_modules_are_offered(tmp_path):
     (tmp_path / "my_kernels.py").touch()
     assert set(CATALOGUE) <= set(offered("attnspec bugs ", tmp_path))
+    assert set(OPERATIONS) <= set(offered("attnspec new k.py --operations ", tmp_path))
+    assert {LAWS[0].name.replace(" ", "-"), *CATALOGUE, *OPERATIONS} <= set(offered("attnspec explain ", tmp_path))
     assert {preset.name for preset in PRESETS} <= set(offered("attnspec verify kernels --arithmetic ", tmp_path))
     assert offered("attnspec verify my", tmp_path) == ["my_kernels"]
 

@@ -19,6 +19,7 @@ from properties.bugs import CATALOGUE
 from properties.command.cli import main
 from properties.contract.operations import OPERATIONS
 from properties.laws import LAWS
+from properties.measurements.numbers import shown
 from spec.errata import ERRATA
 from spec.tests.declarations import MODULES
 
@@ -186,6 +187,12 @@ def test_no_link_leads_nowhere(pages, labels):
             if not reached:
                 broken.append(f"{name}: {target}")
     assert broken == []
+
+
+def test_the_first_page_opens_with_the_verdict_that_readme_shows(pages):
+    verdict = shown((ROOT / "README.md").read_text("utf-8")).strip()
+    assert "✗ rope is within its budget" in verdict
+    assert verdict in pages["index.md"].partition("Underneath")[0]
 
 
 def test_definitions_laws_and_bugs_are_linked_both_ways(pages):

@@ -90,7 +90,9 @@ def test_the_option_needs_no_test_file(run):
 
 
 def test_a_target_that_is_none_is_an_error_of_usage(run):
-    assert "ERROR: --attnspec kernels:nothing: kernels has no attribute 'nothing'." in run("--attnspec", "kernels:nothing")
+    assert "ERROR: --attnspec kernels:nothing: kernels has no attribute 'nothing': its adapters are right, known, mended." in run(
+        "--attnspec", "kernels:nothing"
+    )
 
 
 def test_laws_that_do_not_apply_are_left_out_and_names_are_distinct():

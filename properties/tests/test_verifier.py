@@ -275,6 +275,9 @@ def test_modules_and_objects_are_implementations_of_what_they_have():
         ({"target": {"rope": rope}, "arithmetic": "float8"}, ValueError, "'float8'"),
         ({"target": {"rope": rope}, "conventions": "half"}, TypeError, "conventions has type str"),
         ({"target": {"rope": rope}, "laws": ["no such law"]}, ValueError, "There is no law 'no such law'"),
+        ({"target": {"rope": rope}, "laws": ["pairs"]}, ValueError, "'pairs' may mean "),
+        ({"target": {"rope": rope}, "exclude": ["no such law"]}, ValueError, "There is no law 'no such law'"),
+        ({"target": {"rope": rope}, "exclude": "parts add up"}, TypeError, "exclude='parts add up', but should be a collection of names."),
         (
             {"target": {"rope": rope}, "laws": [ROPE, "zero queries take the mean"]},
             ValueError,
@@ -290,6 +293,18 @@ def test_nonsense_is_refused_in_a_sentence(arguments, error, sentence, unchecked
     with pytest.raises(error) as found:
         verify(**arguments)
     assert sentence in str(found.value)
+
+
+def test_laws_are_named_alike_in_python_and_by_the_command_and_some_are_left_out():
+    report = verify({"rope": rope}, laws=iter(["rope-is-within", ROPE, "parts add up"]), exclude=iter(["parts-add"]), max_examples=3)
+    assert [(o.law, o.operation) for o in report.outcomes] == [("rope is within its budget", "rope")]
+    assert report.settings["exclude"] == ["parts-add"]
+
+
+def test_the_script_of_a_violation_has_the_conventions_that_replaced_what_is_declared():
+    report = verify({"rope": rope}, conventions=Conventions(rope_base=500.0), laws=[ROPE], max_examples=10)
+    assert "conventions=oracles.Conventions(rope_base=500.0)" in report.violations[0].script
+    assert "conventions" not in verify({"rope": lambda x, start_pos: 2 * x}, laws=[ROPE], max_examples=10).violations[0].script
 
 
 class Unspeakable:
@@ -313,9 +328,13 @@ class Unspeakable:
         ({"operations": [rope]}, TypeError, ">], but should be a mapping."),
         ({"operations": {Unspeakable(): rope}}, ValueError, "An operation is an object of type Unspeakable, but should be one of "),
         ({"supports": {"width": bool}}, ValueError, "A size in supports is 'width', but should be one of batch, n_q, "),
-        ({"supports": "positive"}, TypeError, "Implementation.supports='positive', but should be a mapping of predicates, or "),
-        ({"supports": Unspeakable()}, TypeError, "Implementation.supports=an object of type Unspeakable, but should be a mapping of "),
-        ({"supports": {"head_dim": 3}}, TypeError, "supports['head_dim']=3, but should be a predicate, a function of a size."),
+        ({"supports": "positive"}, TypeError, "supports='positive', but should be a mapping from sizes to predicates or lists, or "),
+        ({"supports": Unspeakable()}, TypeError, "supports=an object of type Unspeakable, but should be a mapping from sizes to "),
+        (
+            {"supports": {"head_dim": 3}},
+            TypeError,
+            "supports['head_dim']=3, but should be a predicate, a function of a size, or ",
+        ),
         ({"layouts": ("sideways",)}, ValueError, "A layout is 'sideways', but should be one of transposed, strided, "),
         ({"layouts": "strided"}, TypeError, "Implementation.layouts='strided', but should be None, or a tuple of layouts' names."),
         ({"batch_ranks": ()}, ValueError, "Implementation.batch_ranks=(), but should be a tuple of natural numbers."),

@@ -8,7 +8,8 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from math import ceil
+from functools import cached_property
+from math import ceil, inf
 from random import Random
 from typing import Any
 
@@ -20,6 +21,7 @@ from properties.contract.exchange import UngivenError
 from properties.contract.implementation import Implementation
 from properties.contract.operations import OPERATIONS
 from properties.contract.subject import BrokenError, Call, Subject
+from properties.contract.support import OutsideError
 from properties.laws.agreement import AGREEMENT
 from properties.laws.law import Law
 from properties.laws.squares import Square
@@ -54,6 +56,7 @@ class _Trial:
     law: Law
     cases: dict[str, Cases]
     reason: str  # why its violation is declared, or ""
+    undrawn: tuple[str, ...] = ()
     examples: int = 0
     informative: int = 0
     vacuous: int = 0
@@ -66,7 +69,8 @@ class _Trial:
     violation: Violation | None = None
     furthest: str = ""
     failed: str = ""
-    ungiven: str = ""  # why a case could not be handed over
+    cut_short: bool = False  # by the time, before all of its cases were drawn
+    untaken: str = ""  # why a case could not be handed over, or is none that the implementation takes
 
     @property
     def open(self) -> bool:
@@ -89,6 +93,7 @@ class Examination:
     observe: Observer | None = None
     seconds_per_call: float = 60.0
     began: Callable[[str], None] = lambda law: None
+    until: float = inf  # of time.monotonic, after which no case is drawn
     trials: dict[str, _Trial] = field(default_factory=dict)
     settled: dict[str, Outcome] = field(default_factory=dict)
 
@@ -113,7 +118,8 @@ class Examination:
         elif i.unavailable:
             self.settled[law.id] = replace(outcome, status="not run", reason=i.unavailable, unavailable=True)
         else:
-            reasons, cases = [], {}
+            reasons: dict[str, str] = {}
+            cases = {}
             for name in law.domains:
                 if name not in domains:
                     try:
@@ -122,15 +128,16 @@ class Examination:
                         domains[name] = str(unsupported)
                 found = domains[name]
                 if isinstance(found, str):
-                    reasons.append(found)
+                    reasons[name] = found
                 else:
                     cases[name] = found
             if cases:
-                self.trials[law.id] = _Trial(law, cases, next(filter(None, declared.values()), ""))
+                undrawn = tuple(f"{name}: {why}" for name, why in reasons.items())
+                self.trials[law.id] = _Trial(law, cases, next(filter(None, declared.values()), ""), undrawn)
             elif law in AGREEMENT:
-                self.settled[law.id] = replace(outcome, status="vacuous", reason=_unknown(i, law.operation, reasons[0]))
+                self.settled[law.id] = replace(outcome, status="vacuous", reason=_unknown(i, law.operation, next(iter(reasons.values()))))
             else:
-                self.settled[law.id] = not_applicable(outcome, reasons[0], declared[law.id])
+                self.settled[law.id] = not_applicable(outcome, next(iter(reasons.values())), declared[law.id])
 
     def run(self, number: int, random_seed: int | None) -> None:
         """So many cases, of each domain its share, and more for laws that say too little; what calls change besides is put back."""
@@ -165,6 +172,10 @@ class Examination:
         if random_seed is not None:
             drawn = Random(f"{random_seed} {self.operation} {name} {more}")
             for seed in [*([] if more else [0]), *(drawn.randint(1, _SEEDS) for _ in range(number))][:number]:
+                if time.monotonic() >= self.until:
+                    for trial in group:
+                        trial.cut_short = True
+                    return
                 hold(seed)
             return
         hold.__name__ = hold.__qualname__ = f"{group[0].law.name}_{self.operation}_{name}".replace(" ", "_")  # by which failures are kept
@@ -189,9 +200,9 @@ class Examination:
             subject.base(arguments)
         except BrokenError:
             pass
-        except UngivenError as ungiven:
+        except (UngivenError, OutsideError) as untaken:
             for trial in group:
-                trial.ungiven = trial.ungiven or str(ungiven)
+                trial.untaken = trial.untaken or str(untaken)
             return
         if quirk:
             with suppress(ValueError):  # of what is refused by convention there is no right answer
@@ -226,8 +237,8 @@ class Examination:
             self._held(trial)
         except BrokenError as broken:
             self._broken(trial, broken, case, tuple(subject.calls))
-        except UngivenError as ungiven:
-            trial.ungiven = trial.ungiven or str(ungiven)
+        except (UngivenError, OutsideError) as untaken:
+            trial.untaken = trial.untaken or str(untaken)
             return False
         except Exception as error:  # the others go on
             trial.failed = f"The law itself failed, which says nothing about {self.implementation.name}: {type(error).__name__}: {error}"
@@ -299,11 +310,20 @@ class Examination:
                     reason=trial.reason,
                     within=self.narrowest.names if law.agreement else (),
                     looked_at=self.narrowest.calls if law.agreement else 0,
+                    undrawn=trial.undrawn if law.agreement else (),
                 ),
             )
 
+    @cached_property
+    def unwritten(self) -> str:
+        """That the operation is still to be written, if each of its calls says so by a NotImplementedError, and what the first one says."""
+        raised = [call.error for call in self.wrong if call.error.startswith("raised NotImplementedError: ")]
+        return f"Every call {raised[0]}" if raised and len(raised) == len(self.wrong) and not self.right else ""
+
     def _judged(self, trial: _Trial, outcome: Outcome) -> Outcome:
         """The outcome with its status."""
+        if self.unwritten:
+            return replace(outcome, status="not run", examples=0, worst_excess=0.0, reason=self.unwritten)
         if trial.failed and trial.violation is None:
             return replace(outcome, status="not run", reason=trial.failed)
         if trial.violation is not None:
@@ -312,6 +332,10 @@ class Examination:
                 return replace(outcome, status="declared", violation=violation)
             found = replace(violation, notes=notes(violation.calls, self.implementation, self.seen))
             return replace(outcome, status="violated", violation=found)
+        if trial.cut_short:
+            after = f"after {counted(self.cases, 'case')} of {self.operation}"
+            why = f"Time was up {after}: it was cut short, and not seen to be broken. More time should be given, or fewer cases."
+            return replace(outcome, status="not run", reason=why)
         if outcome.reason:
             examples = counted(outcome.examples, "example")
             summary = f"is declared to be broken, but held on {examples}: the declaration should go. It says: {outcome.reason}"
@@ -320,9 +344,11 @@ class Examination:
         if not outcome.examples:
             said = f"It says nothing of any of {counted(self.cases, 'case')} that {self.implementation.name} supports."
             if trial.law in AGREEMENT:
-                return replace(outcome, status="vacuous", reason=_unknown(self.implementation, self.operation, trial.ungiven or said))
-            return replace(outcome, status="not applicable", reason=trial.ungiven or said)
+                return replace(outcome, status="vacuous", reason=_unknown(self.implementation, self.operation, trial.untaken or said))
+            return replace(outcome, status="not applicable", reason=trial.untaken or said)
         least = ceil(trial.law.floor * outcome.examples)
+        if outcome.informative < least and trial.untaken and trial.law not in AGREEMENT:
+            return replace(outcome, status="not applicable", reason=trial.untaken)
         if outcome.informative < least:
             why = f"Only {outcome.informative} of {outcome.examples} examples were informative, but at least {least} should be."
             return replace(outcome, status="vacuous", reason=why)

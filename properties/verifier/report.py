@@ -10,7 +10,10 @@ import numpy as np
 from properties.contract.subject import Call
 from properties.verifier.remarks import Seen
 
-__all__ = ["Cause", "Diagnosis", "Outcome", "Report", "Status", "Violation", "counted", "with_causes"]
+__all__ = ["VERSION", "Cause", "Diagnosis", "Outcome", "Report", "Status", "Violation", "counted", "fails", "with_causes"]
+
+VERSION = 1
+"""Of the report as data: report.schema.json says what it holds."""
 
 Status = Literal["held", "suspicious", "violated", "declared", "vacuous", "not applicable", "not run"]
 PASSING = ("held", "suspicious", "declared", "not applicable")
@@ -124,7 +127,9 @@ class Outcome:
     The largest error was `worst_excess` times its budget; where sums were long enough for a statistical line it was
     `worst_line` times that, and `suspicious` cases had errors beyond it. `reason` says why the status is what it is, where it is not simply
     held or violated. `unavailable` says that it was not run because the implementation declares that it cannot be run here.
+    `undrawn` says which kinds of cases of an agreement were left out, "kind: sentence", because of what the implementation takes.
     `within` names the presets within whose budgets are the `looked_at` calls that were put to them, finest first, the declared one last.
+    What is `known` failed in the baseline too, and is no failure.
     """
 
     law: str
@@ -143,6 +148,8 @@ class Outcome:
     unavailable: bool = False
     within: tuple[str, ...] = ()
     looked_at: int = 0
+    undrawn: tuple[str, ...] = ()
+    known: bool = False
 
     def to_dict(self) -> dict[str, Any]:
         """Numbers, strings, lists and mappings only."""
@@ -164,14 +171,15 @@ class Report:
     def ok(self) -> bool:
         """Whether every law that applies was run to its end, said something, and held, or was declared not to hold.
 
-        What is suspicious passes, unless the report is strict. Implementations that declare to be unavailable do not count; where there are
-        no others nothing was shown, and it is false.
+        What is suspicious passes, unless the report is strict. What is known does not count, and neither do implementations that declare to
+        be unavailable; where there are no others nothing was shown, and it is false.
         """
         applied = [o for o in self.outcomes if o.status != "not applicable" and not o.unavailable]
-        return bool(applied) and not self.interrupted and all(self._passes(o) for o in applied)
+        return bool(applied) and not self.interrupted and all(o.known or not self.fails(o) for o in applied)
 
-    def _passes(self, o: Outcome) -> bool:
-        return o.status in PASSING and not (self.strict and o.status == "suspicious")
+    def fails(self, o: Outcome) -> bool:
+        """Whether an outcome is one that must not be, known or not."""
+        return fails(o.status, o.unavailable, self.strict)
 
     @property
     def violations(self) -> tuple[Violation, ...]:
@@ -195,8 +203,9 @@ class Report:
         return {status: found[status] for status in get_args(Status)}
 
     def to_dict(self) -> dict[str, Any]:
-        """All of it as numbers, strings, lists and mappings, for JSON."""
+        """All of it as numbers, strings, lists and mappings, for JSON, as report.schema.json says."""
         return {
+            "version": VERSION,
             "ok": self.ok,
             "interrupted": self.interrupted,
             "strict": self.strict,
@@ -206,6 +215,11 @@ class Report:
             "causes": [c.to_dict() for c in self.causes],
             "outcomes": [o.to_dict() for o in self.outcomes],
         }
+
+
+def fails(status: str, unavailable: bool, strict: bool) -> bool:
+    """Whether an outcome of a status must not be: of what can be run, what does not pass, and if strict what is suspicious."""
+    return not unavailable and (status not in PASSING or (strict and status == "suspicious"))
 
 
 def with_causes(

@@ -9,9 +9,11 @@ from typing import Any
 
 import numpy as np
 
+from oracles import Conventions
 from properties.contract.operations import OPERATIONS
 from properties.laws import find
 from properties.verifier.note import Noted
+from properties.verifier.place import place
 from properties.verifier.report import Violation
 
 __all__ = ["literal", "script", "script_of_call"]
@@ -21,27 +23,46 @@ _LONG = 1200  # characters beyond which bytes are shorter than numbers
 _WIDTH = 120
 
 
-def script(violation: Violation, target: str = "", pick: str = "", arithmetic: str | None = None, beside: Sequence[str] = ()) -> str:
+def script(
+    violation: Violation,
+    target: str = "",
+    pick: str = "",
+    arithmetic: str | None = None,
+    conventions: Conventions | None = None,
+    beside: Sequence[str] = (),
+) -> str:
     """Python that raises a violation's summary again, as an AssertionError; "" where no case shows it.
 
-    `target` is where the implementation is, "module:attribute" or a module; without it a line is left to be filled in. `pick` is the Python
-    that picks it out of the attribute, and `arithmetic` the preset that replaces what it declares. `beside` picks
-    others between whose calls it is called, where the law calls them.
+    `target` is where the implementation is, as `place` reads it; without it a line is left to be filled in. `pick` is the Python
+    that picks it out of the attribute; the preset `arithmetic` and `conventions` replace what it declares. `beside` picks others
+    between whose calls it is called, where the law calls them.
     """
     case = violation.counterexample
     if not case:
         return ""
-    named = [f"arithmetic={literal(arithmetic)}"] if arithmetic is not None else []
+    named = _replaced(arithmetic, conventions)
     named += [f"beside=[{', '.join(beside)}]"] if beside and any(law.interleaves for law in find(violation.law_id)) else []
     return _text("replay", f"{violation.law}[{violation.operation}]", _implementation(target, pick, case), case, named)
 
 
-def script_of_call(noted: Noted, target: str = "", pick: str = "", arithmetic: str | None = None) -> str:
+def script_of_call(
+    noted: Noted, target: str = "", pick: str = "", arithmetic: str | None = None, conventions: Conventions | None = None
+) -> str:
     """Python that makes one call again: for an implementation that ends the process, or never returns."""
     case = dict(zip(OPERATIONS[noted.operation].parameters, noted.arguments, strict=False))
     named = [f"layout={literal(noted.layout)}"] if noted.layout != "contiguous" else []
-    named += [f"arithmetic={literal(arithmetic)}"] if arithmetic is not None else []
+    named += _replaced(arithmetic, conventions)
     return _text("call", noted.operation, _implementation(target, pick, case), case, named)
+
+
+def _replaced(arithmetic: str | None, conventions: Conventions | None) -> list[str]:
+    """The arguments that replace what the implementation declares."""
+    found = [f"arithmetic={literal(arithmetic)}"] if arithmetic is not None else []
+    if conventions is not None:
+        default = vars(Conventions())
+        given = (f"{name}={literal(value)}" for name, value in vars(conventions).items() if value != default[name])
+        found.append(f"conventions=oracles.Conventions({', '.join(given)})")
+    return found
 
 
 def _text(function: str, what: str, implementation: tuple[list[str], list[str], str], case: Mapping[str, Any], named: list[str]) -> str:
@@ -51,16 +72,18 @@ def _text(function: str, what: str, implementation: tuple[list[str], list[str], 
     call = f"properties.{function}({', '.join([literal(what), name, *(f'{key}={x}' for key, x in given.items()), *named])})"
     packed = ["import base64", "import zlib", ""] if any("zlib" in line for line in setup) else []
     arrays = ["import numpy as np", ""] if any("np." in line for line in [*setup, call]) else []
-    return "\n".join([*packed, *arrays, "import properties", *imports, "", *bound, *setup, call, ""])
+    ours = ["import oracles"] if any("oracles." in each for each in named) else []
+    return "\n".join([*packed, *arrays, *ours, "import properties", *imports, "", *bound, *setup, call, ""])
 
 
 def _implementation(target: str, pick: str, case: Mapping[str, Any]) -> tuple[list[str], list[str], str]:
     """The lines that import the implementation, those that make it, and the expression that it then is."""
-    module, _, attribute = target.partition(":")
-    first = attribute.split(".")[0]
     if not target:
         return [], ["implementation = ...  # the implementation under test"], "implementation"
-    imports = [f"from {module} import {first}" if attribute else f"import {module} as implementation"]
+    at = place(target)
+    attribute, first = at.attribute, at.attribute.split(".")[0]
+    imports = ["import sys", "", f"sys.path.insert(0, {literal(at.folder)})"] if at.folder else []
+    imports += [f"from {at.module} import {first}" if attribute else f"import {at.module} as implementation"]
     name = pick or attribute or "implementation"
     if not pick and first not in {*case, "np", "properties", "base64", "zlib"}:
         return imports, [], name

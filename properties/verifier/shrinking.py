@@ -1,8 +1,10 @@
 """A smaller input on which a law does not hold either: axes are cut, numbers made simple, while it still does not."""
 
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -21,8 +23,11 @@ _MOST = 300  # cases that are tried
 Case = dict[str, Any]
 
 
-def smallest(implementation: Implementation, law: Law, violation: Violation, observe: Observer | None = None) -> Violation:
-    """The violation of a law on the smallest input that is found from the one it was found on; never on a larger one.
+def smallest(
+    implementation: Implementation, law: Law, violation: Violation, observe: Observer | None = None, until: float = inf
+) -> Violation:
+    """The violation of a law on the smallest input that is found from the one it was found on; never on a larger one. After `until`, of
+    time.monotonic, no other is tried.
 
     Where every query may read a key it stays so: what becomes of others is a law of its own.
     """
@@ -33,7 +38,7 @@ def smallest(implementation: Implementation, law: Law, violation: Violation, obs
     while again:
         again = False
         for case in _smaller(operation, best.counterexample):
-            if left == 0:
+            if left == 0 or time.monotonic() >= until:
                 return replace(best, shrunk=True)
             arguments = tuple(case[p] for p in operation.parameters)
             if not implementation.takes(operation, arguments) or (_leaves_a_query_nothing(case) and not dead):

@@ -1,7 +1,9 @@
 """Verifying implementations: which laws are planned, what becomes of them, and the causes of what is violated."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -21,8 +23,22 @@ from properties.verifier.remarks import Seen, handed_over, notes
 from properties.verifier.report import Cause, Outcome, Report, Violation, with_causes
 from properties.verifier.script import script
 from properties.verifier.shrinking import smallest
+from properties.verifier.timing import Time
 
-__all__ = ["QUICKLY", "Observer", "call", "causes_of", "check", "examine", "grouped", "plan", "replay", "require_planned", "verify"]
+__all__ = [
+    "QUICKLY",
+    "Observer",
+    "call",
+    "causes_of",
+    "check",
+    "examine",
+    "grouped",
+    "plan",
+    "replay",
+    "require_planned",
+    "verify",
+    "without",
+]
 
 QUICKLY = 50
 """Cases of an operation in the quick plan, at most, but at least one of each domain."""
@@ -36,14 +52,15 @@ def examine(
     observe: Observer | None = None,
     seconds_per_call: float = 60.0,
     began: Callable[[str], None] = lambda law: None,
+    until: float = inf,
 ) -> list[Outcome]:
     """What becomes of some laws about one operation, in their order, on so many cases, none of whose calls may take longer.
 
     The same seed draws the same cases; None, as seed or number, takes what the caller's Hypothesis profile says. `observe` is told of every
-    call before it is made, and `began` of the law that is put to the case. Violations are as they were found, and not diagnosed, which
-    `causes_of` does for all laws together.
+    call before it is made, and `began` of the law that is put to the case. After `until`, of time.monotonic, no case is drawn. Violations
+    are as they were found, and not diagnosed, which `causes_of` does for all laws together.
     """
-    examination = Examination(implementation, laws[0].operation, laws, observe, seconds_per_call, began)
+    examination = Examination(implementation, laws[0].operation, laws, observe, seconds_per_call, began, until)
     examination.run(max_examples or (settings.default or settings()).max_examples, random_seed)
     return list(examination.outcomes())
 
@@ -66,9 +83,14 @@ def check(
 
 
 def causes_of(
-    implementation: Implementation, violations: Sequence[Violation], shrinks: bool = True, observe: Observer | None = None
+    implementation: Implementation,
+    violations: Sequence[Violation],
+    shrinks: bool = True,
+    observe: Observer | None = None,
+    until: float = inf,
 ) -> tuple[Cause, ...]:
-    """The causes of violations that nobody declared: what explains them, and, if `shrinks`, a small input that shows each.
+    """The causes of violations that nobody declared: what explains them, and, if `shrinks`, a small input that shows each; after `until`,
+    of time.monotonic, none is looked for.
 
     That is of the law by which the operation itself is compared with the oracle, if there is one, else of the one with the smallest input.
     """
@@ -78,8 +100,8 @@ def causes_of(
         group = [(laws[place], replace(violations[place], diagnosis=diagnosis)) for place in places]
         law, example = min(group, key=lambda each: (not each[0].agreement, each[1].size))
         searched = bool(example.calls)
-        if searched and shrinks:
-            example = _smaller(implementation, law, example, observe)
+        if searched and shrinks and time.monotonic() < until:
+            example = _smaller(implementation, law, example, observe, until)
         worst = max((v for _, v in group), key=lambda v: v.excess)
         told = f"{worst.summary} ({worst.law})" if worst.excess > example.excess else ""
         example = _with_calls(implementation, example)
@@ -93,10 +115,12 @@ def _with_calls(implementation: Implementation, v: Violation) -> Violation:
     return replace(v, notes=(*handed_over(v.counterexample, v.operation, v.calls, implementation), *v.notes))
 
 
-def _smaller(implementation: Implementation, law: Law, violation: Violation, observe: Observer | None = None) -> Violation:
+def _smaller(
+    implementation: Implementation, law: Law, violation: Violation, observe: Observer | None = None, until: float = inf
+) -> Violation:
     """The violation on a smaller input, where it has the same cause; else as it is."""
     try:
-        found = smallest(implementation, law, violation, observe)
+        found = smallest(implementation, law, violation, observe, until)
         ((_, diagnosis),) = causes(implementation, [(law, found)])
     except Exception as error:  # of the law, or of the oracle, on so small an input
         why = f"Looking for a smaller input ended with {type(error).__name__}: {error}."
@@ -124,14 +148,14 @@ def _require_names(laws: Any) -> None:
 def require_planned(laws: Iterable[str] | None, planned: Iterable[Law]) -> None:
     """Raise ValueError for the name of a law that is planned for none of what is verified: it would not be looked at, without a word."""
     _require_names(laws)
-    names = {name for law in planned for name in (law.name, law.id)}
-    if missing := [name for name in laws or () if name not in names]:
+    ids = {law.id for law in planned}
+    if missing := [name for name in laws or () if ids.isdisjoint(law.id for law in find(name))]:
         raise ValueError(f"{missing[0]!r} is a law about an operation that is not offered; `attnspec explain` says which.")
 
 
 def plan(implementation: Implementation, laws: Iterable[str] | None = None, long: bool = False, quick: bool = False) -> list[Law]:
     """The laws to check: all, with those of the long plan where it is asked for, those of the quick one, or those named, of operations that
-    are offered. The quick plan has what is declared to be broken, too.
+    are offered. The quick plan has what is declared to be broken, too; laws that are named are in every plan.
 
     Raises ValueError for a name that no law has, and for a declared deviation from a law that does not apply.
     """
@@ -142,9 +166,17 @@ def plan(implementation: Implementation, laws: Iterable[str] | None = None, long
     if unmatched := sorted(set(implementation.known_deviations) - names):
         raise ValueError(f"{implementation.name} declares to deviate from {unmatched}, but no such law applies to it.")
     declared = implementation.known_deviations.keys()
-    if quick:
+    if quick and laws is None:
         chosen = [law for law in chosen if law.agreement or law.watches or law.id in QUICK or not declared.isdisjoint((law.name, law.id))]
     return [law for law in chosen if law.operation in implementation.operations]
+
+
+def without(planned: Iterable[Law], exclude: Iterable[str]) -> list[Law]:
+    """The laws but those that some names mean. Raises ValueError for a name that no law has."""
+    if isinstance(exclude, str):
+        raise TypeError(f"exclude={exclude!r}, but should be a collection of names.")
+    excluded = {law for name in exclude for law in find(name)}
+    return [law for law in planned if law not in excluded]
 
 
 def verify(
@@ -156,21 +188,25 @@ def verify(
     seed: int = 0,
     known_deviations: Mapping[str, str] | None = None,
     *,
+    exclude: Iterable[str] = (),
     long: bool = False,
     quick: bool = False,
     strict: bool = False,
     fail_fast: bool = False,
+    budget: float | None = None,
     progress: Callable[[Outcome], None] | None = None,
 ) -> Report:
     """Check every law that applies to an implementation, and find the causes of what fails.
 
     `target` is a mapping, module or object with functions of the operations' names, or an `Implementation`, whose arithmetic (float64
-    otherwise), conventions and deviations the arguments replace. `laws` names some laws, "law" or "law[operation]"; `long` adds those
-    of the long plan, with 131072 keys, and `quick` takes few laws and few cases. About `max_examples` cases of each operation are drawn,
-    of each domain its share, and two laws by turns are put to each; the same seed draws the same cases. `known_deviations`
-    maps laws that are known to be broken to the reason; a declaration that matches no law, or a law that holds, is an error. `progress`
-    is told each outcome as it is known. With `strict` the report is not ok either where an error is within its budget and beyond the
-    statistical line, which is suspicious and no proof. With `fail_fast` no operation is begun after the first violation.
+    otherwise), conventions and deviations the arguments replace. `laws` names some laws, "law" or "law[operation]", and `exclude` some to
+    leave out; part of a name is enough, if no other law has it. `long` adds the laws of the long plan, with 131072 keys, and `quick` takes
+    few laws and few cases. About `max_examples` cases of each operation are drawn, of each domain its share, and two laws by turns are put
+    to each; the same seed draws the same cases. `known_deviations` maps laws that are known to be broken to the reason; a declaration that
+    matches no law, or a law that holds, is an error. `progress` is told each outcome as it is known. With `strict` the report is not ok
+    either where an error is within its budget and beyond the statistical line, which is suspicious and no proof. With `fail_fast` no
+    operation is begun after the first violation. A `budget` of seconds ends drawing in time: laws that it cuts short are not run, and the
+    report is not ok.
 
     Interrupting it returns what is known so far. It runs in the caller's process, which a crash or a hang of the implementation takes down:
     the command `attnspec verify` runs it in a process of its own. Raises ValueError and TypeError for arguments that are none of these.
@@ -179,20 +215,27 @@ def verify(
         raise ValueError(f"max_examples={shown(max_examples)}, but should be a whole number from 1.")
     if isinstance(seed, bool) or not isinstance(seed, int):
         raise TypeError(f"seed has type {type(seed).__name__}, but should be an int.")
+    if budget is not None and (isinstance(budget, bool) or not (isinstance(budget, int | float) and 0 < budget < inf)):
+        raise ValueError(f"budget={shown(budget)}, but should be a positive number of seconds.")
+    time_left = Time(budget or inf)
     for option, flag in (("long", long), ("quick", quick), ("strict", strict), ("fail_fast", fail_fast)):
         if not isinstance(flag, bool):
             raise TypeError(f"{option} has type {type(flag).__name__}, but should be a bool.")
     max_examples = min(max_examples, QUICKLY) if quick else max_examples
     implementation = implementation_of(target, arithmetic, conventions, known_deviations)
-    groups = grouped(plan(implementation, laws, long, quick))
+    laws = tuple(laws) if isinstance(laws, Iterator) else laws
+    exclude = tuple(exclude) if isinstance(exclude, Iterator) else exclude
+    planned = plan(implementation, laws, long, quick)
+    require_planned(laws, planned)
+    groups = grouped(without(planned, exclude))
     chosen = [law for group in groups for law in group]
-    require_planned(laws, chosen)
     outcomes: list[Outcome] = []
     found: tuple[Cause, ...] = ()
     interrupted = False
     try:
         for group in groups:
-            known = examine(group, implementation, max_examples, seed)
+            until = time_left.share(len(group), len(chosen) - len(outcomes))
+            known = examine(group, implementation, max_examples, seed, until=until)
             outcomes += known
             if progress is not None:
                 for outcome in known:
@@ -203,18 +246,27 @@ def verify(
                 outcomes += [Outcome(w.name, w.operation, implementation.name, "not run", reason=why) for w in left]
                 break
         violations = [o.violation for o in outcomes if o.status == "violated" and o.violation is not None]
-        found = causes_of(implementation, violations)
+        found = causes_of(implementation, violations, until=time_left.end)
     except KeyboardInterrupt:
         interrupted = True
         done = {(o.law, o.operation) for o in outcomes}
         outcomes += [Outcome(w.name, w.operation, implementation.name, "not run") for w in chosen if (w.name, w.operation) not in done]
     name = implementation.resolved_arithmetic.name if arithmetic else None
-    told, found = with_causes(outcomes, found, lambda violation: script(violation, arithmetic=name))
-    settings_ = {"max_examples": max_examples, "seed": seed, "arithmetic": implementation.resolved_arithmetic.name}
+    read = implementation.resolved_conventions if conventions is not None else None
+    told, found = with_causes(outcomes, found, lambda violation: script(violation, arithmetic=name, conventions=read))
+    numbers = {"max_examples": max_examples, "seed": seed, "budget": budget}
+    settings_ = numbers | {"arithmetic": implementation.resolved_arithmetic.name, "exclude": [*exclude]}
     return Report(told, settings_, interrupted, strict, found)
 
 
-def replay(law: str, target: Any, arithmetic: Arithmetic | str | None = None, beside: Sequence[Any] = (), **case: Any) -> None:
+def replay(
+    law: str,
+    target: Any,
+    arithmetic: Arithmetic | str | None = None,
+    conventions: Conventions | None = None,
+    beside: Sequence[Any] = (),
+    **case: Any,
+) -> None:
     """A law, "law[operation]", on one case, by the names of its entries; raises BrokenError, an AssertionError, where it does not hold.
 
     `beside` are others between whose calls a law may call the implementation.
@@ -224,18 +276,25 @@ def replay(law: str, target: Any, arithmetic: Arithmetic | str | None = None, be
     found = find(law)
     if len(found) != 1:
         raise ValueError(f"{law!r} is a law of {len(found)} operations, but should name one, as in {found[0].id!r}.")
-    implementation = implementation_of(target, arithmetic)
-    others = tuple(implementation_of(other, arithmetic) for other in beside)
+    implementation = implementation_of(target, arithmetic, conventions)
+    others = tuple(implementation_of(other, arithmetic, conventions) for other in beside)
     subject = Subject(replace(implementation, beside=others or implementation.beside), found[0].operation)
     found[0].hold(subject, {name: case[name] for name in found[0].parameters})
 
 
-def call(operation: str, target: Any, arithmetic: Arithmetic | str | None = None, layout: str = "contiguous", **arguments: Any) -> Any:
+def call(
+    operation: str,
+    target: Any,
+    arithmetic: Arithmetic | str | None = None,
+    layout: str = "contiguous",
+    conventions: Conventions | None = None,
+    **arguments: Any,
+) -> Any:
     """What an operation returns, called as laws call it, with arrays in a layout: Results, or for a mask an array of booleans.
 
     Raises BrokenError, an AssertionError, where it raises or returns something else, and ValueError for an operation that there is not.
     """
     if not isinstance(operation, str) or operation not in OPERATIONS:
         raise ValueError(f"There is no operation {shown(operation)}, but there are {', '.join(OPERATIONS)}.")
-    subject = Subject(implementation_of(target, arithmetic), operation)
+    subject = Subject(implementation_of(target, arithmetic, conventions), operation)
     return subject(*(arguments[name] for name in OPERATIONS[operation].parameters), layout=layout)

@@ -1,8 +1,7 @@
 """The laws and the known bugs as pages: lists, and everything about one."""
 
 import re
-from collections.abc import Iterable, Sequence
-from difflib import get_close_matches
+from collections.abc import Sequence
 
 from rich.console import Console
 from rich.padding import Padding
@@ -14,44 +13,7 @@ from properties.laws import LAWS, LONG
 from properties.laws.law import Law
 from properties.laws.squares import Square
 
-__all__ = ["kind_of", "laws_of", "named", "print_bug", "print_bugs", "print_law", "print_laws"]
-
-
-def named(text: str, names: Iterable[str], what: str) -> str:
-    """The one name that a text means: the name itself, or else the only one that contains it; case, hyphens and underscores are alike.
-
-    Raises ValueError, a sentence with the names that are near, where there is none or more than one.
-    """
-    known = {_plain(name): name for name in names}
-    wanted = _plain(text)
-    if wanted in known:
-        return known[wanted]
-    within = [name for plain, name in known.items() if wanted in plain]
-    if len(within) == 1:
-        return within[0]
-    if within:
-        some = "; ".join(within[:8]) + ("; …" if len(within) > 8 else "")
-        raise ValueError(f"{text!r} may mean {len(within)} {what}s: {some}.")
-    near = [known[plain] for plain in get_close_matches(wanted, known, n=3, cutoff=0.4)]
-    hint = f"the nearest are: {'; '.join(near)}" if near else f"`attnspec {what}s` lists them"
-    raise ValueError(f"There is no {what} {text!r}; {hint}.")
-
-
-def laws_of(text: str) -> list[Law]:
-    """The laws that a name means, of every operation; or of one, "law[operation]". Raises ValueError as `named`."""
-    name, _, operation = text.removesuffix("]").partition("[")
-    found = named(name, dict.fromkeys(law.name for law in (*LAWS, *LONG)), "law")
-    laws = [law for law in (*LAWS, *LONG) if law.name == found]
-    if operation:
-        chosen = [law for law in laws if law.operation == operation]
-        if not chosen:
-            raise ValueError(f"{found!r} is no law of {operation!r}, but of {', '.join(law.operation for law in laws)}.")
-        return chosen
-    return laws
-
-
-def _plain(name: str) -> str:
-    return re.sub(r"[\s_-]+", " ", name).strip().lower()
+__all__ = ["kind_of", "print_bug", "print_bugs", "print_law", "print_laws"]
 
 
 def print_laws(console: Console) -> None:

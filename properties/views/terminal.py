@@ -41,6 +41,8 @@ def print_report(console: Console, report: Report, groups: Mapping[str, Sequence
         outcomes = [o for o in report.outcomes if o.implementation in names]
         print_group(console, group, names, outcomes, everything)
     _print_reasons(console, report.outcomes)
+    if everything or len({o.implementation for o in report.outcomes}) == 1:
+        _print_undrawn(console, report.outcomes)
     for cause in report.causes:
         print_violation(console, cause.example, cause)
         console.print()
@@ -54,12 +56,16 @@ def print_report(console: Console, report: Report, groups: Mapping[str, Sequence
     for name, (preset, calls) in report.narrowest().items():
         said = f": within {preset}, by {counted(calls, 'call')}"
         console.print(Text.assemble((name, "bold"), said), highlight=False)
+    if excluded := report.settings.get("exclude"):
+        console.print(f"Left out: {'; '.join(excluded)}.", highlight=False, markup=False)
     console.print(verdict_of(report), style="bold green" if report.ok else "bold red", highlight=False)
 
 
 def verdict_of(report: Report) -> str:
     """The last line: how many laws have come to what."""
     counts = ", ".join(f"{n} {status}" for status, n in report.counts().items() if n or status in ("held", "violated"))
+    known = sum(o.known for o in report.outcomes)
+    counts += f"; {known} of them known in the baseline" if known else ""
     return f"Interrupted. {counts}" if report.interrupted else counts
 
 
@@ -72,7 +78,9 @@ def print_group(console: Console, group: str, names: Sequence[str], outcomes: Se
         console.print(Text(group, style="bold underline"))
         console.print()
     cells = {((o.operation, o.law), o.implementation): o for o in outcomes}
-    rows = list(dict.fromkeys(row for (row, _), o in cells.items() if everything or not (o.status in _QUIET or o.unavailable)))
+    untried = _untried(outcomes)
+    loud_ones = [o for o in outcomes if not (o.status in _QUIET or o.unavailable or (o.implementation, o.operation) in untried)]
+    rows = list(dict.fromkeys((o.operation, o.law) for o in (outcomes if everything else loud_ones)))
     loud = {o.implementation for o in outcomes if (o.operation, o.law) in rows and o.status not in _QUIET}
     columns = list(names) if everything else [name for name in names if name in loud]
     fitting = max(1, (console.width - _LAW_WIDTH) // _CELL_WIDTH)
@@ -98,6 +106,12 @@ def print_group(console: Console, group: str, names: Sequence[str], outcomes: Se
     else:
         _print_implementations(console, names, outcomes)
     console.print()
+
+
+def _untried(outcomes: Sequence[Outcome]) -> set[tuple[str, str]]:
+    """The implementations and operations of which no law was run, for a reason that is told once."""
+    tried = {(o.implementation, o.operation) for o in outcomes if o.status not in ("not run", "not applicable")}
+    return {(o.implementation, o.operation) for o in outcomes if o.status == "not run" and o.reason} - tried
 
 
 def _cell(o: Outcome | None) -> Text:
@@ -149,6 +163,7 @@ def _said(outcomes: Sequence[Outcome]) -> tuple[Text, Text]:
 
 def _print_reasons(console: Console, outcomes: Sequence[Outcome]) -> None:
     """Why laws are declared not to hold, said nothing, or were not run: each reason, what it concerns, and what was seen."""
+    untried = _untried(outcomes)
     for status in ("declared", "suspicious", "vacuous", "not run"):
         these = [o for o in outcomes if o.status == status and o.reason and not o.unavailable]
         for reason in dict.fromkeys(o.reason for o in these):
@@ -156,9 +171,26 @@ def _print_reasons(console: Console, outcomes: Sequence[Outcome]) -> None:
             names = ", ".join(dict.fromkeys(o.implementation for o in concerned))
             console.print(Text.assemble((f"{SIGNS[status][0]} {status}  ", SIGNS[status][1]), (names, "bold")))
             _print_indented(console, reason)
-            for law, operation in dict.fromkeys((o.law, o.operation) for o in concerned):
-                seen = next((o.violation.summary for o in concerned if o.law == law and o.operation == operation and o.violation), "")
-                _print_indented(console, f"{law} [{operation}]" + (f": {seen}" if seen else ""), "dim")
+            for operation in dict.fromkeys(o.operation for o in concerned if (o.implementation, o.operation) in untried):
+                _print_indented(console, f"all laws about {operation}", "dim")
+            some = [o for o in concerned if (o.implementation, o.operation) not in untried]
+            seen = {(o.law, o.operation): o.violation.summary for o in reversed(some) if o.violation}
+            for law, operation in dict.fromkeys((o.law, o.operation) for o in some if o.violation):
+                _print_indented(console, f"{law} [{operation}]: {seen[law, operation]}", "dim")
+            for operation in dict.fromkeys(o.operation for o in some if not o.violation):
+                laws = dict.fromkeys(o.law for o in some if o.operation == operation and not o.violation)
+                _print_indented(console, f"{operation}: {'; '.join(laws)}", "dim")
+
+
+def _print_undrawn(console: Console, outcomes: Sequence[Outcome]) -> None:
+    """Which kinds of cases were left out because of what an implementation takes, by the reason."""
+    kinds: dict[tuple[str, str], dict[str, None]] = {}
+    for o in outcomes:
+        for kind, _, why in (each.partition(": ") for each in o.undrawn):
+            kinds.setdefault((o.implementation, why), {})[kind] = None
+    for (name, why), left_out in kinds.items():
+        console.print(Text.assemble(("· not drawn  ", "dim"), (name, "bold")))
+        _print_indented(console, f"{', '.join(left_out)}: {why}")
 
 
 def _print_causes(console: Console, causes: Sequence[Cause]) -> None:
@@ -217,10 +249,10 @@ def print_violation(console: Console, violation: Violation, cause: Cause | None 
             console.print(Text(f"    {line}".rstrip()), soft_wrap=True)
 
 
-def violation_text(violation: Violation, width: int = 120) -> str:
+def violation_text(violation: Violation, width: int = 120, cause: Cause | None = None) -> str:
     """A violation as it is printed at length, without colours."""
     console = Console(file=io.StringIO(), width=width, no_color=True, force_terminal=False, highlight=False)
-    print_violation(console, violation)
+    print_violation(console, violation, cause)
     assert isinstance(console.file, io.StringIO)
     return "\n".join(line.rstrip() for line in console.file.getvalue().splitlines())
 

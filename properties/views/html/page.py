@@ -1,9 +1,7 @@
 """The page of one or several reports: a file that needs no other, and no network."""
 
 import json
-import os
 import shlex
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -17,8 +15,9 @@ from properties.views.html.figures.run import budgets_used
 from properties.views.html.matrix import Matrix, law_id, matrix
 from properties.views.html.violations import Finding, finding, linked
 from properties.views.terminal import SIGNS
+from properties.views.whole import write_whole
 
-__all__ = ["html", "read", "write"]
+__all__ = ["html", "write"]
 
 NAME = "index.html"
 _TIMEOUT = 60.0  # what the command waits for a call unless told
@@ -60,29 +59,8 @@ def write(reports: Sequence[dict[str, Any]], directory: Path) -> Path:
     """Write the page of reports to index.html in a directory, all of it or nothing; returns the file."""
     text = html(reports)
     directory.mkdir(parents=True, exist_ok=True)
-    number, name = tempfile.mkstemp(dir=directory, prefix=".", suffix=".html")
-    try:
-        with os.fdopen(number, "w", encoding="utf-8") as file:
-            file.write(text)
-        os.chmod(name, 0o644)
-        os.replace(name, directory / NAME)
-    except BaseException:
-        os.unlink(name)
-        raise
+    write_whole(directory / NAME, text)
     return directory / NAME
-
-
-def read(file: Path) -> dict[str, Any]:
-    """A report that `attnspec verify --json` wrote. Raises ValueError, a sentence, for anything else."""
-    try:
-        report: Any = json.loads(file.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ValueError(f"{file} cannot be read: {error.strerror}.") from error
-    except ValueError as error:
-        raise ValueError(f"{file} is no JSON, but should be what `attnspec verify --json` writes.") from error
-    if not (isinstance(report, dict) and {"ok", "interrupted", "settings", "outcomes"} <= set(report)):
-        raise ValueError(f"{file} is no report, but should be what `attnspec verify --json` writes.")
-    return report
 
 
 def _verdict(found: Matrix, reports: Sequence[dict[str, Any]]) -> str:
@@ -127,8 +105,14 @@ def _run(report: dict[str, Any]) -> dict[str, Any]:
         command += ["--arithmetic", settings["arithmetic"]]
     if settings.get("laws"):
         command += ["--laws", *settings["laws"]]
+    for convention in settings.get("conventions", {}).items():
+        command += ["--convention", "=".join(map(str, convention))]
+    if settings.get("exclude"):
+        command += ["--exclude", *settings["exclude"]]
     if settings.get("only"):
         command += ["--only", *settings["only"]]
+    if settings.get("budget"):
+        command += ["--budget", f"{settings['budget']:g}"]
     if settings.get("timeout", _TIMEOUT) != _TIMEOUT:
         command += ["--timeout", f"{settings['timeout']:g}"]
     facts = {"examples for each law": settings["max_examples"], "seed": settings["seed"]}

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 from markupsafe import Markup, escape
 
+from properties.verifier.reading import array
 from properties.views.terminal import SIGNS, shown
 
 __all__ = ["Finding", "finding", "linked"]
@@ -66,7 +66,7 @@ def finding(outcome: dict[str, Any], anchor: str, causes: Sequence[dict[str, Any
         actual,
         expected,
         outcome["reason"],
-        tuple((name, shown(_array(x), _WIDTH).plain) for name, x in v["counterexample"].items()),
+        tuple((name, shown(array(x), _WIDTH).plain) for name, x in v["counterexample"].items()),
         tuple(v["diagnosis"]),
         tuple(v["notes"]),
         script,
@@ -74,14 +74,6 @@ def finding(outcome: dict[str, Any], anchor: str, causes: Sequence[dict[str, Any
         tuple(other for other in cause["laws"] if other != law) if cause is not None else (),
         cause["worst"] if cause is not None and is_example else "",
     )
-
-
-def _array(x: Any) -> Any:
-    """The array that JSON has as lists, with NaN and ±∞ as strings; anything else as it is."""
-    if not isinstance(x, list):
-        return x
-    found = np.array(x)
-    return found.astype(np.float64) if found.dtype.kind == "U" else found
 
 
 def linked(citation: str) -> Markup:

@@ -1,0 +1,32 @@
+"""Conventions on a command line: rope_pairing=half."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from oracles import Conventions
+
+__all__ = ["parsed"]
+
+
+def parsed(texts: Iterable[str]) -> dict[str, Any]:
+    """The fields of `Conventions` that texts such as "rope_pairing=half" name, with their values; of one that is named twice the last.
+
+    Raises ValueError, a sentence that lists what there is, for a field or a value that there is not.
+    """
+    default = vars(Conventions())
+    found: dict[str, Any] = {}
+    for text in texts:
+        name, _, value = text.partition("=")
+        field = name.strip().replace("-", "_")
+        if field not in default:
+            raise ValueError(f"There is no convention {name!r}, but there are {', '.join(default)}.")
+        found[field] = _number(field, value) if isinstance(default[field], float) else value.strip().replace("-", "_")
+    Conventions(**found)
+    return found
+
+
+def _number(field: str, value: str) -> float:
+    try:
+        return float(value)
+    except ValueError:
+        raise ValueError(f"{field}={value!r}, but should be a number, as {field}={vars(Conventions())[field]:g}.") from None

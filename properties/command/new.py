@@ -1,0 +1,252 @@
+"""`attnspec new`: an adapter to fill in, for some operations, a library and a type of numbers."""
+
+import argparse
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from properties.contract.operations import Operation
+
+__all__ = ["adapter", "add_to"]
+
+_DTYPES = ("float64", "float32", "float16", "bfloat16")
+_WIDTH = 88
+
+
+@dataclass(frozen=True)
+class _Library:
+    """What an adapter for a library has: imports of the standard library and of others, what arrays are, code before the functions, what
+    the `Implementation` says besides, the bodies of derivatives by their suffix where it differentiates by itself, and else a hint."""
+
+    standard: tuple[str, ...]
+    others: tuple[str, ...]
+    array: str
+    setup: str = ""
+    says: str = ""
+    derivatives: Mapping[str, str] = field(default_factory=dict)
+    hint: str = ""
+
+
+_FORWARD = """\
+
+    def forward({typed}) -> Array:
+        return {forward}({given})
+
+"""
+_TORCH = {
+    "_vjp": """\
+    inputs = [each.requires_grad_() for each in ({inputs})]
+    out = {forward}({given})
+    return torch.autograd.grad(out, inputs, {grad}){place}
+""",
+    "_jvp": _FORWARD
+    + """\
+    found = torch.func.jvp(forward, ({inputs}), ({tangents}))
+    tangent: Array = found[1]
+    return tangent
+""",
+}
+_JAX = {
+    "_vjp": _FORWARD
+    + """\
+    gradients: tuple[Array, ...] = jax.vjp(forward, *({inputs}))[1]({grad})
+    return gradients{place}
+""",
+    "_jvp": _FORWARD
+    + """\
+    tangent: Array = jax.jvp(forward, ({inputs}), ({tangents}))[1]
+    return tangent
+""",
+}
+_CTYPES = '''\
+@cache
+def library() -> ctypes.CDLL:
+    """The library, as `cc -O2 -shared -fPIC -o lib{name}.so {name}.c -lm` makes it."""
+    return ctypes.CDLL(str(Path(__file__).with_name("lib{name}.so")))
+
+
+def pointer(x: Array) -> ctypes.c_void_p:
+    """Where the numbers of an array are: a contiguous one, np.ascontiguousarray(x)."""
+    return ctypes.c_void_p(x.ctypes.data)
+
+
+'''
+_JAX_SETTINGS = {
+    "float64": 'jax.config.update("jax_enable_x64", True)\n\n',
+    "float32": 'jax.config.update("jax_default_matmul_precision", "highest")\n\n',
+}
+_NUMPY = ("from numpy.typing import NDArray",)
+
+_LIBRARIES = {
+    "numpy": _Library(("from typing import Any",), _NUMPY, "NDArray[Any]"),
+    "torch": _Library(
+        (),
+        ("import torch",),
+        "torch.Tensor",
+        says='    arrays="torch",\n    device="cuda" if torch.cuda.is_available() else "cpu",\n',
+        derivatives=_TORCH,
+    ),
+    "jax": _Library((), ("import jax", "import jax.numpy as jnp"), "jax.Array", says="    arrays=jnp.asarray,\n", derivatives=_JAX),
+    "ctypes": _Library(
+        ("import ctypes", "from functools import cache", "from pathlib import Path", "from typing import Any"),
+        _NUMPY,
+        "NDArray[Any]",
+        setup=_CTYPES,
+        hint="    # library().{operation}(pointer(…), …, ctypes.c_long(…))\n",
+    ),
+}
+
+
+def add_to(commands: Any) -> None:
+    """Add the subcommand to a parser's."""
+    new = commands.add_parser(
+        "new",
+        help="write an adapter to fill in",
+        description="Write an adapter to fill in: a function for each operation, and what it promises. A file that is there is left alone.",
+    )
+    new.add_argument("file", metavar="FILE", type=Path, help="what is written, as my_kernels.py")
+    new.add_argument(
+        *("--operations", "-o"),
+        nargs="+",
+        action="extend",
+        metavar="OPERATION",
+        help="which operations (scaled_dot_product_attention); `attnspec operations` lists them",
+    )
+    new.add_argument("--library", choices=_LIBRARIES, default="numpy", help="whose arrays it takes (%(default)s)")
+    new.add_argument("--dtype", choices=_DTYPES, default="float32", help="the type of its numbers (%(default)s)")
+    new.set_defaults(run=_new)
+
+
+def _new(options: argparse.Namespace) -> int:
+    from properties.contract.operations import OPERATIONS
+    from properties.laws.names import named
+
+    file: Path = options.file
+    if file.suffix != ".py" or not file.stem.isidentifier():
+        raise ValueError(f"{file} cannot be imported: its name should be an identifier, as my_kernels.py is.")
+    wanted = [named(text, OPERATIONS, "operation") for text in options.operations or ["scaled_dot_product_attention"]]
+    text = adapter(file.stem, wanted, options.library, options.dtype)
+    try:
+        with file.open("x", encoding="utf-8") as opened:
+            opened.write(text)
+    except FileExistsError:
+        raise ValueError(f"{file} is there already, and is left as it is: give another name.") from None
+    except OSError as error:
+        raise ValueError(f"{file} cannot be written: {error.strerror}.") from error
+    left = re.findall(r'"Fill in (\w+)', text)
+    print(f"{file}: fill in {', '.join(left)}; then `attnspec verify {file}`.")
+    return 0
+
+
+def adapter(name: str, operations: Iterable[str], library: str, dtype: str) -> str:
+    """The text of an adapter. A derivative that the library forms by itself comes with the operation that it is of."""
+    from properties.contract.operations import OPERATIONS
+
+    kind = _LIBRARIES[library]
+    wanted = {each: None for o in operations for each in ((OPERATIONS[o].forward, o) if o[-4:] in kind.derivatives else (o,))}
+    chosen = [OPERATIONS[o] for o in wanted]
+    others = sorted((*kind.others, "import oracles", "import properties"), key=lambda line: (line.startswith("from"), line))
+    settings = _JAX_SETTINGS.get(dtype, "") if library == "jax" else ""
+    return "".join(
+        [
+            f'"""What `attnspec verify {name}.py` puts under test: fill in what raises NotImplementedError."""\n\n',
+            *(f"{line}\n" for line in (*kind.standard, *([""] if kind.standard else []), *others)),
+            f"\n{settings}Array = {kind.array}\n\n\n",
+            kind.setup.format(name=name),
+            *(_function(o, kind) for o in chosen),
+            _implementation(name, chosen, kind, dtype),
+        ]
+    )
+
+
+def _function(o: "Operation", kind: _Library) -> str:
+    """A function to fill in, or a derivative that the library forms."""
+    from properties.views.operations import shapes, summary
+
+    returns = "Array" if len(o.outputs) == 1 else "tuple[Array, ...]"
+    head = _wrapped(f"def {o.name}(", [f"{p}: {_type(o, p)}" for p in o.parameters], f") -> {returns}:")
+    arrays = "".join(f"    {names}  {shape}\n" for shape, names in shapes(o).items())
+    masks = "\n    mask allows where it is true; it may be None, and have axes of size 1, or fewer.\n" if "mask" in o.parameters else ""
+    told = f'    """{summary(o)}.\n\n{arrays}{masks}    """\n'
+    derivative = kind.derivatives.get(o.name[-4:])
+    body = _differentiated(o, derivative) if derivative else kind.hint.format(operation=o.name) + _fill_in(o)
+    return f"{head}{told}{body}\n\n"
+
+
+def _fill_in(o: "Operation") -> str:
+    sentence = f'"Fill in {o.name}: call your kernel, and return its result."'
+    return (
+        f"    raise NotImplementedError(\n        {sentence}\n    )\n"
+        if len(sentence) > _WIDTH - 31
+        else f"    raise NotImplementedError({sentence})\n"
+    )
+
+
+def _differentiated(o: "Operation", body: str) -> str:
+    """The body of a derivative that the library forms of the operation itself."""
+    from properties.contract.operations import OPERATIONS
+
+    forward = OPERATIONS[o.forward]
+    inputs = [p for p in forward.parameters if f"d{p}" in (*o.outputs, *o.parameters)]
+    return body.format(
+        inputs=_tuple(inputs),
+        typed=", ".join(f"{p}: Array" for p in inputs),
+        forward=forward.name,
+        given=", ".join(forward.parameters),
+        tangents=_tuple(f"d{p}" for p in inputs),
+        grad=next((p for p in o.parameters if p.startswith("grad_")), ""),
+        place="" if len(inputs) > 1 else "[0]",
+    )
+
+
+def _tuple(names: Iterable[str]) -> str:
+    """What stands between the brackets of a tuple."""
+    first, *others = names
+    return ", ".join((first, *others)) if others else f"{first},"
+
+
+def _type(o: "Operation", parameter: str) -> str:
+    if parameter not in o.axes:
+        return "int | None" if (o.name, parameter) == ("causal_mask", "n_k") else "int"
+    return "Array | None" if parameter == "mask" else "Array"
+
+
+def _implementation(name: str, chosen: "list[Operation]", kind: _Library, dtype: str) -> str:
+    """The `Implementation`: its conventions with the other values that there are, and what it may promise besides as comments."""
+    from properties.views.operations import readings
+
+    fields = list(dict.fromkeys(field for o in chosen for field in o.conventions))
+    stated = []
+    for name_ in fields:
+        first, *others = readings(name_)
+        stated.append(f"        {name_}={first!r},{'  # or ' if others else ''}{', '.join(map(repr, others))}\n".replace("'", '"'))
+    conventions = (
+        f"    conventions=oracles.Conventions(\n{''.join(stated)}    ),\n" if stated else "    conventions=oracles.Conventions(),\n"
+    )
+    offered = "".join(f'        "{o.name}": {o.name},\n' for o in chosen)
+    return f"""\
+adapter = properties.Implementation(
+    name="{name}",
+    operations={{
+{offered}    }},
+    arithmetic="{dtype}",  # what it rounds: its budgets follow from that alone
+{conventions}{kind.says}\
+    # What it does not take is not asked for, if it is said here:
+    # supports=["full masks", "at most 8 shapes", {{"head_dim": (64, 128)}}],
+    # batch_ranks=(2,),  # how many leading axes
+    # deterministic=False,  # equal calls may differ within the budget
+)
+"""
+
+
+def _wrapped(start: str, parts: list[str], end: str) -> str:
+    """A line; or, where it is too long, one with its parts on one line between, or on a line each."""
+    joined = ", ".join(parts)
+    if len(f"{start}{joined}{end}") <= _WIDTH:
+        return f"{start}{joined}{end}\n"
+    if len(joined) <= _WIDTH - 4:
+        return f"{start}\n    {joined}\n{end}\n"
+    return f"{start}\n{''.join(f'    {part},{chr(10)}' for part in parts)}{end}\n"

@@ -1,0 +1,32 @@
+"""What a name means that somebody typed: of a law, a bug or an operation."""
+
+import re
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+__all__ = ["named"]
+
+
+def named(text: str, names: Iterable[str], *kinds: str) -> str:
+    """The one name that a text means: the name itself, or else the only one that contains it; case, hyphens and underscores are alike.
+
+    Raises ValueError, a sentence with the names that are near, where there is none or more than one; `kinds` says of what they are names.
+    """
+    known = {_plain(name): name for name in names}
+    wanted = _plain(text)
+    if wanted in known:
+        return known[wanted]
+    within = [name for plain, name in known.items() if wanted in plain]
+    if len(within) == 1:
+        return within[0]
+    if within:
+        some = "; ".join(within[:8]) + ("; …" if len(within) > 8 else "")
+        raise ValueError(f"{text!r} may mean {len(within)} {' or '.join(f'{kind}s' for kind in kinds)}: {some}.")
+    near = [known[plain] for plain in get_close_matches(wanted, known, n=3, cutoff=0.4)]
+    lists = " and ".join(f"`attnspec {kind}s`" for kind in kinds)
+    hint = f"the nearest are: {'; '.join(near)}" if near else f"{lists} {'lists' if len(kinds) == 1 else 'list'} them"
+    raise ValueError(f"There is no {' or '.join(kinds)} {text!r}; {hint}.")
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[\s_-]+", " ", name).strip().lower()

@@ -1,0 +1,161 @@
+"""Two reports compared, and a verification against an earlier one: what is new fails, and nothing else."""
+
+import io
+import json
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from properties.command.cli import main
+from properties.verifier.comparison import Change, against, compared
+from properties.verifier.report import Diagnosis, Outcome, Report, Violation
+from properties.views.compared import print_comparison
+
+LAW = "keeps what it is[rope]"
+
+
+def outcome(status, *causes, law="keeps what it is", **more):
+    diagnosis = tuple(Diagnosis(cause, 0.5, "", "", 1.0) for cause in causes)
+    violation = Violation(law, "rope", "mine", "is wrong.", {}, 2.0, diagnosis=diagnosis) if status == "violated" else None
+    return Outcome(law, "rope", "mine", status, violation=violation, **more)
+
+
+def report_of(*outcomes, strict=False, **settings):
+    return Report(outcomes, {"max_examples": 10, "seed": 0, **settings}, strict=strict)
+
+
+def changes(was, now):
+    before, after = (report_of(*(x,) if x else ()).to_dict() for x in (was, now))
+    return compared(before, after)
+
+
+ALONE = {"unavailable": True}
+
+
+@pytest.mark.parametrize(
+    ("was", "now", "broke", "mended", "unchecked"),
+    [
+        (outcome("held"), outcome("held"), 0, 0, 0),
+        (outcome("held"), outcome("violated", "a"), 1, 0, 0),
+        (outcome("held"), outcome("vacuous"), 1, 0, 0),
+        (outcome("held"), outcome("not run"), 1, 0, 1),
+        (None, outcome("violated"), 1, 0, 0),
+        (None, outcome("held"), 0, 0, 0),
+        (outcome("violated", "a"), outcome("violated", "a"), 0, 0, 0),
+        (outcome("violated", "a", "b"), outcome("violated", "b", "c"), 0, 0, 0),
+        (outcome("violated", "a"), outcome("violated", "b"), 1, 0, 0),
+        (outcome("violated", "a"), outcome("violated"), 0, 0, 0),
+        (outcome("violated"), outcome("violated", "a"), 0, 0, 0),
+        (outcome("violated"), outcome("vacuous"), 0, 0, 0),
+        (outcome("violated"), outcome("not run"), 0, 0, 1),
+        (outcome("not run"), outcome("not run"), 0, 0, 0),
+        (outcome("not run", **ALONE), outcome("not run"), 1, 0, 0),
+        (outcome("not run"), outcome("violated"), 1, 0, 0),
+        (outcome("vacuous"), outcome("violated"), 1, 0, 0),
+        (outcome("violated"), outcome("held"), 0, 1, 0),
+        (outcome("not run"), outcome("held"), 0, 1, 0),
+        (outcome("violated"), outcome("declared"), 0, 0, 0),
+        (outcome("violated"), outcome("not applicable"), 0, 0, 1),
+        (outcome("held"), outcome("not run", **ALONE), 0, 0, 1),
+        (outcome("held"), None, 0, 0, 1),
+        (outcome("not applicable"), None, 0, 0, 0),
+    ],
+)
+def test_a_law_broke_or_was_mended_or_is_no_longer_checked(was, now, broke, mended, unchecked):
+    found = changes(was, now)
+    assert (len(found.broke), len(found.mended), len(found.unchecked)) == (broke, mended, unchecked)
+    if now is not None and was is not None:
+        report, _ = against(report_of(now), report_of(was).to_dict())
+        fails = report_of(now).fails(now)
+        assert report.outcomes[0].known == (fails and not broke)
+        assert report.ok == (report_of(now).ok or report.outcomes[0].known)
+
+
+def test_what_is_suspicious_fails_where_both_are_strict_only_if_it_is_new():
+    held, suspicious = outcome("held"), outcome("suspicious", suspicious=1)
+    assert against(report_of(suspicious, strict=True), report_of(suspicious).to_dict())[0].ok
+    assert not against(report_of(suspicious, strict=True), report_of(held).to_dict())[0].ok
+
+
+def timed(seconds, examples=10, **more):
+    return outcome("held", examples=examples, seconds=seconds, **more)
+
+
+@pytest.mark.parametrize(
+    ("was", "now", "slower"),
+    [
+        (timed(1.0), timed(2.0), [Change("mine", "rope", "100 ms", "200 ms", "for an example")]),
+        (timed(1.0), timed(1.9), []),
+        (timed(1.0), timed(2.0, examples=20), []),  # as long for each
+        (timed(0.01), timed(0.9), []),  # less than a second in all
+        (timed(0.0, examples=0), timed(9.0), []),
+    ],
+)
+def test_an_operation_is_slower_by_the_time_of_an_example(was, now, slower):
+    assert list(changes(was, now).slower) == slower
+
+
+@pytest.mark.parametrize(("was", "now", "further"), [(0.1, 0.2, ["0.1 → 0.2"]), (0.1, 0.19, []), (0.0, 0.0, []), (0.2, 0.1, [])])
+def test_a_law_that_holds_is_further_from_the_exact_value_by_its_largest_error(was, now, further):
+    found = changes(outcome("held", worst_excess=was), outcome("held", worst_excess=now)).further
+    assert [f"{change.was} → {change.now}" for change in found] == further
+
+
+def printed(comparison):
+    console = Console(file=io.StringIO(), width=60)
+    print_comparison(console, comparison, "a.json", "b.json")
+    return console.file.getvalue()
+
+
+def test_it_is_told_law_by_law_with_a_verdict_and_with_what_makes_cases_differ():
+    was = report_of(outcome("held"), outcome("violated", law="adds up"), seed=1, laws=["x"])
+    found = compared(was.to_dict(), report_of(outcome("violated", "a[red]bug"), outcome("held", law="adds up")).to_dict())
+    assert printed(found) == (
+        "Other cases were drawn: the reports differ in laws and seed.\n"
+        "✗ broke (1)\n"
+        "  mine: keeps what it is[rope]: held → violated, a[red]bug\n"
+        "✓ mended (1)\n"
+        "  mine: adds up[rope]: violated → held\n"
+        "1 law broke from a.json to b.json; 1 mended.\n"
+    )
+    many = [outcome("violated", law=f"law {n}") for n in range(30)]
+    assert "  … and 10 more\n30 laws broke" in printed(compared(report_of().to_dict(), report_of(*many).to_dict()))
+    assert printed(compared(was.to_dict(), was.to_dict())) == "Nothing broke from a.json to b.json; 0 mended.\n"
+
+
+KERNELS = """
+from properties.bugs import CATALOGUE
+from properties.bugs.reference import OPERATIONS
+
+right = {"rope": OPERATIONS["rope"]}
+half = {"rope": CATALOGUE["rope-half-split-pairs"].fresh()}
+backwards = {"rope": CATALOGUE["rope-turns-backwards"].fresh()}
+"""
+
+
+def test_the_command_fails_on_what_is_new_alone(tmp_path, monkeypatch, capsys):
+    (tmp_path / "kernels_compared.py").write_text(KERNELS)
+    monkeypatch.chdir(tmp_path)
+
+    def verify(name, *options):
+        Path("adapter_compared.py").write_text(f"from kernels_compared import {name} as adapter\n")
+        laws = ["--laws", "rope is within its budget", "pairs keep their norm", "parts add up"]
+        status = main(["verify", "adapter_compared:adapter", *laws, "--max-examples", "10", "--jobs", "1", *options])
+        return status, capsys.readouterr()
+
+    assert verify("half", "--json", "half.json")[0] == 1
+    status, said = verify("half", "--baseline", "half.json", "--json", "again.json")
+    assert status == 0
+    assert "2 of them known in the baseline\n" in said.out
+    assert said.out.endswith("Nothing broke from half.json to now; 0 mended.\n")
+    again = json.loads(Path("again.json").read_text())
+    assert (again["ok"], sum(o["known"] for o in again["outcomes"])) == (True, again["counts"]["violated"])
+    assert verify("backwards", "--baseline", "half.json")[0] == 1  # the same law, and another cause
+    assert verify("right", "--baseline", "half.json", "--json", "right.json")[0] == 0
+    assert main(["compare", "half.json", "right.json"]) == 0
+    assert main(["compare", "right.json", "half.json"]) == 1
+    capsys.readouterr()
+    assert main(["compare", "right.json", "kernels_compared.py"]) == 2
+    assert capsys.readouterr().err == "attnspec: kernels_compared.py is no JSON, but should be what `attnspec verify --json` writes.\n"
+    assert verify("right", "--baseline", "nowhere.json")[1].err == "attnspec: nowhere.json cannot be read: No such file or directory.\n"

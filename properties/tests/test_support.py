@@ -1,0 +1,169 @@
+"""What implementations take, said in words: every call keeps to it, and what it leaves out is not applicable, with the reason."""
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from properties import Implementation, verify
+from properties.bugs.reference import OPERATIONS as REFERENCE
+from properties.contract.operations import OPERATIONS
+from properties.contract.support import WORDS
+from properties.verifier.verify import check, plan
+from properties.views.terminal import print_report
+
+SDPA, VJP, SOFTMAX, HEADS, GROUPED = (
+    *("scaled_dot_product_attention", "scaled_dot_product_attention_vjp", "hard_masked_softmax"),
+    *("multi_head_attention", "grouped_query_attention"),
+)
+
+
+def watched(*names, wrong=()):
+    """Functions of operations that keep what they are called with; some of them return twice what they should."""
+    calls = {name: [] for name in names}
+
+    def of(name):
+        def call(*arguments):
+            calls[name].append(arguments)
+            found = REFERENCE[name](*arguments)
+            return 2 * found if name in wrong else found
+
+        return call
+
+    return {name: of(name) for name in names}, calls
+
+
+def shapes(name, calls):
+    """The different shapes of calls."""
+    return {
+        tuple(x.shape if isinstance(x, np.ndarray) else None if p == "start_pos" else x for p, x in zip(o.parameters, each, strict=False))
+        for o in [OPERATIONS[name]]
+        for each in calls
+    }
+
+
+@pytest.mark.parametrize(("most", "wrong"), [(1, ()), (8, ()), (8, (SDPA, "rope"))])
+def test_so_many_shapes_are_not_exceeded_whatever_the_seed_and_whether_it_is_right(most, wrong):
+    functions, calls = watched(SDPA, "rope", "learned_positional_encoding", wrong=wrong)
+    promised = Implementation("compiled", functions, supports=f"at most {most} shapes")
+    for seed in (0, 1):
+        report = verify(promised, max_examples=16, seed=seed)
+        agreement = {o.operation: o for o in report.outcomes if "is within its budget" in o.law or "rows of its table" in o.law}
+        assert {name: o.status for name, o in agreement.items()} == {name: "violated" if name in wrong else "held" for name in functions}
+        assert min(o.examples for o in agreement.values()) >= 4
+        assert report.ok == (not wrong)
+    assert {name: len(shapes(name, each)) <= most for name, each in calls.items()} == dict.fromkeys(functions, True)
+    assert min(len(shapes(name, each)) for name, each in calls.items()) > most // 4  # and it is made use of
+
+
+def test_laws_that_need_more_shapes_do_not_apply_and_say_so():
+    functions, calls = watched("rope")
+    report = verify(Implementation("compiled", functions, supports="at most 1 shape"), max_examples=40)
+    assert len(shapes("rope", calls["rope"])) == 1
+    left_out = {o.reason for o in report.outcomes if o.law == "a chunk is the slice of the whole"}
+    assert left_out <= {"It takes 1 different shapes of rope's arguments, and this would be another one."}
+    reasons = [o.reason for o in report.outcomes if o.status == "not applicable"]
+    assert reasons
+    assert all(reasons)
+
+
+def test_shapes_are_shared_by_the_items_of_pytest():
+    functions, calls = watched("rope")
+    promised = Implementation("compiled", functions, supports="at most 4 shapes")
+    for law in plan(promised):
+        assert check(law, promised, 6, random_seed=None).status in ("held", "not applicable")
+    assert len(shapes("rope", calls["rope"])) <= 4
+
+
+def full(o, arguments):
+    sizes = o.sizes(arguments)
+    return (*o.lead(arguments), *(sizes[axis] for axis in o.axes["mask"][1:]))
+
+
+@pytest.mark.parametrize(("word", "queries"), [("full masks", None), ("key masks", 1)])
+def test_masks_have_the_shape_that_is_promised_in_every_call(word, queries):
+    functions, calls = watched(SDPA, VJP, SOFTMAX, HEADS, GROUPED)
+    report = verify(Implementation("refuses to broadcast", functions, supports=word), max_examples=30)
+    assert report.ok, [v.summary for v in report.violations]
+    for name, each in calls.items():
+        o, seen = OPERATIONS[name], 0
+        for arguments in each:
+            mask = dict(zip(o.parameters, arguments, strict=True))["mask"]
+            if mask is not None:
+                *lead, n_q, n_k = full(o, arguments)
+                assert mask.shape == (*lead, queries or n_q, n_k)
+                seen += 1
+        assert seen > 10, name
+
+
+@pytest.mark.parametrize(
+    ("word", "laws", "kinds"),
+    [
+        ("full masks", set(), {"broadcast masks", "masks of sequences"}),
+        ("key masks", {"the past does not depend on the future"}, {"broadcast masks", "masks of sequences"}),
+        ("no batch axes", {"batches are computed one by one", "an empty batch is empty"}, {"masks of sequences"}),
+    ],
+)
+def test_what_a_promise_leaves_out_is_not_applicable_or_not_drawn_with_the_reason(word, laws, kinds, capsys):
+    functions, _ = watched(SDPA)
+    chosen = ["attention is within its budget", "the past does not", "batches are computed", "an empty batch"]
+    report = verify(Implementation("mine", functions, supports=word), laws=chosen, max_examples=6)
+    left = {o.law: o.reason for o in report.outcomes if o.status == "not applicable"}
+    assert set(left) == laws
+    assert all(reason == WORDS[word] for reason in left.values())
+    agreement = next(o for o in report.outcomes if o.law == "attention is within its budget")
+    assert {each.partition(": ")[0] for each in agreement.undrawn} == kinds
+    print_report(Console(width=200), report, {"mine": ["mine"]})
+    (told,) = re.findall(r"· not drawn  mine\n  (.*?): .", capsys.readouterr().out)
+    assert set(told.split(", ")) == kinds
+
+
+def test_the_guide_lists_the_words():
+    guide = (Path(__file__).parents[2] / "docs/guide/adapters.md").read_text("utf-8")
+    assert dict(re.findall(r'^\| `"(.*)"` \| (.*) \|$', guide, re.MULTILINE)) == WORDS
+
+
+@pytest.mark.parametrize(
+    ("sizes", "operation"),
+    [
+        ({"n_q": (48,), "n_k": (48, 96), "head_dim": (64, 128)}, SDPA),
+        ({"num_heads": (8,), "head_dim": [6]}, GROUPED),
+        ({"seq_len": (7, 12), "num_heads": (3,), "head_dim": (6,)}, HEADS),
+        ({"head_dim": (6, 9), "seq_len": (12, 30)}, "rope"),
+        ({"start_pos": (5, 100)}, "rope"),
+    ],
+)
+def test_sizes_of_a_list_are_drawn_and_no_others(sizes, operation):
+    functions, calls = watched(operation)
+    report = verify(Implementation("sized", functions, supports=[sizes, "positive sizes"]), max_examples=25)
+    assert report.ok, [v.summary for v in report.violations]
+    o = OPERATIONS[operation]
+    found = [o.sizes(each) for each in calls[operation]]
+    refused = next(x for x in report.outcomes if x.law == "what is not supported is refused")
+    outside = [each for each in found if any(each[name] not in taken for name, taken in sizes.items() if name in each)]
+    assert len(outside) <= refused.examples  # by that law alone
+    assert all({each[name] for each in found} >= set(taken) - {9} for name, taken in sizes.items() if name in found[0])
+
+
+@pytest.mark.parametrize(
+    ("supports", "error", "sentence"),
+    [
+        (
+            "all masks",
+            TypeError,
+            "supports='all masks', but should be a mapping from sizes to predicates or lists, or a word: 'positive sizes'",
+        ),
+        (["at most 0 shapes"], TypeError, "supports='at most 0 shapes', but should be"),
+        (3, TypeError, "supports=3, but should be"),
+        ({"width": (3,)}, ValueError, "A size in supports is 'width', but should be one of batch, n_q, "),
+        ({"head_dim": "64"}, TypeError, "supports['head_dim']='64', but should be a predicate, a function of a size, or a list of sizes."),
+        ({"head_dim": ()}, TypeError, "supports['head_dim']=(), but should be"),
+        (["full masks", "key masks"], ValueError, "supports says 'full masks' and 'key masks', but should say one of them."),
+    ],
+)
+def test_words_that_there_are_not_are_refused(supports, error, sentence):
+    with pytest.raises(error) as raised:
+        Implementation("mine", {"rope": REFERENCE["rope"]}, supports=supports)
+    assert sentence in str(raised.value)

@@ -1,0 +1,96 @@
+"""What a target names: files, modules, and the only adapter in them."""
+
+import runpy
+import sys
+
+import pytest
+
+from properties.command.targets import TargetError, load
+from properties.verifier.script import script
+from properties.verifier.verify import verify
+
+ROPE = "from properties.bugs.reference import OPERATIONS as _OPERATIONS\nrope = _OPERATIONS['rope']\n"
+DECLARED = "from properties import Implementation\n"
+
+
+@pytest.fixture
+def written(tmp_path, monkeypatch):
+    """Writes Python files, by paths below a working directory of their own; what is imported from there is forgotten."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    before = set(sys.modules)
+
+    def write(**files):
+        for name, text in files.items():
+            path = tmp_path / f"{name}.py"
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(text)
+
+    yield write
+    for name in set(sys.modules) - before:
+        if str(getattr(sys.modules[name], "__file__", "")).startswith(str(tmp_path)):
+            del sys.modules[name]
+
+
+@pytest.mark.parametrize("target", ["kernels.py", "./kernels.py", "kernels", "kernels.py:adapter", "kernels:adapter"])
+def test_a_file_is_the_module_that_it_is(written, target):
+    written(kernels=f"{ROPE}adapter = {{'rope': rope}}\n")
+    (found,) = load([target])
+    assert (found.target, found.implementation.name) == ("kernels:adapter", "adapter")
+
+
+def test_a_module_is_its_only_implementation_under_any_name_or_its_only_mapping_or_its_functions(written):
+    written(
+        declared=f"{DECLARED}{ROPE}functions = {{'rope': rope}}\nfirst = Implementation('mine', functions)\nalso = first\n",
+        grouped=f"{ROPE}both = {{'here': [{{'rope': rope}}], 'there': [{{'rope': rope}}]}}\n",
+        functions=ROPE,
+    )
+    assert [(f.target, f.implementation.name) for f in load(["declared.py"])] == [("declared:first", "mine")]
+    assert [(f.target, f.group) for f in load(["grouped.py"])] == [("grouped:both", "here"), ("grouped:both", "there")]
+    assert [(f.target, f.implementation.name) for f in load(["functions.py"])] == [("functions", "functions")]
+
+
+@pytest.mark.parametrize(
+    ("target", "sentence"),
+    [
+        ("two.py", "two has 2 adapters: first, second; name one, as in two:first."),
+        ("two.py:third", "two has no attribute 'third': its adapters are first, second."),
+        (
+            "none.py",
+            "none has no adapter: no properties.Implementation, no mapping from operations to functions, and no function of an operation's "
+            "name. `attnspec operations` lists them, and `attnspec new FILE` writes an adapter to fill in.",
+        ),
+        ("none.py:adapter", "none has no attribute 'adapter', nor an adapter of another name."),
+        ("absent.py", "absent.py is no file, but should be one, as my_kernels.py is, or a module."),
+        ("my-kernels.py", "my-kernels.py cannot be imported: its name should be an identifier, as my_kernels.py is."),
+    ],
+)
+def test_what_was_found_instead_is_said(written, target, sentence):
+    written(
+        two=f"{DECLARED}{ROPE}first = Implementation('a', {{'rope': rope}})\nsecond = Implementation('b', {{'rope': rope}})\n",
+        none="x = 1\n",
+        **{"my-kernels": ROPE},
+    )
+    with pytest.raises(TargetError) as raised:
+        load([target])
+    assert str(raised.value) == sentence
+
+
+def test_a_file_whose_name_another_module_has_is_refused(written, tmp_path):
+    written(hypothesis=ROPE)
+    with pytest.raises(TargetError, match=r"import hypothesis finds .*, but should find .*hypothesis.py: give the file another name\."):
+        load(["hypothesis.py"])
+
+
+def test_a_file_elsewhere_and_in_a_package_is_found_again_by_its_script(written, tmp_path, monkeypatch):
+    written(**{"place/kernels": "def rope(x, start_pos=0):\n    return x * 2\n", "package/__init__": "", "package/kernels": ROPE})
+    (inside,) = load(["package/kernels.py"])
+    assert inside.target == "package.kernels"
+    (elsewhere,) = load(["place/kernels.py"])
+    assert elsewhere.target == f"{tmp_path / 'place/kernels.py'}"
+    report = verify(elsewhere.implementation, laws=["rope is within its budget"], max_examples=4)
+    (tmp_path / "again.py").write_text(script(report.violations[0], elsewhere.target))
+    monkeypatch.setattr(sys, "path", [p for p in sys.path if not p.startswith(str(tmp_path))])
+    del sys.modules["kernels"]
+    with pytest.raises(AssertionError, match="the error is"):
+        runpy.run_path(str(tmp_path / "again.py"))

@@ -1,0 +1,132 @@
+"""A budget of time: cases are drawn while there is some, each law gets its share, and what is cut short has not held."""
+
+import itertools
+import json
+import time
+from math import inf
+from types import SimpleNamespace
+
+import pytest
+
+import properties
+from properties.bugs.reference import OPERATIONS
+from properties.command.cli import main
+from properties.laws import LAWS
+from properties.verifier import examination, shrinking, timing
+from properties.verifier.timing import Time
+from properties.verifier.verify import examine, verify
+
+ROPE = [law for law in LAWS if law.operation == "rope"]
+RIGHT = properties.Implementation("right", {"rope": OPERATIONS["rope"]})
+
+
+def clock(module, monkeypatch, readings):
+    """The module's monotonic clock gives these readings."""
+    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: next(readings), perf_counter=time.perf_counter))
+
+
+@pytest.mark.parametrize("cases", [0, 3])
+def test_no_case_is_drawn_when_time_is_up_and_what_is_cut_short_has_not_held(monkeypatch, cases):
+    clock(examination, monkeypatch, itertools.count())
+    outcomes = examine(ROPE, RIGHT, 100, 0, until=cases)
+    assert {o.status for o in outcomes} == {"not run", "not applicable"}
+    said = f"Time was up after {cases} cases of rope: it was cut short, and not seen to be broken."
+    assert {o.reason for o in outcomes if o.status == "not run"} == {f"{said} More time should be given, or fewer cases."}
+
+
+def test_a_law_has_held_if_and_only_if_all_of_its_cases_were_drawn(monkeypatch):
+    law, readings = next(law for law in ROPE if law.agreement), itertools.count()
+    clock(examination, monkeypatch, readings)
+    assert examine([law], RIGHT, 20, 0)[0].status == "held"
+    needed = next(readings)
+    for until, status in ((needed, "held"), (needed - 1, "not run")):
+        clock(examination, monkeypatch, itertools.count())
+        assert examine([law], RIGHT, 20, 0, until=until)[0].status == status
+
+
+def test_what_was_seen_to_be_broken_in_time_is_violated(monkeypatch):
+    clock(examination, monkeypatch, itertools.count())
+    wrong = properties.Implementation("wrong", {"rope": lambda x, start_pos=0: x + 1.0})
+    statuses = {o.law: o.status for o in examine(ROPE, wrong, 20, 0, until=4)}
+    assert statuses["rope is within its budget"] == "violated"
+    assert set(statuses.values()) == {"violated", "not run", "not applicable"}
+
+
+def test_a_declared_deviation_that_was_not_seen_in_time_is_not_said_to_hold(monkeypatch):
+    clock(examination, monkeypatch, itertools.count())
+    declared = properties.Implementation("declared", RIGHT.operations, known_deviations={"parts add up": "As its page says."})
+    statuses = {o.law: o.status for o in examine(ROPE, declared, 20, 0, until=3)}
+    assert statuses["parts add up"] == "not run"
+
+
+@pytest.mark.parametrize(
+    ("laws", "left", "workers", "elapsed", "until"),
+    [
+        (10, 40, 1, 0, 18.75),  # of 100 seconds 75 are for cases, and a fourth of the laws that are left get a fourth of what is left
+        (10, 40, 2, 0, 37.5),  # twice as long, where two processes are at work
+        (30, 40, 2, 0, 75.0),
+        (10, 20, 1, 25, 50.0),
+        (10, 20, 1, 90, 90.0),  # none is left
+    ],
+)
+def test_each_law_that_is_left_gets_as_long(monkeypatch, laws, left, workers, elapsed, until):
+    clock(timing, monkeypatch, iter([0.0, float(elapsed)]))
+    limit = Time(100.0)
+    assert limit.end == 100.0
+    assert limit.share(laws, left, workers) == until
+
+
+def test_without_an_end_there_is_always_time():
+    assert Time().share(1, 100) == Time().end == inf
+
+
+def test_smaller_inputs_are_looked_for_in_time(monkeypatch):
+    wrong = {"rope": lambda x, start_pos=0: -x}
+    (cause,) = verify(wrong, laws=["rope is within its budget"], max_examples=5).causes
+    clock(shrinking, monkeypatch, itertools.repeat(inf))
+    (hurried,) = verify(wrong, laws=["rope is within its budget"], max_examples=5, budget=60).causes
+    assert repr(cause.example.counterexample) != repr(hurried.example.counterexample)
+
+
+@pytest.mark.parametrize("budget", [0, -1, inf, float("nan"), "60s", True])
+def test_a_budget_is_a_number_of_seconds(budget):
+    with pytest.raises(ValueError, match=r"^budget=.*, but should be a positive number of seconds\.$"):
+        verify({"rope": OPERATIONS["rope"]}, budget=budget)
+
+
+KERNELS = """
+import time
+from properties.bugs.reference import OPERATIONS
+
+def slowly(function):
+    def call(*arguments):
+        time.sleep(0.1)
+        return function(*arguments)
+    return call
+
+slow = {name: slowly(OPERATIONS[name]) for name in ("rope", "rotate_half", "apply_rotary")}
+"""
+
+
+def test_the_command_ends_in_time_and_says_which_laws_were_cut_short(tmp_path, monkeypatch, capsys):
+    (tmp_path / "slow_kernels.py").write_text(KERNELS)
+    monkeypatch.chdir(tmp_path)
+    start = time.monotonic()
+    assert main(["verify", "slow_kernels:slow", "--budget", "6s", "--jobs", "1", "--json", "out.json"]) == 1
+    assert time.monotonic() - start < 60  # without a budget it takes minutes; the machine may be busy
+    report = json.loads((tmp_path / "out.json").read_text())
+    assert report["settings"]["budget"] == 6.0
+    assert {o["operation"] for o in report["outcomes"] if o["status"] == "not run"} == {"rope", "rotate_half", "apply_rotary"}
+    printed = " ".join(capsys.readouterr().out.split())
+    told = printed.partition("… not run slow")[2]
+    for o in (o for o in report["outcomes"] if o["status"] == "not run"):
+        assert o["reason"].startswith("Time was up after ")
+        assert o["law"] in told or f"all laws about {o['operation']}" in told
+
+
+@pytest.mark.parametrize("text", ["0s", "-1", "1 minute", "", "1e3", "s"])
+def test_what_is_no_time_is_refused(text, capsys):
+    with pytest.raises(SystemExit) as exit:
+        main(["verify", "m:a", "--budget", text])
+    assert exit.value.code == 2
+    assert f"argument --budget: {text!r}, but should be a time, as 60s, 5m or 1h." in capsys.readouterr().err
