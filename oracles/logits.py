@@ -12,7 +12,8 @@ times, as `Terms.cap_absolute`.  They act on t̃, |t̃| ≤ |t| + E: so E become
 itself: E becomes E + biased·(|t| + |bias| + E).  For the same reason the exponential's argument costs its slope of |t| + |bias|.
 
 **The slope of the cap** is h = 1 − tanh²(s/c), by which gradients of scores are multiplied.  With tanh off by a, h is off by
-2|tanh|·a + a²: a is E/c, where E is that of t, and cap·|tanh| for the rounding of the square; that of the difference is within cap·h, as cap has six.
+2|tanh|·a + a²: a is E/c, where E is that of t, and cap·|tanh| for the rounding of the square; that of the difference is within cap·h, as
+cap has six.
 """
 
 from types import EllipsisType
