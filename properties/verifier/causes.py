@@ -5,6 +5,9 @@ implementation itself: the oracle in another convention, or the reference with a
 same, within the budget of each call, and breaks the law on the same case, which is put to it as it was to the implementation, in the same
 order and layouts. And it must return the same on nearly all calls that are right: a bug shows where it shows, and nowhere else.
 
+What is made of the implementation's own attention, causal attention by a mask, or gradients by δ = rowsum(g ⊙ out), and is wrong as it is,
+has the cause of that: see `properties.verifier.derived`.
+
 Other arithmetics are tried besides, as `properties.verifier.arithmetics` says: one that explains every violation of an operation is named
 before a candidate that does not reproduce some call.
 """
@@ -29,6 +32,7 @@ from properties.contract.subject import Subject
 from properties.laws.law import Law
 from properties.strategies.choices import rounded
 from properties.verifier.arithmetics import explained
+from properties.verifier.derived import FORWARD, of_own_attention
 from properties.verifier.report import Diagnosis, Violation
 
 __all__ = ["HALF", "causes"]
@@ -81,8 +85,9 @@ def causes(
     """
     pool = _Pool(implementation, violations)
     called = dict.fromkeys(call.operation for _, v in violations for call in v.calls)
+    follows = pool.of_own_attention()
     exact = [e for c in _candidates([OPERATIONS[name] for name in called], implementation) if (e := pool.explanation(c))]
-    left, found = set(range(len(violations))), []
+    left, found = set(range(len(violations))) - follows, []
     while left:
         options = [e for e in (*exact, *pool.arithmetics(left)) if e.breaks & left]
         if not options:
@@ -108,7 +113,9 @@ def causes(
             hints |= {key: (*hints.get(key, ()), diagnosis[0]) for key in keys}
         else:
             told.append((members, diagnosis))
-    return [*told, *((tuple(sorted(members)), hints.get(key, ())) for key, members in unknown.items())]
+    every = [*told, *((tuple(sorted(members)), hints.get(key, ())) for key, members in unknown.items())]
+    first = next(i for i, (members, _) in enumerate(every) if any(violations[p][1].operation == FORWARD for p in members)) if follows else 0
+    return [(tuple(sorted({*members, *follows})) if i == first else members, d) for i, (members, d) in enumerate(every)]
 
 
 class _Pool:
@@ -137,6 +144,17 @@ class _Pool:
         every = agree[True] + agree[False]
         share = (1 + sum(every)) / (1 + len(every)) if c.remembers else sum(every) / len(every)
         return _Explanation(Diagnosis(c.id, max(excesses.values()), c.citation, c.repair, share), frozenset(excesses), c.rank)
+
+    def of_own_attention(self) -> set[int]:
+        """The violations of operations that are what they would be if they were made of the implementation's own attention, where that is
+        broken too: nothing else is wrong with them."""
+        if all(v.operation != FORWARD for _, v in self.broken):
+            return set()
+        made = of_own_attention(self.implementation)
+        several = {name: _Candidate(name, "", "", 1, frozenset([name]), partial(dict, [(name, f)])) for name, f in made.items()}
+        explained = {name: e.breaks for name, c in several.items() if (e := self.explanation(c))}
+        wrong = {name: {i for i, (_, v) in enumerate(self.broken) if v.operation == name} for name in made}
+        return {i for name, places in wrong.items() if 2 * len(places & explained.get(name, frozenset())) > len(places) for i in places}
 
     def _reproduced(self, c: "_Candidate", place: int) -> float | None:
         """How far a candidate is from what was returned in a violation, in budgets, if it returns the same and breaks the law too."""

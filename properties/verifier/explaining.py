@@ -28,13 +28,14 @@ def causes_of(
     """The causes of violations that nobody declared: what explains them, and, if `shrinks`, a small input that shows each; after `until`,
     of time.monotonic, none is looked for.
 
-    That is of the law by which the operation itself is compared with the oracle, if there is one, else of the one with the smallest input.
+    That is of the law by which an operation itself is compared with the oracle, if there is one, the first operation's of several, else of
+    the one with the smallest input.
     """
-    laws = [find(v.law_id)[0] for v in violations]
+    laws, order = [find(v.law_id)[0] for v in violations], list(OPERATIONS)
     found = []
     for places, diagnosis in causes(implementation, list(zip(laws, violations, strict=True))):
         group = [(laws[place], replace(violations[place], diagnosis=diagnosis)) for place in places]
-        law, example = min(group, key=lambda each: (not each[0].agreement, each[1].size))
+        law, example = min(group, key=lambda each: (not each[0].agreement, order.index(each[0].operation), each[1].size))
         searched = bool(example.calls)
         if searched and shrinks and time.monotonic() < until:
             example = _smaller(implementation, law, example, observe, until)
