@@ -15,8 +15,9 @@ from properties.contract.subject import Subject
 from properties.contract.support import EVERY_SIZE, SIZES, WORDS
 from properties.laws.lanes import refused
 from properties.laws.law import Laws
+from properties.strategies.cases import Cases, UnsupportedError
 from properties.strategies.choices import Choices
-from properties.strategies.domains import ODDITIES, Cases, UnsupportedError
+from properties.strategies.domains import ODDITIES
 
 law = Laws()
 _OF_ARRAYS = tuple(name for name, o in OPERATIONS.items() if o.takes_arrays)

@@ -12,8 +12,9 @@ from properties.contract.results import BrokenError
 from properties.contract.subject import Subject
 from properties.laws.conduct import repeats
 from properties.laws.law import Laws
+from properties.strategies.cases import Cases
 from properties.strategies.choices import Choices, rounded
-from properties.strategies.domains import DOMAINS, Cases
+from properties.strategies.domains import DOMAINS
 
 law = Laws()
 _LENGTHS = ("n_q", "n_k", "seq_len", "max_len", "rows")

@@ -12,8 +12,9 @@ from properties.contract.operations import OPERATIONS
 from properties.contract.results import BrokenError
 from properties.contract.subject import Subject
 from properties.laws import LONG, find
+from properties.strategies.cases import Cases
 from properties.strategies.choices import rounded
-from properties.strategies.domains import DOMAINS, Cases
+from properties.strategies.domains import DOMAINS
 from properties.strategies.dominating import LONG as LONGEST
 from properties.strategies.dominating import dominating, scores_of
 from properties.verifier.plan import plan

@@ -7,8 +7,8 @@ import numpy as np
 
 from oracles.ball import Array
 from properties.bugs import reference
+from properties.contract.caller import Caller
 from properties.contract.implementation import Implementation
-from properties.contract.subject import Subject
 
 __all__ = ["FORWARD", "of_own_attention"]
 
@@ -23,7 +23,7 @@ def of_own_attention(implementation: Implementation) -> dict[str, Callable[..., 
         return {}
 
     def forward(q: Array, k: Array, v: Array, mask: Any = None) -> Array:
-        return np.asarray(Subject(implementation, FORWARD).call(FORWARD, (q, k, v, mask)).value)
+        return np.asarray(Caller(implementation, FORWARD).call(FORWARD, (q, k, v, mask)).value)
 
     def vjp(q: Array, k: Array, v: Array, mask: Any, grad_out: Array) -> tuple[Array, ...]:
         delta = (grad_out * forward(q, k, v, mask)).sum(axis=-1, keepdims=True)

@@ -25,7 +25,8 @@ from properties.contract.support import OutsideError
 from properties.laws.agreement import AGREEMENT
 from properties.laws.law import Law
 from properties.laws.squares import Square
-from properties.strategies.domains import DOMAINS, QUIRKS, Cases, UnsupportedError
+from properties.strategies.cases import Cases, UnsupportedError
+from properties.strategies.domains import DOMAINS, QUIRKS
 from properties.verifier.report import Outcome
 from properties.verifier.trial import Evidence, Trial, not_applicable, unknown
 

@@ -10,7 +10,7 @@ from properties.contract.results import BrokenError, Call
 from properties.contract.subject import Subject
 from properties.laws.agreement import AGREEMENT
 from properties.laws.law import Law
-from properties.strategies.domains import Cases
+from properties.strategies.cases import Cases
 from properties.verifier.narrowest import Narrowest
 from properties.verifier.remarks import Seen, notes
 from properties.verifier.report import Outcome, Status, Violation, counted
