@@ -11,7 +11,7 @@ from properties.bugs import CATALOGUE
 from properties.bugs.reference import OPERATIONS, scaled_dot_product_attention
 from properties.contract.implementation import Implementation, implementation_of
 from properties.laws import LAWS, find
-from properties.verifier import verify as verifier
+from properties.verifier import explaining
 from properties.verifier.causes import HALF
 from properties.verifier.verify import examine, verify
 
@@ -56,7 +56,7 @@ def cause_of(chosen, function, arithmetic="float32", examples=20):
     offered = {name: operations[name] for name in (chosen.operation, *chosen.needs)}
     blind = Implementation("blind", offered, arithmetic=arithmetic)
     outcomes = examine(list(dict.fromkeys([chosen, AGREEMENT[chosen.operation]])), blind, examples, 0)
-    found = verifier.causes_of(blind, [o.violation for o in outcomes if o.violation], shrinks=False)
+    found = explaining.causes_of(blind, [o.violation for o in outcomes if o.violation], shrinks=False)
     return found[0] if found else None
 
 
@@ -270,7 +270,7 @@ def test_an_error_while_a_smaller_input_is_looked_for_is_told(monkeypatch):
     def stumbles(*arguments):
         raise ZeroDivisionError("planted")
 
-    monkeypatch.setattr(verifier, "smallest", stumbles)
-    (cause,) = verifier.causes_of(wrong, [found.violation])
+    monkeypatch.setattr(explaining, "smallest", stumbles)
+    (cause,) = explaining.causes_of(wrong, [found.violation])
     assert cause.example.notes[-1] == "Looking for a smaller input ended with ZeroDivisionError: planted."
     assert not cause.example.shrunk
