@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from properties.command.worker import Explain, Order, Task
+from properties.command.messages import Explain, Order, Task
 from properties.verifier.note import Note
 
 __all__ = ["Child"]

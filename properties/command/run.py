@@ -8,10 +8,10 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
+from properties.command.messages import Entry, Order
 from properties.command.runner import Runner
 from properties.command.signals import Signals, StoppedError
 from properties.command.targets import TargetError
-from properties.command.worker import Entry, Order
 from properties.verifier.note import UnwritableError
 from properties.verifier.report import Cause, Outcome
 

@@ -10,10 +10,10 @@ from rich.console import Console
 from oracles.formats import resolve
 from properties.command import forms
 from properties.command.configuration import configure
+from properties.command.messages import Order
 from properties.command.outputs import printing
 from properties.command.run import Run, run
 from properties.command.signals import StoppedError
-from properties.command.worker import Order
 from properties.laws import find
 from properties.verifier.comparison import Comparison, against
 from properties.verifier.plan import QUICKLY
