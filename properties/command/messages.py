@@ -7,7 +7,7 @@ from typing import Any
 from oracles import Conventions
 from properties.verifier.report import Violation
 
-__all__ = ["Entry", "Explain", "Order", "Task"]
+__all__ = ["Entry", "Explain", "Order", "Task", "parts_of"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,3 +69,9 @@ class Explain:
     violations: tuple[Violation, ...]
     shrinks: bool = True
     until: float = inf
+
+
+def parts_of(law: str) -> tuple[str, str]:
+    """The name of a law and its operation, which "law[operation]" says."""
+    name, _, operation = law.partition("[")
+    return name, operation.removesuffix("]")

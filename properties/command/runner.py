@@ -11,7 +11,7 @@ from select import select
 from types import TracebackType
 
 from properties.command.child import Child
-from properties.command.messages import Entry, Explain, Order, Task
+from properties.command.messages import Entry, Explain, Order, Task, parts_of
 from properties.command.signals import Signals
 from properties.command.targets import TargetError
 from properties.contract.operations import OPERATIONS
@@ -92,7 +92,7 @@ class Runner:
         while self._idle and self._tasks:
             task = self._tasks.popleft()
             if isinstance(task, Task):
-                laws = [_parts(self.entries[task.entry].laws[law]) for law in task.laws]
+                laws = [parts_of(self.entries[task.entry].laws[law]) for law in task.laws]
                 operation = laws[0][1]
                 if self._deaths[task.entry, operation] >= _DEATHS:
                     reason = f"It was not tried: {operation} had ended the process, or not returned, {_DEATHS} times."
@@ -160,7 +160,7 @@ class Runner:
         noted, ids = child.calls.noted, [entry.laws[law] for law in task.laws]
         law = noted.law if noted is not None and noted.law in ids else ids[0]
         seconds = time.monotonic() - child.since
-        found = _death(entry, *_parts(law), child.end(), child.calls, *child.last_words(), seconds=seconds)
+        found = _death(entry, *parts_of(law), child.end(), child.calls, *child.last_words(), seconds=seconds)
         self._bury(child)
         self._deaths[task.entry, found.operation] += 1
         others = tuple(place for place, each in zip(task.laws, ids, strict=True) if each != law)
@@ -233,10 +233,5 @@ def _groups(entry: Entry) -> list[tuple[int, ...]]:
     """The places of an entry's laws, those about one operation together."""
     groups: dict[str, list[int]] = {}
     for place, law in enumerate(entry.laws):
-        groups.setdefault(_parts(law)[1], []).append(place)
+        groups.setdefault(parts_of(law)[1], []).append(place)
     return [tuple(group) for group in groups.values()]
-
-
-def _parts(law: str) -> tuple[str, str]:
-    name, _, operation = law.partition("[")
-    return name, operation.removesuffix("]")

@@ -10,7 +10,7 @@ from rich.console import Console
 from oracles.formats import resolve
 from properties.command import forms
 from properties.command.configuration import configure
-from properties.command.messages import Order
+from properties.command.messages import Order, parts_of
 from properties.command.outputs import printing
 from properties.command.run import Run, run
 from properties.command.signals import StoppedError
@@ -100,8 +100,7 @@ def _planned(known: Run, why: str) -> Iterator[Outcome]:
     """The outcomes as they were planned; "not run", and why, for those that are not known."""
     for place, entry in enumerate(known.entries):
         for law in entry.laws:
-            name, _, operation = law.partition("[")
-            missing = Outcome(name, operation.removesuffix("]"), entry.name, "not run", reason=why)
+            missing = Outcome(*parts_of(law), entry.name, "not run", reason=why)
             yield known.outcomes.get((place, law), missing)
 
 
