@@ -14,6 +14,7 @@ One module per idea:
     merge, alibi                      … its parts merged, and its biases by distance
     masks, positional, lookups        … more of them: masks, sinusoids, and numbers that are copied and not computed
     rotary, rotary_tables             … and rotary embeddings, with what they are computed from
+    rotary_frequencies                … by the frequencies of each kind (frequency_kinds, frequency_bands)
     arb_attention, arb_positional     the same values by ball arithmetic of any precision
     enclosure                         what comes out, and the judgement of an implementation's output by it
 """
@@ -62,6 +63,7 @@ from oracles.positional import (
     tensor2tensor_sinusoidal,
 )
 from oracles.rotary import apply_rotary, apply_rotary_vjp, rope, rope_vjp
+from oracles.rotary_frequencies import rotary_frequencies
 from oracles.rotary_tables import inv_freq, rope_angles, rope_tables
 from oracles.softmax import hard_masked_softmax, hard_masked_softmax_vjp
 
@@ -112,6 +114,7 @@ __all__ = [
     "rope_angles",
     "rope_tables",
     "rope_vjp",
+    "rotary_frequencies",
     "rotate_half",
     "scaled_dot_product_attention",
     "scaled_dot_product_attention_jvp",
