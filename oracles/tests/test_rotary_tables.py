@@ -175,7 +175,7 @@ def test_rope_is_its_own_tables_applied(reading: Conventions) -> None:
 @pytest.mark.parametrize("arithmetic", [None, "float32"])
 def test_empty_tables_take_no_work(length: int, dim: int, method: Any, arithmetic: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     if dim:
-        monkeypatch.setattr("oracles.rotary_tables.pair_exponents", None)
+        monkeypatch.setattr("oracles.rotary_parts.pair_exponents", None)
     options = {"arithmetic": arithmetic, "method": method}
     assert oracles.rope_angles(length, dim, **options).mid.shape == (length, dim // 2)
     for table in oracles.rope_tables(length, dim, **options):
