@@ -12,6 +12,7 @@ such code, with conventions of the `adjacent` pairing,
 whose budget covers a complex product of four real ones, but not one of three.
 """
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -187,17 +188,22 @@ def rotary_tables(
     found = angles(lambda chosen: at[:, chosen], farthest, pairs, dim, arithmetic=model, conventions=named, **options)
     layout = (slice(0, pairs), slice(pairs, dim)) if named.rope_pairing == "half" else (slice(0, dim, 2), slice(1, dim, 2))
 
-    def fast() -> Balls:
-        tables = [Ball(np.empty((length, dim)), np.empty((length, dim))) for _ in range(2)]
-        for chosen in blocks(length, dim):
-            for table, part in zip(tables, found.tables(chosen, model), strict=True):
-                for lanes in layout:
-                    table.mid[chosen, lanes], table.rad[chosen, lanes] = part.mid, part.rad
+    def shaped(tables: Iterable[Ball]) -> Balls:
         return tuple(Ball(table.mid.reshape(*rows, dim), table.rad.reshape(*rows, dim)) for table in tables)
 
+    def fast() -> Balls:
+        height = length if model else 1  # a certificate has one radius for each column: it takes longer to store them all than to find them
+        tables = [Ball(np.empty((length, dim)), np.zeros((height, dim))) for _ in range(2)]
+        for chosen in blocks(length, dim):
+            for table, part in zip(tables, found.tables(chosen, model), strict=True):
+                rad, of = (part.rad, chosen) if model else (part.rad.max(axis=0, keepdims=True), slice(None))
+                for lanes in layout:
+                    table.mid[chosen, lanes] = part.mid
+                    table.rad[of, lanes] = np.maximum(table.rad[of, lanes], rad)
+        return shaped(Ball(table.mid, np.broadcast_to(table.rad, (length, dim))) for table in tables)
+
     def arb() -> Balls:
-        tables = (_lanes(table, 0.0, dim, named) for table in arb_positional.tables(found.exactly, length, pairs, found.most))
-        return tuple(Ball(table.mid.reshape(*rows, dim), table.rad.reshape(*rows, dim)) for table in tables)
+        return shaped(_lanes(table, 0.0, dim, named) for table in arb_positional.tables(found.exactly, length, pairs, found.most))
 
     def vacuous(balls: Balls) -> tuple[bool, ...]:
         return (all(zero_is_accepted(balls)),) * len(balls)
