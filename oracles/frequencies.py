@@ -139,7 +139,7 @@ def _budgets(bent: Default, powers: Ball, inv_freq: Ball, factor: Ball, model: A
         every = moved + bent.gain_moves(max(u, model.angle.product))
         spread = np.exp(every) * (1 + 2.0**-40)
         lost = np.where(f < 4 * least * spread, (f + least) * g / f, 0.0) + np.where((g > 0) & (g < 4 * least * spread), g + least, 0.0)
-        rad = inv_freq.rad + g * np.expm1(every) + f * spread * bent.gain_shifts(f, moved, u) + lost
+        rad = inv_freq.rad + g * np.expm1(every) + f * spread * bent.gain_shifts(f, g / f, moved, u) + lost
         base = np.exp(_upper(bent.log_base()))
         rad = np.where((f * spread < largest) & ((e == 0) | (base * np.exp(of_base) < largest)), rad, np.inf)
         rad = np.where(g == 0, 0.0, rad * (1 + 2.0**-40))

@@ -4,8 +4,8 @@ Both have the gain g = keep + (1 − keep)/s, where keep is a line cut to [0, 1]
 the band: a kernel that compares wavelengths a little off takes a branch whose value is as little off.
 
 Within the band a kernel's line is in an interval, found from intervals of what it is made of.  The gain's slope is 1 − 1/s.  One minus the
-line, its complement, and a factor 1 − 1/s where a kernel has one, take four roundings of at most 1 + 1/s.  `BLEND` more are relative,
-within the band and beyond: of s, a reciprocal, two products and a sum of two numbers above 0.
+line, its complement, and a factor 1 − 1/s where a kernel has one, take `COMPLEMENTS` = 4 roundings of at most 1 + 1/s.  `BLEND` = 5 more
+are relative, within the band and beyond: of s, a reciprocal, two products and a sum of two numbers above 0.
 """
 
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ from oracles.arguments import checked_scale
 from oracles.ball import ROUNDOFF, Array, gamma
 from oracles.frequency_kinds import LOGARITHM, Factored, length_of, positive
 
-BLEND = 5
+BLEND, COMPLEMENTS, TURNS = 5, 4, 8
 OUTWARD = 2.0**-48
 Span = tuple[float, float]
 
@@ -56,14 +56,15 @@ class Band(Factored):
         """By roundings of what is kept and of what is divided."""
         return np.full(self.of.channels // 2, gamma(BLEND, u))
 
-    def gain_shifts(self, powers: Array, moved: Array, u: float) -> Array:
-        """Within the band: by the width of the interval, and by the roundings of what are no small numbers."""
+    def gain_shifts(self, powers: Array, gains: Array, moved: Array, u: float) -> Array:
+        """Within the band: to the farther end of the interval, and by the roundings of what are no small numbers."""
+        least, most = self.lines(powers, moved, u)
+        slope, ends = 1 - 1 / self.factor, 1 + 1 / self.factor
         with np.errstate(invalid="ignore"):
-            least, most = self.lines(powers, moved, u)
-            inside = ~((least >= 1) | (most <= 0))  # where nothing is known, too
-            width = np.nan_to_num(most - least, nan=np.inf, posinf=np.inf)
-        slope, ends = abs(1 - 1 / self.factor), 1 + 1 / self.factor
-        return np.where(inside, np.where(width > 0, width * slope, 0.0) + gamma(4, u) * ends, 0.0) * (1 + OUTWARD)
+            reach = np.abs(np.array([least, most]) * slope + 1 / self.factor - gains).max(axis=0)
+        reach = np.where(np.isnan(reach), 0.0 if slope == 0 else np.inf, reach)
+        inside = ~((least >= 1) | (most <= 0))
+        return np.where(inside, reach + (gamma(COMPLEMENTS, u) + 16 * ROUNDOFF) * ends, 0.0) * (1 + OUTWARD)
 
 
 @dataclass(frozen=True)
@@ -234,13 +235,13 @@ class Llama3(Band):
         return [_cut((n - low) / (high - low)) for n in turns]
 
     def lines(self, powers: Array, moved: Array, u: float) -> tuple[Array, Array]:
-        """M/λ is off as f is, and by five roundings: of M, 2π and their quotients; three more are those of M/low and M/high, compared.
+        """M/λ is off as f is, and by `TURNS` = 8 roundings: of M, 2π, their quotients, and of M/low and M/high, compared.
 
         Then it is less low, which is rounded, over high − low: two roundings of parameters and one of a difference, three of the line.
         """
         turns = self.original_max_position_embeddings * powers / (2 * pi) * (1 + 8 * ROUNDOFF)
         low, high = self.low_freq_factor, self.high_freq_factor
-        off = turns * np.expm1(moved + gamma(8, u) + OUTWARD) + gamma(2, u) * low
+        off = turns * np.expm1(moved + gamma(TURNS, u) + OUTWARD) + gamma(2, u) * low
         narrow = gamma(2, u) * (low + high) + OUTWARD * high
         if narrow >= high - low:
             return np.full(len(powers), -np.inf), np.full(len(powers), np.inf)

@@ -84,8 +84,8 @@ class Default:
         """How far a gain may be off, relative to it, as an exponent."""
         return np.zeros(self.of.channels // 2)
 
-    def gain_shifts(self, powers: Array, moved: Array, u: float) -> Array:
-        """How far a gain may be off besides, given how far the powers are as exponents."""
+    def gain_shifts(self, powers: Array, gains: Array, moved: Array, u: float) -> Array:
+        """How far a gain may be off besides, given the exact ones, and how far the powers are off, as exponents."""
         return np.zeros(len(powers))
 
     def multiplier_moves(self, u: float) -> float:

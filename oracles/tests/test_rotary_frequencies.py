@@ -289,6 +289,58 @@ def test_the_worst_base_band_and_factors_leave_the_budget_without_their_terms(mo
     assert inside() == [False] * 4
 
 
+def worst_of_a_narrow_band() -> tuple[Case, Array]:
+    """llama3: powers, turns, the line, its complement and the gain, all too large."""
+    s, low, high, most, base = 8.0, 1.0, 1.0625, 7, 1.05
+    parameters = {"factor": s, "low_freq_factor": low, "high_freq_factor": high, "original_max_position_embeddings": most, "base": base}
+    x = math.log(base) * np.arange(0, 128, 2) / 128
+    powers, up = np.exp(-x), 0.999 * U * np.where(x > 0, 3 * x + 9, 0)
+    turns = most * powers * np.exp(up + 7.9 * U) / (2 * math.pi)
+    z = (turns - low * (1 - 1.9 * U)) / (high - low - 1.9 * U * (low + high)) * (1 + 2.9 * U)
+    gain = np.where(z < 1, z + (1 - z) / s + 3.9 * U * (1 + 1 / s), 1.0) * math.exp(4.9 * U)
+    return ("llama3", 128, parameters), powers * np.exp(up) * gain
+
+
+def worst_of_a_wide_band() -> tuple[Case, Array]:
+    """YaRN: powers, the complement of the ramp and the gain, all too small."""
+    s, x = 40.0, math.log(10000.0) * np.arange(0, 64, 2) / 64
+    ramp = np.clip((np.arange(32) - 10) / 13 * (1 + 2.9 * U), 0, 1)
+    shift = np.where((ramp > 0) & (ramp < 1), 3.9 * U * (1 + 1 / s), 0.0)
+    gain = (1 - ramp + ramp / s - shift) * math.exp(-4.9 * U)
+    return MODELS["DeepSeek-V3"], np.exp(-x) * np.exp(-0.999 * U * np.where(x > 0, 3 * x + 9, 0)) * gain
+
+
+@pytest.mark.parametrize(
+    ("worst", "term"),
+    [
+        (worst_of_a_narrow_band, "TURNS"),
+        (worst_of_a_narrow_band, "BLEND"),
+        (worst_of_a_wide_band, "COMPLEMENTS"),
+        (worst_of_a_wide_band, "BLEND"),
+    ],
+)
+def test_the_worst_lines_leave_the_budget_without_their_terms(worst: Any, term: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    (kind, dim, parameters), out = worst()
+
+    def inside() -> bool:
+        return bool(oracles.rotary_frequencies(kind, dim, arithmetic="float32", **parameters)[0].contains(out).all())
+
+    assert inside()
+    monkeypatch.setattr(frequency_bands, term, 0)
+    assert not inside()
+
+
+def test_frequencies_that_underflow_leave_the_budget_without_their_term(monkeypatch: pytest.MonkeyPatch) -> None:
+    """3·10³⁸ to the last exponent is nearly as large as binary32's numbers, and its reciprocal is flushed; the factor makes it matter."""
+    given: dict[str, Any] = {"base": 3e38, "factor": 2.0**-100}
+    power = (3e38 ** -(np.arange(0, 256, 2) / 256)).astype(np.float32)
+    out = np.where(power < 2.0**-126, np.float32(0), power) * np.float32(2.0**100)
+    assert (out == 0).any()
+    assert oracles.rotary_frequencies("linear", 256, arithmetic="float32", **given)[0].contains(out).all()
+    monkeypatch.setattr("oracles.frequencies.held_range", lambda model: (0.0, np.inf))
+    assert not oracles.rotary_frequencies("linear", 256, arithmetic="float32", **given)[0].contains(out).all()
+
+
 def test_a_ceiling_that_binary32_cannot_decide_may_be_either() -> None:
     """corr(1) is 19.9999985, whose ceiling is 20; binary32 may take it for a little more than 20, and binary64 may not."""
     given = {"factor": 8.0, "original_max_position_embeddings": 628318}

@@ -1,18 +1,20 @@
 """RoPE at given positions and frequencies: enclosed as the definition says, within budget of kernels, narrow at far positions."""
 
+from dataclasses import replace
 from typing import Any
 
 import hypothesis.strategies as st
 import numpy as np
 import pytest
 import torch
-from flint import arb
+from flint import arb, ctx
 from hypothesis import given, settings
 
 import oracles
 from oracles import FLOAT32, Conventions, Enclosure
 from oracles.arb_matrix import working_precision
 from oracles.ball import Array
+from oracles.rotary_angles import Angles, _axes
 from oracles.tests.test_generalised_attention import require_encloses
 from spec import context
 from spec.extended.rotary import rope as literal
@@ -161,6 +163,27 @@ def test_an_array_of_frequencies_is_rounded_only_where_it_is_not_the_kernel_s_ow
     assert oracles.rope(x, positions=p, inv_freq=within, arithmetic=FLOAT32).contains(out).all()
 
 
+def test_a_factor_takes_two_roundings() -> None:
+    """A kernel whose cosine, factor and product are all rounded upwards, at an angle that is exact."""
+    exact = replace(FLOAT32, trig_absolute=0.0)
+    for factor, roundings, inside in ((1.1, 3, True), (1.1, 3.1, False), (1.0, 1, True), (1.0, 1.1, False)):
+        out = np.full((1, 2), np.cos(0.5) * factor * np.exp(0.999 * roundings * 2.0**-24))
+        cos, _ = oracles.rotary_tables(np.array([1]), np.array([0.5]), factor, arithmetic=exact)
+        assert cos.contains(out).all() == inside
+
+
+def test_ball_arithmetic_stops_where_a_radius_was_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen, exactly = [], Angles.exactly
+
+    def noted(self: Angles, length: int) -> Any:
+        seen.append(ctx.prec)
+        return exactly(self, length)
+
+    monkeypatch.setattr(Angles, "exactly", noted)
+    oracles.rope(np.ones((1, 2)), 3, inv_freq=Enclosure(np.array([0.3]), np.array([1e-9])), method="arb")
+    assert seen == [113, 226]
+
+
 def test_binary32_loses_a_thousandth_where_its_angles_do() -> None:
     """The angle of pair 0 is exact to 2²⁴; that of the next is off by u·p·f at most some roundings."""
     x = np.ones((1, 128))
@@ -182,7 +205,7 @@ def test_tables_contain_cosines_and_sines(problem: tuple[Array, dict[str, Any], 
     reading = Conventions(**named)
     rows, pairs = positions.shape if sections is None else positions.shape[1:], len(f)
     tables = oracles.rotary_tables(positions, f, factor, sections, conventions=reading, method=method)
-    axes = [0] * pairs if sections is None else oracles.rotary_angles._axes(pairs, sections, reading.mrope)
+    axes = [0] * pairs if sections is None else _axes(pairs, sections, reading.mrope)
     along = positions[None] if sections is None else positions
     with working_precision(300):
         for table, function in zip(tables, (arb.cos, arb.sin), strict=True):
