@@ -95,7 +95,9 @@ def _checked(
     kind: Any, head_dim: Any, base: Any, rotary_dim: Any, seq_len: Any, conventions: Conventions, parameters: dict[str, Any]
 ) -> Default:
     """The kind with its parameters.  Raises ValueError and TypeError for what does not fit."""
-    if not isinstance(kind, str) or kind not in KINDS:
+    if not isinstance(kind, str):
+        raise TypeError(f"kind has type {type(kind).__name__}, but should be one of {', '.join(map(repr, KINDS))}.")
+    if kind not in KINDS:
         raise ValueError(f"kind={kind!r}, but should be one of {', '.join(map(repr, KINDS))}.")
     own = {field.name: field.default for field in fields(KINDS[kind]) if field.name != "of"}
     for name in parameters:

@@ -26,7 +26,7 @@ from oracles.enclosure import Enclosure
 from oracles.formats import Arithmetic
 from oracles.judging import AFFORDABLE, Balls, Evaluation, Method, require_method, settle
 from oracles.positional import ARB_WORK, stored
-from oracles.rotary_angles import angles, counted, placed
+from oracles.rotary_angles import angles, counted, integers, placed
 
 Given = Arithmetic | str | None
 Tables = Callable[[slice], tuple[Ball, Ball]]
@@ -47,10 +47,10 @@ def rope(
 ) -> Enclosure:
     """x with the pair i of each row rotated by the angle position × frequency, times the attention factor, enclosed.
 
-    Row p of the last axis but one is at start_pos + p, or at `positions`: integers, negative ones too, that broadcast to x's axes but the
-    last.  Pair i has the frequency scale·base^(−2i/r), by `conventions.rope_base` and `rope_scale`, or inv_freq[i]: an array's numbers are
-    exact, and an enclosure's radius counts, as that of `rotary_frequencies` for the same arithmetic, whose kernel computes them.  The
-    attention factor is a number or an enclosure likewise.
+    Row p of the last axis but one is at start_pos + p, or at `positions`: an array of integers, negative ones too, that broadcast to x's
+    axes but the last.  Pair i has the frequency scale·base^(−2i/r), by `conventions.rope_base` and `rope_scale`, or inv_freq[i]: an
+    array's numbers are exact, and an enclosure's radius counts.  A budget for a kernel that computes its frequencies takes those of
+    `rotary_frequencies` for the same arithmetic.  The attention factor is a number or an enclosure likewise.
 
     rotary_dim is r, head_dim where it is left out: the first r channels rotate, pairs lie inside them, the others pass.  With
     sections = (t, h, w) positions have an axis of three in front, time, height and width, and so many pairs rotate by each, by
@@ -149,7 +149,7 @@ def _rope(
     else:
         if arrays.natural(start, "start_pos"):
             raise ValueError(f"positions and start_pos={start} are given, but should not both be: add start_pos to the positions.")
-        at, alike = placed(positions, rows, sections)
+        at, alike = placed(integers(positions), rows, sections)
         rotation = replace(rotation, alike=alike)
         place, farthest = (lambda rows: at[:, rows]), int(np.abs(at).max(initial=0))
     options = {name: by[name] for name in ("inv_freq", "attention_factor", "sections")}

@@ -8,7 +8,7 @@ The attention factor multiplies cosines and sines, or what they rotate.  That is
 coarser of the formats of tables and of what is elementwise; none where it is exactly 1.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import isfinite, prod
 from typing import Any
@@ -28,7 +28,6 @@ from oracles.formats import Arithmetic
 
 FARTHEST = 2**53
 """Positions are exact in float64."""
-Sections = Sequence[int]
 Place = Callable[[slice], NDArray[np.int64]]
 
 
@@ -128,18 +127,23 @@ def counted(start: Any, length: int, axes: int) -> tuple[Place, int]:
     return place, max(first + length - 1, 0)
 
 
-def placed(positions: Any, rows: tuple[int, ...], sections: Any) -> tuple[NDArray[np.int64], bool]:
-    """Positions over the rows of an array, (axes, rows), and whether these are rows of the last axis alone, the same in each batch.
-
-    Raises TypeError for what are no integers, ValueError for those beyond ±2⁵³ and for shapes that do not broadcast to the rows.
-    """
-    given = np.asarray(positions) if isinstance(positions, Sequence) else arrays.as_numpy(positions, "positions")
+def integers(positions: Any) -> NDArray[np.int64]:
+    """An array of positions.  Raises TypeError for what are no integers, ValueError for those beyond ±2⁵³."""
+    given = arrays.as_numpy(positions, "positions")
     if given.dtype.kind not in "iu":
         raise TypeError(f"positions have element type {given.dtype}, but should be integers.")
     wrong = (given > FARTHEST) | (given < -FARTHEST)
     if wrong.any():
         index = np.unravel_index(int(wrong.argmax()), given.shape)
         raise ValueError(f"positions[{', '.join(map(str, index))}]={given[index]}, but should be within ±2**53.")
+    return given.astype(np.int64)
+
+
+def placed(given: NDArray[np.int64], rows: tuple[int, ...], sections: Any) -> tuple[NDArray[np.int64], bool]:
+    """Positions over the rows of an array, (axes, rows), and whether these are rows of the last axis alone, the same in each batch.
+
+    Raises ValueError for a shape that does not broadcast to the rows.
+    """
     along = given[np.newaxis] if sections is None else given
     if sections is not None and given.shape[:1] != (3,):
         raise ValueError(f"positions have shape {given.shape}, but should have an axis of 3 in front: time, height and width.")
@@ -149,7 +153,7 @@ def placed(positions: Any, rows: tuple[int, ...], sections: Any) -> tuple[NDArra
     alike = all(n == 1 for n in shape[:-1])
     full = rows[-1:] if alike else rows
     spread = np.broadcast_to(along.reshape(len(along), *shape[-len(full) :]), (len(along), *full))
-    return spread.reshape(len(along), prod(full)).astype(np.int64), alike
+    return spread.reshape(len(along), prod(full)), alike
 
 
 def pairs_of(inv_freq: Any) -> int:
@@ -165,8 +169,10 @@ def _axes(pairs: int, sections: Any, layout: str) -> list[int]:
 
     Interleaved, pair i is height where i mod 3 = 1 and i < 3h, width where i mod 3 = 2 and i < 3w, and time elsewhere.
     """
-    if not isinstance(sections, list | tuple) or len(sections) != 3:
-        raise TypeError(f"sections={sections!r}, but should be three natural numbers: pairs of time, height and width.")
+    if not isinstance(sections, list | tuple):
+        raise TypeError(f"sections have type {type(sections).__name__}, but should be a tuple of pairs of time, height and width.")
+    if len(sections) != 3:
+        raise ValueError(f"sections have {len(sections)} numbers, but should have three: pairs of time, height and width.")
     t, h, w = (arrays.natural(n, f"sections[{axis}]") for axis, n in enumerate(sections))
     if t + h + w != pairs:
         raise ValueError(f"sections={sections} have {t + h + w} pairs, but should have {pairs}.")

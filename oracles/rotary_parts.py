@@ -26,7 +26,7 @@ from oracles.enclosure import Enclosure
 from oracles.formats import Arithmetic
 from oracles.judging import AFFORDABLE, Balls, Evaluation, Method, require_method, settle, zero_is_accepted
 from oracles.positional import ARB_WORK, LARGEST_TABLE, WIDEST, Given
-from oracles.rotary_angles import angles, pairs_of, placed
+from oracles.rotary_angles import angles, integers, pairs_of, placed
 
 
 def inv_freq(
@@ -176,9 +176,9 @@ def rotary_tables(
     """
     model, named = formats.resolve(arithmetic), resolve_conventions(conventions)
     require_method(method)
-    given = np.shape(positions)
-    rows = given if sections is None else given[1:]
-    at, _ = placed(positions, (1, *rows), sections)
+    given = integers(positions)
+    rows = given.shape if sections is None else given.shape[1:]
+    at, _ = placed(given, (1, *rows), sections)
     pairs = pairs_of(inv_freq)
     length, dim = at.shape[1], 2 * pairs
     if length * dim > LARGEST_TABLE:

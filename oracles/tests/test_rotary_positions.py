@@ -248,7 +248,8 @@ REFUSED: list[tuple[dict[str, Any], type[Exception], str]] = [
         "positions have shape (2, 3), but should have an axis of 3 in front: time, height and width.",
     ),
     ({"sections": (2, 1, 0)}, ValueError, "sections=(2, 1, 0) have 3 pairs, but should have 4."),
-    ({"sections": 4}, TypeError, "sections=4, but should be three natural numbers: pairs of time, height and width."),
+    ({"sections": 4}, TypeError, "sections have type int, but should be a tuple of pairs of time, height and width."),
+    ({"sections": (2, 2)}, ValueError, "sections have 2 numbers, but should have three: pairs of time, height and width."),
     (
         {"sections": (0, 2, 2), "conventions": Conventions(mrope="interleaved")},
         ValueError,
