@@ -13,7 +13,7 @@ One module per idea:
     generalised_attention             … attention as it is used today
     merge, alibi                      … its parts merged, and its biases by distance
     masks, positional, lookups        … more of them: masks, sinusoids, and numbers that are copied and not computed
-    rotary, rotary_parts              … and rotary embeddings, with what they are computed from (rotary_angles)
+    rotary, rotary_parts              … and rotary embeddings, with what they are computed from (rotation, rotary_angles)
     frequencies                       … by the frequencies of each kind (frequency_kinds, frequency_bands)
     arb_attention, arb_positional     the same values by ball arithmetic of any precision
     enclosure                         what comes out, and the judgement of an implementation's output by it
