@@ -44,7 +44,7 @@ def _natural(text: str) -> int:
 
 
 def _duration(text: str) -> float:
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)(s|m|h)?", text)
+    found = re.fullmatch(r"(\d{1,9}(?:\.\d{1,9})?)(s|m|h)?", text)
     if not found or not float(found[1]):
         raise argparse.ArgumentTypeError(f"{text!r}, but should be a time, as 60s, 5m or 1h.")
     return float(found[1]) * {"s": 1, "m": 60, "h": 3600}[found[2] or "s"]
