@@ -13,7 +13,8 @@ One module per idea:
     generalised_attention             … attention as it is used today
     merge, alibi                      … its parts merged, and its biases by distance
     masks, positional, lookups        … more of them: masks, sinusoids, and numbers that are copied and not computed
-    rotary, rotary_tables             … and rotary embeddings, with what they are computed from
+    rotary, rotary_parts              … and rotary embeddings, with what they are computed from (rotation, rotary_angles)
+    frequencies                       … by the frequencies of each kind (frequency_kinds, frequency_bands)
     arb_attention, arb_positional     the same values by ball arithmetic of any precision
     enclosure                         what comes out, and the judgement of an implementation's output by it
 """
@@ -51,6 +52,7 @@ from oracles.formats import (
     Format,
     preset,
 )
+from oracles.frequencies import rotary_frequencies
 from oracles.generalised_attention import attention, attention_jvp, attention_vjp
 from oracles.lookups import learned_positional_encoding, rotate_half, table_lookup
 from oracles.masks import causal_mask, combine_masks, padding_mask
@@ -62,7 +64,7 @@ from oracles.positional import (
     tensor2tensor_sinusoidal,
 )
 from oracles.rotary import apply_rotary, apply_rotary_vjp, rope, rope_vjp
-from oracles.rotary_tables import inv_freq, rope_angles, rope_tables
+from oracles.rotary_parts import inv_freq, rope_angles, rope_tables, rotary_tables
 from oracles.softmax import hard_masked_softmax, hard_masked_softmax_vjp
 
 __all__ = [
@@ -112,6 +114,8 @@ __all__ = [
     "rope_angles",
     "rope_tables",
     "rope_vjp",
+    "rotary_frequencies",
+    "rotary_tables",
     "rotate_half",
     "scaled_dot_product_attention",
     "scaled_dot_product_attention_jvp",

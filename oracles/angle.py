@@ -34,6 +34,7 @@ from typing import Any
 
 import numpy as np
 from flint import arb
+from numpy.typing import NDArray
 
 from oracles import arrays
 from oracles.arb_matrix import working_precision
@@ -56,8 +57,9 @@ COS_SIGN, SIN_SIGN = np.array([1.0, -1.0, -1.0, 1.0]), np.array([1.0, 1.0, -1.0,
 
 @dataclass(frozen=True)
 class Frequencies:
-    """Frequencies scale·base^(−e) in quarter turns, |φ − high − low| ≤ rest but for whole turns; bounds of them in
-    radians and of e·ln(base), from above; the coefficients of the series."""
+    """Frequencies in quarter turns, |φ − high − low| ≤ rest but for whole turns; bounds of them in radians, from above; the coefficients
+    of the series.  Of computed ones, scale·base^(−e), bounds of e·ln(base); of given ones how far a kernel moves them when it takes them
+    over, relatively, and which are 0 or powers of two."""
 
     high: Array
     low: Array
@@ -65,29 +67,56 @@ class Frequencies:
     size: Array
     exponent: Array
     scale: float
+    taken: Array
+    binary: NDArray[np.bool_]
     even: list[float]
     odd: list[float]
 
 
 def frequencies(exponents: list[Fraction], base: float, positions: int, scale: float = 1.0) -> Frequencies:
     """The frequencies scale·base^(−e), such that p·high is exact for every position p below `positions`."""
-    bits = 53 - max(positions - 1, 1).bit_length()
-    high, low, rest, size = (np.zeros(len(exponents)) for _ in range(4))
     with working_precision(FREQUENCY_BITS + max(0, int(np.frexp(scale)[1]))):
-        log_base, quarters = arb(base).log(), 2 / arb.pi()
-        for i, e in enumerate(exponents):
-            frequency = arb(scale) * (-log_base * e.numerator / e.denominator).exp()
-            size[i] = np.nextafter(float(frequency.abs_upper()), np.inf)
-            phi = quarters * frequency
-            if phi > 2:
-                phi -= 4 * (phi / 4 + 0.5).mid().floor()
-            mantissa, exponent = np.frexp(float(phi))
-            high[i] = np.ldexp(np.rint(np.ldexp(mantissa, bits)), exponent - bits)
-            low[i] = float(phi - float(high[i]))
-            rest[i] = np.nextafter(float((phi - float(high[i]) - float(low[i])).abs_upper()), np.inf)
-        powers = [(-1) ** (k // 2) * (arb.pi() / 2) ** k / factorial(k) for k in range(2 * TERMS)]
-    exponent = np.array([float(e) for e in exponents]) * np.log(base) * (1 + 8 * ROUNDOFF)
-    return Frequencies(high, low, rest, size, exponent, scale, list(map(float, powers[::2])), list(map(float, powers[1::2])))
+        turning = powers(exponents, base, scale)
+        reach = np.array([float(e) for e in exponents]) * np.log(base) * (1 + 8 * ROUNDOFF)
+        return _split(turning, positions, reach, scale, np.zeros(len(exponents)), (reach == 0) & is_power_of_two(scale))
+
+
+def given_frequencies(given: Ball, positions: int, taken: Array) -> Frequencies:
+    """The frequencies that are given, exact or with a radius; a kernel moves them by `taken`, relatively, when it takes them over."""
+    binary = (given.rad == 0) & ((given.mid == 0) | (np.abs(np.frexp(given.mid)[0]) == 0.5))
+    most = max(0, int(np.frexp(np.abs(given.mid).max(initial=0.0))[1]))
+    with working_precision(FREQUENCY_BITS + most):
+        return _split(balls(given), positions, np.zeros(len(given.mid)), 1.0, taken, binary)
+
+
+def powers(exponents: list[Fraction], base: float, scale: float) -> list[arb]:
+    """scale·base^(−e) for each exponent, at the working precision."""
+    log_base = arb(base).log()
+    return [arb(scale) * (-log_base * e.numerator / e.denominator).exp() for e in exponents]
+
+
+def balls(given: Ball) -> list[arb]:
+    """The balls of an array with one axis."""
+    return [arb(mid, rad) for mid, rad in zip(given.mid.tolist(), given.rad.tolist(), strict=True)]
+
+
+def _split(turning: list[arb], positions: int, exponent: Array, scale: float, taken: Array, binary: NDArray[np.bool_]) -> Frequencies:
+    """Frequencies in radians as the module's derivation has them."""
+    bits = 53 - max(positions - 1, 1).bit_length()
+    high, low, rest, size = (np.zeros(len(turning)) for _ in range(4))
+    quarters = 2 / arb.pi()
+    for i, frequency in enumerate(turning):
+        size[i] = np.nextafter(float(frequency.abs_upper()), np.inf)
+        phi = quarters * frequency
+        if abs(phi) > 2:
+            phi -= 4 * (phi / 4 + 0.5).mid().floor()
+        mantissa, binary_exponent = np.frexp(float(phi))
+        high[i] = np.ldexp(np.rint(np.ldexp(mantissa, bits)), binary_exponent - bits)
+        low[i] = float(phi - float(high[i]))
+        rest[i] = np.nextafter(float((phi - float(high[i]) - float(low[i])).abs_upper()), np.inf)
+    series = [(-1) ** (k // 2) * (arb.pi() / 2) ** k / factorial(k) for k in range(2 * TERMS)]
+    even, odd = (list(map(float, series[first::2])) for first in (0, 1))
+    return Frequencies(high, low, rest, size, exponent, scale, taken, binary, even, odd)
 
 
 def pair_exponents(dim: int) -> list[Fraction]:
@@ -111,9 +140,10 @@ def blocks(length: int, dim: int) -> Iterator[slice]:
 def cos_sin(positions: Array, chosen: Frequencies, arithmetic: Arithmetic | None) -> tuple[Ball, Ball]:
     """cos and sin of position × frequency, both (positions, frequencies): exact values, or those of a modelled kernel.
 
-    The kernel's part is described in `_kernel`.  At position 0 the certificate is exact.
+    Positions are natural numbers: one for each row, or one for each row and frequency.  The kernel's part is described in `_kernel`.  At
+    position 0 the certificate is exact.
     """
-    p = positions[:, None]
+    p = positions if positions.ndim == 2 else positions[:, None]
     turns, tail = p * chosen.high, p * chosen.low
     quadrant = np.rint(turns)
     turns -= quadrant
@@ -173,19 +203,20 @@ def moved_angle(p: Array, chosen: Frequencies, arithmetic: Arithmetic) -> Array:
     are those of `frequency` or of `product`, whichever are worse.  Radius ∞ where p·scale or θ may overflow.  Where θ
     may underflow, the frequency is as small, positions being at least 1, and p times its absolute part is more than θ.
     """
-    inexact = (chosen.exponent != 0) | (not _is_power_of_two(chosen.scale))
+    inexact = ~chosen.binary
     relative, absolute = moved_frequency(chosen, arithmetic)
     relative = relative + gamma(1, arithmetic.angle.product) * (inexact + 1.0 * (p * arithmetic.angle.product > 1))
     with np.errstate(over="ignore", invalid="ignore"):
         moved = p * (chosen.size * np.expm1(relative) + absolute)
-        overflow = ~(p * np.maximum(chosen.size, chosen.scale) * np.exp(relative) < _range(arithmetic)[1])
+        overflow = ~(p * np.maximum(chosen.size, chosen.scale) * np.exp(relative) < held_range(arithmetic)[1])
     return np.where(p == 0, 0.0, np.where(overflow, np.inf, moved * (1 + 2.0**-48)))
 
 
 def moved_frequency(chosen: Frequencies, arithmetic: Arithmetic) -> tuple[Array, Array]:
     """How far scale·base^(−e) may be from its exact value in a kernel of that arithmetic: as an exponent, and absolute.
 
-    It computes an exponential or power and perhaps its reciprocal, in roundoff u = `angle.frequency`: x = e·ln(base)
+    A given frequency moves by what it takes over.  Else it computes an exponential or power and perhaps its reciprocal, in
+    roundoff u = `angle.frequency`: x = e·ln(base)
     moves by `EXPONENT`·u·x, which is relative in exp(−x), and that by `EXPONENTIAL`·u more; for e = 0 all is exact.  A
     scale that is no power of two takes `SCALING` roundings.  All these are exponents: (1 ± u)^±1 lies within
     exp(±u/(1 − u)) = exp(±γ₁).
@@ -194,9 +225,9 @@ def moved_frequency(chosen: Frequencies, arithmetic: Arithmetic) -> tuple[Array,
     What is below 4·least may come out as 0, or lose its last bits, which are less than `least`: for the power that
     counts times the scale.
     """
-    angle, least = arithmetic.angle, _range(arithmetic)[0]
-    relative = gamma(1, angle.frequency) * np.where(chosen.exponent != 0, EXPONENT * chosen.exponent + EXPONENTIAL, 0.0)
-    if not _is_power_of_two(chosen.scale):
+    angle, least = arithmetic.angle, held_range(arithmetic)[0]
+    relative = chosen.taken + moved_power(chosen.exponent, angle.frequency)
+    if not is_power_of_two(chosen.scale):
         relative = relative + SCALING * gamma(1, max(angle.frequency, angle.product))
     with np.errstate(over="ignore", under="ignore"):
         power, spread = np.exp(-chosen.exponent) * (1 + 2.0**-40), np.exp(relative)
@@ -205,7 +236,12 @@ def moved_frequency(chosen: Frequencies, arithmetic: Arithmetic) -> tuple[Array,
     return relative, absolute
 
 
-def _range(arithmetic: Arithmetic) -> tuple[float, float]:
+def moved_power(exponent: Array, roundoff: float) -> Array:
+    """How far exp(±exponent) may be from its exact value, as an exponent: the first sentence of `moved_frequency`."""
+    return gamma(1, roundoff) * np.where(exponent != 0, EXPONENT * np.abs(exponent) + EXPONENTIAL, 0.0)
+
+
+def held_range(arithmetic: Arithmetic) -> tuple[float, float]:
     """The smallest number that angles can be held to, and the largest.
 
     A roundoff does not tell its format's range: it is taken to be binary64's where both are as fine, else binary32's.
@@ -215,5 +251,6 @@ def _range(arithmetic: Arithmetic) -> tuple[float, float]:
     return target.smallest_normal, target.largest
 
 
-def _is_power_of_two(number: float) -> bool:
+def is_power_of_two(number: float) -> bool:
+    """Whether a product with the number rounds nothing."""
     return bool(np.frexp(number)[0] == 0.5)

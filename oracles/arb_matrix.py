@@ -100,20 +100,20 @@ def side_by_side(parts: list[Matrix]) -> Matrix:
     return from_rows(rows, np.concatenate(supports, axis=1), np.concatenate(losses, axis=1))
 
 
-def enclosed(evaluate: Callable[[], list[tuple[list[arb], Bools]]], precision: int) -> tuple[Ball, ...]:
+def enclosed(evaluate: Callable[[], list[tuple[list[arb], Bools]]], precision: int, most: int = MOST_PRECISION) -> tuple[Ball, ...]:
     """The float64 balls of what `evaluate` returns, at the first precision that settles every entry.
 
     `evaluate` gives, for each result, its entries in row-major order and which of them are lost; it is called with
     twice the bits until the radius of each is at most one spacing of float64 at its midpoint (half of it is the
-    rounding of the midpoint), or `MOST_PRECISION` is reached.  Lost entries, and those beyond float64's range, have
+    rounding of the midpoint), or the `most` bits are reached.  Lost entries, and those beyond float64's range, have
     midpoint NaN and radius ∞.
     """
     while True:
         with working_precision(precision):
             results = [(_outward(entries, lost), lost) for entries, lost in evaluate()]
-        if precision >= MOST_PRECISION or all(_settled(*result) for result in results):
+        if precision >= most or all(_settled(*result) for result in results):
             return tuple(ball(np.where(lost, np.nan, found.mid), found.rad) for found, lost in results)
-        precision = min(2 * precision, MOST_PRECISION)
+        precision = min(2 * precision, most)
 
 
 def _outward(entries: list[arb], lost: Bools) -> Ball:

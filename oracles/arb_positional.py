@@ -11,12 +11,14 @@ from math import prod
 import numpy as np
 from flint import arb
 
-from oracles.angle import pair_exponents
-from oracles.arb_matrix import PRECISION, Bools, enclosed
+from oracles.angle import powers
+from oracles.arb_matrix import MOST_PRECISION, PRECISION, Bools, enclosed
 from oracles.ball import Array, Ball
 from oracles.conventions import Conventions
 
 Row = list[arb]
+CosSin = Callable[[int], list[tuple[Row, Row]]]
+"""The cosines and sines of so many rows, at the working precision."""
 
 
 def sinusoidal_positional_encoding(
@@ -34,7 +36,7 @@ def sinusoidal_positional_encoding(
 
 def frequencies(exponents: list[Fraction], base: float, scale: float, *, precision: int = PRECISION) -> tuple[Ball, ...]:
     """scale·base^(−e) for each exponent."""
-    return _settled(lambda: _frequencies(exponents, base, scale), (len(exponents),), precision)
+    return _settled(lambda: powers(exponents, base, scale), (len(exponents),), precision)
 
 
 def angles(
@@ -43,7 +45,7 @@ def angles(
     """position·scale·base^(−e), (seq_len, exponents)."""
 
     def entries() -> Row:
-        row = _frequencies(exponents, base, scale)
+        row = powers(exponents, base, scale)
         return [frequency * position for position in range(start, start + seq_len) for frequency in row]
 
     return _settled(entries, (seq_len, len(exponents)), precision)
@@ -54,18 +56,30 @@ def add(x: Array, y: Array, *, precision: int = PRECISION) -> tuple[Ball, ...]:
     return _settled(lambda: [arb(a) + arb(b) for a, b in zip(_floats(x), _floats(y), strict=True)], x.shape, precision)
 
 
-def rope(x: Array, start: int, back: bool, *, conventions: Conventions, precision: int = PRECISION) -> tuple[Ball, ...]:
-    """Every pair rotated by its angle, or back."""
-    length, dim = x.shape[-2:]
-    pair = [lane % (dim // 2) if conventions.rope_pairing == "half" else lane // 2 for lane in range(dim)]
+def rope(
+    x: Array, cos_sin: CosSin, back: bool, channels: int, most: int, *, conventions: Conventions, precision: int = PRECISION
+) -> tuple[Ball, ...]:
+    """Every pair of the first channels rotated by its angle, or back; x is (…, rows, head_dim)."""
+    pair = [lane % (channels // 2) if conventions.rope_pairing == "half" else lane // 2 for lane in range(channels)]
 
     def entries() -> Row:
-        table = _angles(length, pair_exponents(dim), start, conventions.rope_base, conventions.rope_scale)
-        cos = [[row[i][0] for i in pair] for row in table]
-        sin = [[row[i][1] for i in pair] for row in table]
+        if x.size == 0:
+            return []
+        table = cos_sin(x.shape[-2])
+        cos, sin = ([[row[function][i] for i in pair] for row in table] for function in range(2))
         return _turned(x, cos, sin, back, conventions)
 
-    return _settled(entries, x.shape, precision)
+    return _settled(entries, x.shape, precision, most)
+
+
+def tables(cos_sin: CosSin, length: int, pairs: int, most: int, *, precision: int = PRECISION) -> tuple[Ball, ...]:
+    """cos and sin of each row and pair, both (length, pairs)."""
+
+    def both() -> list[tuple[Row, Bools]]:
+        found = cos_sin(length)
+        return [([entry for row in found for entry in row[i]], np.zeros((length, pairs), dtype=bool)) for i in range(2)]
+
+    return enclosed(both, precision, most)
 
 
 def apply_rotary(x: Array, cos: Array, sin: Array, back: bool, *, conventions: Conventions, precision: int = PRECISION) -> tuple[Ball, ...]:
@@ -84,7 +98,8 @@ def _turned(x: Array, cos: list[Row], sin: list[Row], back: bool, conventions: C
     results: Row = []
     for index, row in enumerate(rows):
         c, s = cos[index % len(cos)], sin[index % len(sin)]
-        results += _turned_row([arb(entry) for entry in row], c, s, back, conventions)
+        entries = [arb(entry) for entry in row]
+        results += _turned_row(entries[: len(c)], c, s, back, conventions) + entries[len(c) :]
     return results
 
 
@@ -105,15 +120,9 @@ def _turned_row(x: Row, cos: Row, sin: Row, back: bool, conventions: Conventions
     return result
 
 
-def _frequencies(exponents: list[Fraction], base: float, scale: float) -> Row:
-    """scale·base^(−e) for each exponent."""
-    log_base = arb(base).log()
-    return [arb(scale) * (-log_base * e.numerator / e.denominator).exp() for e in exponents]
-
-
 def _angles(length: int, exponents: list[Fraction], start: int, base: float, scale: float) -> list[list[tuple[arb, arb]]]:
     """(cos, sin) of position·scale·base^(−e) for each position and exponent."""
-    turning = _frequencies(exponents, base, scale)
+    turning = powers(exponents, base, scale)
     table = []
     for position in range(start, start + length):
         row = [(frequency * position).sin_cos() for frequency in turning]
@@ -126,7 +135,7 @@ def _floats(x: Array) -> Iterable[float]:
     return values
 
 
-def _settled(entries: Callable[[], Row], shape: tuple[int, ...], precision: int) -> tuple[Ball, ...]:
+def _settled(entries: Callable[[], Row], shape: tuple[int, ...], precision: int, most: int = MOST_PRECISION) -> tuple[Ball, ...]:
     """Entries made of finite numbers are finite balls at any precision: the others are lost."""
 
     def evaluate() -> list[tuple[Row, Bools]]:
@@ -134,4 +143,4 @@ def _settled(entries: Callable[[], Row], shape: tuple[int, ...], precision: int)
         lost = np.array([not entry.is_finite() for entry in found], dtype=bool).reshape(shape)
         return [(found, lost)]
 
-    return enclosed(evaluate, precision)
+    return enclosed(evaluate, precision, most)

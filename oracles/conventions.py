@@ -37,6 +37,12 @@ class Conventions:
     alibi_slopes      slopes of n heads: 2^(−8h/m) for the largest power of two m ≤ n, then every second of those of 2m
                       (`press`), or 2^(−8h/n) (`geometric`)
     alibi_reference   biases are −slope·|p − j| (`distance`) or slope·j (`key`)
+    yarn_truncate     where `truncate` is not given, the ends of YaRN's ramp are rounded outwards (`truncated`) or not (`exact`)
+    yarn_upper        these ends are at most r − 1 (`last_channel`) or r/2 − 1 (`last_pair`), of r channels that rotate
+    longrope_switch   short factors are for lengths L ≤ M (`at_most`) or L < M (`below`)
+    dynamic_length    the base of dynamic frequencies grows with the length at hand (`current`), or is that of the length in the
+                      configuration (`configured`), and so does not grow
+    mrope             pairs of time, height and width come in blocks (`sectioned`) or in turn (`interleaved`)
 
     Raises ValueError for a value that a field does not have, TypeError for one of the wrong type.
     """
@@ -59,6 +65,11 @@ class Conventions:
     causal_with_mask: Literal["compose", "mask_wins", "causal_wins", "refuse"] = "compose"
     alibi_slopes: Literal["press", "geometric"] = "press"
     alibi_reference: Literal["distance", "key"] = "distance"
+    yarn_truncate: Literal["truncated", "exact"] = "truncated"
+    yarn_upper: Literal["last_channel", "last_pair"] = "last_channel"
+    longrope_switch: Literal["at_most", "below"] = "at_most"
+    dynamic_length: Literal["current", "configured"] = "current"
+    mrope: Literal["sectioned", "interleaved"] = "sectioned"
 
     def __post_init__(self) -> None:
         for field in fields(self):

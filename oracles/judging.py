@@ -170,18 +170,21 @@ def _is_narrow(x: Ball) -> bool:
     if x.mid.size == 0:
         return True
     rows = x.mid.shape[-2] if x.mid.ndim > 1 else 1
-    size, rad = (part.reshape(-1, rows, x.mid.shape[-1]) for part in (np.abs(x.mid), x.rad))
+    mid, rad = (part.reshape(-1, rows, x.mid.shape[-1]) for part in (x.mid, x.rad))
+    size, most = np.abs(mid[:, :: -(-rows // SAMPLE)]), rad.max(axis=1)
 
-    def fits(rad: Array, size: Array) -> bool:
-        return bool((rad <= BINARY32.unit_roundoff / 4 * size + BINARY32.smallest_subnormal).all())
+    def fits(size: Array) -> bool:
+        return bool((most <= BINARY32.unit_roundoff / 4 * size + BINARY32.smallest_subnormal).all())
 
-    if fits(rad.max(axis=1), size.min(axis=1)):  # nothing is NaN, and no typical element is smaller
+    if fits(size.min(axis=1)):  # nothing is NaN, and no typical element is smaller
         return True
-    size, rad = (np.where(np.isnan(size), 0.0, part) for part in (size, rad))
-    ordered = np.sort(size[:, :: -(-rows // SAMPLE)], axis=1)
+    if not np.isfinite(most).all():
+        most = np.where(np.isnan(mid), 0.0, rad).max(axis=1)
+    size = np.where(np.isnan(size), 0.0, size)
+    ordered = np.sort(size, axis=1)
     zeros = (ordered == 0).sum(axis=1, keepdims=True)
     typical = np.take_along_axis(ordered, (zeros + ordered.shape[1] - 1) // 2, axis=1)[:, 0]
-    return fits(rad.max(axis=1), typical)
+    return fits(typical)
 
 
 def _around(value: Ball, budget: Ball) -> Ball:

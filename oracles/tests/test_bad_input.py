@@ -14,7 +14,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 
 import oracles
-from oracles import Conventions
+from oracles import Conventions, frequencies
 from oracles.formats import PRESETS
 
 pytestmark = pytest.mark.usefixtures("unchecked")
@@ -316,6 +316,8 @@ KEYWORDS = {
     "method": st.sampled_from(["auto", "fast", "arb"]) | NONSENSE,
     "scale": NONSENSE,
     "is_causal": st.booleans() | NONSENSE,
+    "positions": st.integers(-1, 3).map(np.array) | NONSENSE,
+    "sections": st.sampled_from([(1, 0, 0), (0, 1, 1)]) | NONSENSE,
     "rows": st.lists(st.integers(-1, 3), max_size=3) | NONSENSE,
 }
 PUBLIC = [name for name in oracles.__all__ if inspect.isfunction(getattr(oracles, name))]
@@ -327,11 +329,18 @@ PUBLIC = [name for name in oracles.__all__ if inspect.isfunction(getattr(oracles
 def test_nonsense_is_refused_by_a_value_error_or_a_type_error(name: str, data: st.DataObject) -> None:
     function = getattr(oracles, name)
     parameters = inspect.signature(function).parameters.values()
-    required = [p for p in parameters if p.kind is not p.KEYWORD_ONLY]
+    required = [p for p in parameters if p.kind not in (p.KEYWORD_ONLY, p.VAR_KEYWORD)]
     same = data.draw(st.none() | NONSENSE)
     arguments = [data.draw(NONSENSE) if same is None or data.draw(st.booleans()) else same for _ in required]
     named = {p.name: KEYWORDS.get(p.name, NONSENSE) for p in parameters if p.kind is p.KEYWORD_ONLY}
     keywords = data.draw(st.fixed_dictionaries({}, optional=named))
+    if name == "rotary_frequencies" and data.draw(st.booleans()):  # whose kinds take keywords of their own
+        kind = data.draw(st.sampled_from(list(frequencies.KINDS)))
+        own = [field.name for field in fields(frequencies.KINDS[kind]) if field.name != "of"]
+        arguments, keywords = (
+            [kind, data.draw(st.integers(0, 8))],
+            keywords | data.draw(st.fixed_dictionaries(dict.fromkeys(own, NONSENSE))),
+        )
     allowed = (ValueError, TypeError, AssertionError) if name == "assert_within" else (ValueError, TypeError)
     with contextlib.suppress(*allowed):
         function(*arguments, **keywords)

@@ -25,6 +25,7 @@ def test_the_design_s_operations_are_all_there() -> None:
         *("apply_rotary", "apply_rotary_vjp", "assert_within"),
         # Attention as it is used today:
         *("attention", "attention_vjp", "attention_jvp", "merge_attention", "alibi_slopes", "alibi_bias"),
+        *("rotary_frequencies", "rotary_tables"),
         # What other systems than TorchLean have besides:
         *("tensor2tensor_sinusoidal", "inv_freq", "rope_angles", "rope_tables", "rotate_half"),
         *("padding_mask", "combine_masks", "table_lookup", "causal_attention"),

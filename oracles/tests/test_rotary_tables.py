@@ -175,7 +175,7 @@ def test_rope_is_its_own_tables_applied(reading: Conventions) -> None:
 @pytest.mark.parametrize("arithmetic", [None, "float32"])
 def test_empty_tables_take_no_work(length: int, dim: int, method: Any, arithmetic: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     if dim:
-        monkeypatch.setattr("oracles.rotary_tables.pair_exponents", None)
+        monkeypatch.setattr("oracles.rotary_parts.pair_exponents", None)
     options = {"arithmetic": arithmetic, "method": method}
     assert oracles.rope_angles(length, dim, **options).mid.shape == (length, dim // 2)
     for table in oracles.rope_tables(length, dim, **options):
@@ -318,7 +318,7 @@ def test_frequencies_that_underflow_leave_the_budget_without_their_term(monkeypa
         )
 
     assert inside() == (True, True, True)
-    monkeypatch.setattr(angle_module, "_range", lambda arithmetic: (0.0, np.inf))
+    monkeypatch.setattr(angle_module, "held_range", lambda arithmetic: (0.0, np.inf))
     assert inside() == (False, False, False)
 
 
@@ -328,7 +328,7 @@ def test_scaled_frequencies_that_underflow_leave_the_budget_without_their_term(m
     assert not out.any()
     assert oracles.inv_freq(8, arithmetic=FLOAT32, conventions=reading).contains(out).all()
     assert oracles.rope_angles(1, 8, 2**20, arithmetic=FLOAT32, conventions=reading).contains(out[None]).all()
-    monkeypatch.setattr(angle_module, "_range", lambda arithmetic: (0.0, np.inf))
+    monkeypatch.setattr(angle_module, "held_range", lambda arithmetic: (0.0, np.inf))
     assert not oracles.inv_freq(8, arithmetic=FLOAT32, conventions=reading).contains(out)[0]
     assert not oracles.rope_angles(1, 8, 2**20, arithmetic=FLOAT32, conventions=reading).contains(out[None]).any()
 
@@ -350,7 +350,7 @@ def test_angles_that_overflow_leave_the_budget_without_their_term(monkeypatch: p
     assert not oracles.rope_tables(1, 4, 1, arithmetic=FLOAT32, conventions=reading)[0].contains(lost).any()
     assert not oracles.rope_tables(1, 4, 2**20, arithmetic=FLOAT64, conventions=reading)[0].contains(lost).any()
     assert oracles.rope_tables(1, 4, 1, arithmetic=FLOAT64, conventions=reading)[0].contains(kept).all()
-    monkeypatch.setattr(angle_module, "_range", lambda arithmetic: (0.0, np.inf))
+    monkeypatch.setattr(angle_module, "held_range", lambda arithmetic: (0.0, np.inf))
     assert not oracles.rope_tables(1, 4, 2**20, arithmetic=FLOAT32, conventions=reading)[0].contains(lost).any()
 
 

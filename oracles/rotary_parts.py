@@ -12,6 +12,7 @@ such code, with conventions of the `adjacent` pairing,
 whose budget covers a complex product of four real ones, but not one of three.
 """
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -23,8 +24,9 @@ from oracles.conventions import Conventions, odd_is_refused
 from oracles.conventions import resolve as resolve_conventions
 from oracles.enclosure import Enclosure
 from oracles.formats import Arithmetic
-from oracles.judging import Balls, Evaluation, Method, require_method, settle, zero_is_accepted
+from oracles.judging import AFFORDABLE, Balls, Evaluation, Method, require_method, settle, zero_is_accepted
 from oracles.positional import ARB_WORK, LARGEST_TABLE, WIDEST, Given
+from oracles.rotary_angles import angles, integers, pairs_of, placed
 
 
 def inv_freq(
@@ -151,6 +153,63 @@ def rope_tables(
         return (all(zero_is_accepted(balls)),) * len(balls)
 
     cos, sin = settle(Evaluation(model, method, fast, arb, ARB_WORK * length * dim, vacuous))
+    return cos, sin
+
+
+def rotary_tables(
+    positions: Any,
+    inv_freq: Any,
+    attention_factor: Any = 1.0,
+    sections: Any = None,
+    *,
+    arithmetic: Given = None,
+    conventions: Conventions | None = None,
+    method: Method = "auto",
+) -> tuple[Enclosure, Enclosure]:
+    """(cos, sin) of position × frequency for both channels of each pair, times the attention factor: what models keep, enclosed.
+
+    Positions, frequencies, the attention factor and sections are as `rope` takes them; channels are laid out as in `rope_tables`.
+
+    Shapes: inv_freq is (pairs,), positions (…), or (3, …) with sections; both results are (…, 2·pairs).
+    Edge cases: position 0 has the attention factor and 0; sizes may be 0.
+    Raises TypeError and ValueError as `rope`, and for more than 2²⁸ entries.
+    """
+    model, named = formats.resolve(arithmetic), resolve_conventions(conventions)
+    require_method(method)
+    given = integers(positions)
+    rows = given.shape if sections is None else given.shape[1:]
+    at, _ = placed(given, (1, *rows), sections)
+    pairs = pairs_of(inv_freq)
+    length, dim = at.shape[1], 2 * pairs
+    if length * dim > LARGEST_TABLE:
+        raise ValueError(f"positions × channels = {length} × {dim}, but should be at most {LARGEST_TABLE} entries.")
+    options: dict[str, Any] = {"inv_freq": inv_freq, "attention_factor": attention_factor, "sections": sections}
+    farthest = int(np.abs(at).max(initial=0))
+    found = angles(lambda chosen: at[:, chosen], farthest, pairs, dim, arithmetic=model, conventions=named, **options)
+    layout = (slice(0, pairs), slice(pairs, dim)) if named.rope_pairing == "half" else (slice(0, dim, 2), slice(1, dim, 2))
+
+    def shaped(tables: Iterable[Ball]) -> Balls:
+        return tuple(Ball(table.mid.reshape(*rows, dim), table.rad.reshape(*rows, dim)) for table in tables)
+
+    def fast() -> Balls:
+        height = length if model else 1  # a certificate has one radius for each column: it takes longer to store them all than to find them
+        tables = [Ball(np.empty((length, dim)), np.zeros((height, dim))) for _ in range(2)]
+        for chosen in blocks(length, dim):
+            for table, part in zip(tables, found.tables(chosen, model), strict=True):
+                rad, of = (part.rad, chosen) if model else (part.rad.max(axis=0, keepdims=True), slice(None))
+                for lanes in layout:
+                    table.mid[chosen, lanes] = part.mid
+                    table.rad[of, lanes] = np.maximum(table.rad[of, lanes], rad)
+        return shaped(Ball(table.mid, np.broadcast_to(table.rad, (length, dim))) for table in tables)
+
+    def arb() -> Balls:
+        return shaped(_lanes(table, 0.0, dim, named) for table in arb_positional.tables(found.exactly, length, pairs, found.most))
+
+    def vacuous(balls: Balls) -> tuple[bool, ...]:
+        return (all(zero_is_accepted(balls)),) * len(balls)
+
+    work = AFFORDABLE + 1 if found.inexact else ARB_WORK * length * dim
+    cos, sin = settle(Evaluation(model, method, fast, arb, work, vacuous))
     return cos, sin
 
 

@@ -1,0 +1,159 @@
+"""Rotary frequencies as models use them, and the attention factor that goes with them, each value with a rigorous enclosure.
+
+With r channels that rotate, fᵢ = base^(−2i/r), s a factor, M the original length and L that of the sequence, the kinds are
+
+    default         f
+    linear          f / s
+    dynamic         f of the base base · (s · max(L, M)/M − (s − 1))^(r/(r − 2))
+    yarn            f · ((1 − ramp) + ramp/s), the ramp rising from pairs of many turns in M positions to pairs of few
+    llama3          f where λ < M/high, f/s where λ > M/low, a mean between them; λ = 2π/f
+    longrope        f / shortᵢ where L ≤ M, f / longᵢ where L > M
+    proportional    base^(−2i/headDim) / s for the first pairs, 0 for the others
+
+Floors, ceilings and orders on which a value depends are decided by integers or proved by balls; the others are of values that meet.
+
+A budget is that of a kernel which takes pairs' powers by pow, or by exp of a product, and perhaps a reciprocal, and divides by s, or
+multiplies by 1/s, in roundoff `angle.frequency` (where positions may be divided instead, `angle.product`); what comes of it is a number
+of binary64 or binary32, whichever is as fine, and not of the output's 16 bits: frequencies held in those are another model's.
+Sources: `spec.extended.rotary_frequencies`
+"""
+
+from dataclasses import MISSING, fields, replace
+from typing import Any
+
+import numpy as np
+from flint import arb
+
+from oracles import arrays, formats
+from oracles.angle import held_range, moved_power
+from oracles.arb_matrix import Bools, enclosed
+from oracles.arguments import Given
+from oracles.ball import ROUNDOFF, Ball, ball
+from oracles.conventions import Conventions
+from oracles.conventions import resolve as resolve_conventions
+from oracles.enclosure import Enclosure
+from oracles.formats import BINARY32, BINARY64, Arithmetic
+from oracles.frequency_bands import Llama3, Yarn
+from oracles.frequency_kinds import Default, Dynamic, Linear, Longrope, Proportional, Rotation, positive
+from oracles.judging import Balls, Evaluation, Method, require_method, settle
+from oracles.positional import ARB_WORK, WIDEST
+
+KINDS: dict[str, type[Default]] = {
+    "default": Default,
+    "linear": Linear,
+    "dynamic": Dynamic,
+    "yarn": Yarn,
+    "llama3": Llama3,
+    "longrope": Longrope,
+    "proportional": Proportional,
+}
+
+
+def rotary_frequencies(
+    kind: str,
+    head_dim: Any,
+    *,
+    base: Any = 10000.0,
+    rotary_dim: Any = None,
+    seq_len: Any = None,
+    arithmetic: Given = None,
+    conventions: Conventions | None = None,
+    method: Method = "auto",
+    **parameters: Any,
+) -> tuple[Enclosure, Enclosure]:
+    """(inv_freq, attention_factor) of a kind: radians per position of each pair, and what multiplies cosines and sines, enclosed.
+
+    rotary_dim is r, head_dim where it is left out; seq_len is L, which `dynamic` and `longrope` depend on.  The other parameters have the
+    names that transformers' configurations give them: factor, original_max_position_embeddings (max_position_embeddings for `dynamic`),
+    beta_fast, beta_slow, truncate, mscale, mscale_all_dim, attention_factor, low_freq_factor, high_freq_factor, short_factor,
+    long_factor, partial_rotary_factor.  The base is a parameter: `conventions.rope_base` and `rope_scale` are not read.
+
+    Shapes: (r/2,) and (1,).
+    Edge cases: r = 0 has no pair; without seq_len `dynamic` is `default`, and `longrope` short.
+    Raises ValueError and TypeError for an unknown kind, for a parameter that the kind does not have or misses, and for values that make
+    no sense: an odd r, a ramp that does not rise, a list of other than r/2 factors.
+    """
+    require_method(method)
+    model, named = formats.resolve(arithmetic), resolve_conventions(conventions)
+    bent = _checked(kind, head_dim, base, rotary_dim, seq_len, named, parameters)
+    precision = bent.decided()
+
+    def values() -> Balls:
+        return enclosed(lambda: _evaluated(bent), precision)
+
+    def fast() -> Balls:
+        powers, inv_freq, factor = values()
+        return (inv_freq, factor) if model is None else _budgets(bent, powers, inv_freq, factor, model)
+
+    result = settle(Evaluation(model, method, fast, lambda: values()[1:], ARB_WORK * bent.of.channels))
+    target = None if model is None else _format(model)
+    inv_freq, attention_factor = (replace(x, format=target) for x in result)
+    return inv_freq, attention_factor
+
+
+def _checked(
+    kind: Any, head_dim: Any, base: Any, rotary_dim: Any, seq_len: Any, conventions: Conventions, parameters: dict[str, Any]
+) -> Default:
+    """The kind with its parameters.  Raises ValueError and TypeError for what does not fit."""
+    if not isinstance(kind, str):
+        raise TypeError(f"kind has type {type(kind).__name__}, but should be one of {', '.join(map(repr, KINDS))}.")
+    if kind not in KINDS:
+        raise ValueError(f"kind={kind!r}, but should be one of {', '.join(map(repr, KINDS))}.")
+    own = {field.name: field.default for field in fields(KINDS[kind]) if field.name != "of"}
+    for name in parameters:
+        if name not in own:
+            raise ValueError(f"{name} is no parameter of {kind!r}, which takes {', '.join(own) or 'none'}.")
+    for name, default in own.items():
+        if name not in parameters and default is MISSING:
+            raise ValueError(f"{name} is missing, but is a parameter of {kind!r} without a default.")
+    width = arrays.natural(head_dim, "head_dim", most=WIDEST)
+    name, given = ("head_dim", head_dim) if rotary_dim is None else ("rotary_dim", rotary_dim)
+    channels = arrays.natural(given, name, most=width)
+    if channels % 2:
+        raise ValueError(f"{name}={channels}, but should be even: channels rotate in pairs.")
+    if kind == "proportional" and channels != width:
+        raise ValueError(f"rotary_dim={channels}, but should be head_dim={width}: the pairs of 'proportional' are those of the head.")
+    length = None if seq_len is None else arrays.natural(seq_len, "seq_len")
+    return KINDS[kind](Rotation(channels, positive(base, "base"), length, conventions), **parameters)
+
+
+def _evaluated(bent: Default) -> list[tuple[list[arb], Bools]]:
+    """Powers, frequencies and the attention factor, at the working precision."""
+    log_base = bent.log_base()
+    powers = [(-log_base * e.numerator / e.denominator).exp() for e in bent.exponents]
+    inv_freq = [f * gain for f, gain in zip(powers, bent.gains(powers), strict=True)]
+    return [(found, np.zeros(len(found), dtype=bool)) for found in (powers, inv_freq, [bent.multiplier()])]
+
+
+def _budgets(bent: Default, powers: Ball, inv_freq: Ball, factor: Ball, model: Arithmetic) -> Balls:
+    """What a kernel may get for the frequencies and the attention factor: the errors of the kind put together.
+
+    A power is off by its exponential and by e·Δ ln base', as exponents; then |f'g' − fg| ≤ fg·(exp(all) − 1) + f·exp(all)·shift.  What is
+    below four times the smallest normal number may come out as 0 or lose its last bits, a power's with the gain that follows; what may
+    overflow is unknown.
+    """
+    u, (least, largest) = model.angle.frequency, held_range(model)
+    e = np.array([float(x) for x in bent.exponents])
+    with np.errstate(all="ignore"):
+        f, g = powers.mid + powers.rad, np.abs(inv_freq.mid) + inv_freq.rad
+        of_base = np.where(e > 0, e * bent.base_moves(u), 0.0)
+        moved = moved_power(e * _upper(bent.log_base()), u) + of_base
+        every = moved + bent.gain_moves(max(u, model.angle.product))
+        spread = np.exp(every) * (1 + 2.0**-40)
+        lost = np.where(f < 4 * least * spread, (f + least) * g / f, 0.0) + np.where((g > 0) & (g < 4 * least * spread), g + least, 0.0)
+        rad = inv_freq.rad + g * np.expm1(every) + f * spread * bent.gain_shifts(f, g / f, moved, u) + lost
+        base = np.exp(_upper(bent.log_base()))
+        rad = np.where((f * spread < largest) & ((e == 0) | (base * np.exp(of_base) < largest)), rad, np.inf)
+        rad = np.where(g == 0, 0.0, rad * (1 + 2.0**-40))
+    scale = factor.rad + bent.multiplier_moves(u) * (1 + 64 * ROUNDOFF)
+    return ball(inv_freq.mid, rad), ball(factor.mid, scale)
+
+
+def _upper(x: arb) -> float:
+    """A bound of |x|."""
+    return float(np.nextafter(float(x.abs_upper()), np.inf))
+
+
+def _format(model: Arithmetic) -> formats.Format:
+    """The format that frequencies are held in."""
+    return BINARY64 if held_range(model)[1] == BINARY64.largest else BINARY32

@@ -1,0 +1,279 @@
+"""The kinds of rotary frequencies that keep fast pairs and interpolate slow ones: YaRN by turns, llama3 by wavelength.
+
+Both have the gain g = keep + (1 − keep)/s, where keep is a line cut to [0, 1].  So g is continuous, and nothing is decided at the ends of
+the band: a kernel that compares wavelengths a little off takes a branch whose value is as little off.
+
+Within the band a kernel's line is in an interval, found from intervals of what it is made of.  The gain's slope is 1 − 1/s.  One minus the
+line, its complement, and a factor 1 − 1/s where a kernel has one, take `COMPLEMENTS` = 4 roundings of at most 1 + 1/s.  `BLEND` = 5 more
+are relative, within the band and beyond: of s, a reciprocal, two products and a sum of two numbers above 0.
+"""
+
+from dataclasses import dataclass
+from math import log, pi
+from typing import Any
+
+import numpy as np
+from flint import arb
+
+from oracles.arb_matrix import MOST_PRECISION, PRECISION, working_precision
+from oracles.arguments import checked_scale
+from oracles.ball import ROUNDOFF, Array, gamma
+from oracles.frequency_kinds import LOGARITHM, Factored, length_of, positive
+
+BLEND, COMPLEMENTS, TURNS = 5, 4, 8
+OUTWARD = 2.0**-48
+Span = tuple[float, float]
+
+
+class UndecidedError(Exception):
+    """Balls of this precision do not tell on which side of a number another one is."""
+
+
+@dataclass(frozen=True)
+class Band(Factored):
+    """A kind that keeps some pairs, divides others by s, and blends between."""
+
+    original_max_position_embeddings: Any
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        name = "original_max_position_embeddings"
+        self._store(**{name: length_of(self.original_max_position_embeddings, name)})
+
+    def keeps(self, powers: list[arb]) -> list[arb]:
+        """How far each pair is kept, at the working precision."""
+        raise NotImplementedError
+
+    def lines(self, powers: Array, moved: Array, u: float) -> tuple[Array, Array]:
+        """Bounds of what a kernel gets for them before it cuts them to [0, 1], powers being off by `moved` as exponents."""
+        raise NotImplementedError
+
+    def gains(self, powers: list[arb]) -> list[arb]:
+        """g."""
+        return [keep + (1 - keep) / arb(self.factor) for keep in self.keeps(powers)]
+
+    def gain_moves(self, u: float) -> Array:
+        """By roundings of what is kept and of what is divided."""
+        return np.full(self.of.channels // 2, gamma(BLEND, u))
+
+    def gain_shifts(self, powers: Array, gains: Array, moved: Array, u: float) -> Array:
+        """Within the band: to the farther end of the interval, and by the roundings of what are no small numbers."""
+        least, most = self.lines(powers, moved, u)
+        slope, ends = 1 - 1 / self.factor, 1 + 1 / self.factor
+        with np.errstate(invalid="ignore"):
+            reach = np.abs(np.array([least, most]) * slope + 1 / self.factor - gains).max(axis=0)
+        reach = np.where(np.isnan(reach), 0.0 if slope == 0 else np.inf, reach)
+        inside = ~((least >= 1) | (most <= 0))
+        return np.where(inside, reach + (gamma(COMPLEMENTS, u) + 16 * ROUNDOFF) * ends, 0.0) * (1 + OUTWARD)
+
+
+@dataclass(frozen=True)
+class Yarn(Band):
+    """keep = 1 − ramp, which rises from 0 at the pair of β_fast turns in M positions to 1 at that of β_slow.
+
+    The pairs are rounded, down and up, with `truncate`, which `yarn_truncate` says where it is not given, and cut to 0 and `upper`: r − 1,
+    or r/2 − 1 under `yarn_upper` = last_pair.  Where they meet they are 0.001 apart.
+    """
+
+    beta_fast: Any = 32
+    beta_slow: Any = 1
+    truncate: Any = None
+    mscale: Any = None
+    mscale_all_dim: Any = None
+    attention_factor: Any = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._store(beta_fast=positive(self.beta_fast, "beta_fast"), beta_slow=positive(self.beta_slow, "beta_slow"))
+        default = self.of.conventions.yarn_truncate == "truncated"
+        self._store(truncate=default if self.truncate is None else _flag(self.truncate))
+        for name in ("mscale", "mscale_all_dim", "attention_factor"):
+            self._store(**{name: checked_scale(getattr(self, name), name)})
+        if self.of.base <= 1:
+            raise ValueError(f"base={self.of.base}, but should be above 1: a pair's wavelength should grow with its number.")
+        self.decided()
+
+    @property
+    def upper(self) -> int:
+        """The last number that the ramp may end at."""
+        channels = self.of.channels
+        return max(channels - 1 if self.of.conventions.yarn_upper == "last_channel" else channels // 2 - 1, 0)
+
+    def decided(self) -> int:
+        """A precision at which the ends of the ramp are known.
+
+        There is one: were a correction an integer k, or a half of it, π = M/(2ρ) · base^(−2k/r) would be algebraic, for rational numbers.
+        """
+        precision = PRECISION
+        while True:
+            try:
+                with working_precision(precision):
+                    self.ends()
+                return precision
+            except UndecidedError:
+                if precision >= MOST_PRECISION:
+                    raise ValueError(
+                        f"The ends of the ramp are not decided in {MOST_PRECISION} bits, but should be: change beta_fast or beta_slow."
+                    ) from None
+                precision = min(2 * precision, MOST_PRECISION)
+
+    def corr(self, turns: float) -> arb:
+        """The pair, a real number, that makes so many turns in M positions."""
+        fewer = (self.original_max_position_embeddings / (2 * arb.pi() * arb(turns))).log()
+        found: arb = fewer * self.of.channels / (2 * self.log_base())
+        return found
+
+    def ends(self) -> tuple[arb, arb]:
+        """Where the ramp begins and ends.  Raises UndecidedError where the precision does not tell, ValueError where it does not rise."""
+        low, high = self.corr(self.beta_fast), self.corr(self.beta_slow)
+        if self.truncate:
+            low, high = _integer(low.floor()), _integer(high.ceil())
+        low, high = (low if _is_above(low, 0) else arb(0)), (high if _is_above(self.upper, high) else arb(self.upper))
+        level = self.beta_fast == self.beta_slow and not low.is_exact() and not high.is_exact()
+        if not level and _is_above(low, high):
+            raise ValueError(
+                f"The ramp runs from low={low.str(6, radius=False)} to high={high.str(6, radius=False)}, but should rise: "
+                f"see beta_fast={self.beta_fast} and beta_slow={self.beta_slow}."
+            )
+        return (low, high) if not level and _is_above(high, low) else (low, low + arb(1) / 1000)
+
+    def keeps(self, powers: list[arb]) -> list[arb]:
+        """1 − ramp."""
+        low, high = self.ends()
+        return [1 - _cut((i - low) / (high - low)) for i in range(len(powers))]
+
+    def multiplier(self) -> arb:
+        """The attention factor."""
+        if self.attention_factor is not None:
+            return arb(self.attention_factor)
+        if self.mscale and self.mscale_all_dim:
+            return self._sharpened(self.mscale) / self._sharpened(self.mscale_all_dim)
+        return self._sharpened(1.0)
+
+    def _sharpened(self, weight: float) -> arb:
+        """m(s, x)."""
+        return arb(weight) * arb(self.factor).log() / 10 + 1 if self.factor > 1 else arb(1)
+
+    def lines(self, powers: Array, moved: Array, u: float) -> tuple[Array, Array]:
+        """A kernel's own ends of the ramp are off as `_off` says, and its floor and ceiling with them.
+
+        The ramp, cut, falls as either end grows.  Its differences and their quotient take three roundings.  Where the ends may meet, it may
+        be anything between them; 2⁻⁹ is more than the 0.001 of a ramp without a width.
+        """
+        (low, lowest), (highest, high) = self._span(self.beta_fast, u, np.floor), self._span(self.beta_slow, u, np.ceil)
+        i, three = np.arange(len(powers), dtype=np.float64), 1 + gamma(3, u) + OUTWARD
+        if lowest < highest:
+            most, least = (i - low) / (highest - low) * three, (i - lowest) / (high - lowest)
+        else:
+            most, least = np.where(i <= low, 0.0, 1.0), np.where(i >= high + 2.0**-9, 1.0, 0.0)
+        least = np.where(least >= 1, 1.0, least / three)  # rounding keeps the order of i and the ramp's end
+        return 1 - np.clip(most, 0, 1), 1 - np.clip(least, 0, 1)
+
+    def _span(self, turns: float, u: float, whole: Any) -> Span:
+        """What a kernel may get for an end."""
+        with working_precision(PRECISION):
+            exact = self.corr(turns)
+            mid, rad = float(exact), float(exact.rad())
+        off = (self._off(mid, u) + rad + 4 * ROUNDOFF * abs(mid)) * (1 + OUTWARD)
+        ends = [float(whole(x)) if self.truncate and np.isfinite(x) else x for x in (mid - off, mid + off)]
+        first, last = (min(max(x, 0.0), float(self.upper)) for x in ends)
+        return first, last
+
+    def _off(self, corr: float, u: float) -> float:
+        """How far r·ln(M/(2πρ)) / (2 ln base) may be off.
+
+        The logarithms are off relatively, and by their arguments' roundings absolutely: six of M, π, ρ, products and the quotient above,
+        one of the base below.  Three more are of the product, the quotient and the storing.
+        """
+        below = log(self.of.base)
+        bottom = gamma(LOGARITHM, u) + gamma(1, u) / below
+        if bottom >= 1:
+            return np.inf
+        above = gamma(LOGARITHM + 3, u) * abs(corr) + gamma(7, u) * self.of.channels / (2 * below)
+        return (above + abs(corr) * bottom) / (1 - bottom) * (1 + gamma(3, u))
+
+    def multiplier_moves(self, u: float) -> float:
+        """A quotient of two, each off relatively, takes one rounding more."""
+        if self.attention_factor is not None:
+            return float(abs(self.attention_factor) * u)
+        if self.factor <= 1:
+            return 0.0
+        if not (self.mscale and self.mscale_all_dim):
+            return self._sharpened_moves(1.0, u)
+        above, below = (self._sharpened_moves(x, u) for x in (self.mscale, self.mscale_all_dim))
+        top, bottom = (abs(0.1 * x * log(self.factor) + 1) for x in (self.mscale, self.mscale_all_dim))
+        if below * (1 + OUTWARD) >= bottom:
+            return np.inf
+        quotient = (top + above) / (bottom - below)
+        return float(above / (bottom - below) + top / bottom * below / (bottom - below) + gamma(1, u) * quotient) * (1 + OUTWARD)
+
+    def _sharpened_moves(self, weight: float, u: float) -> float:
+        """ln s is off by s's rounding, absolutely, and relatively by its own; three more are of 1/10, the weight and two products."""
+        size = abs(0.1 * weight * log(self.factor)) * (1 + OUTWARD)
+        off = gamma(LOGARITHM + 5, u) * size + gamma(2, u) * abs(0.1 * weight)
+        return (off + gamma(1, u) * (1 + size + off) + 8 * ROUNDOFF * (1 + size)) * (1 + OUTWARD)
+
+
+@dataclass(frozen=True)
+class Llama3(Band):
+    """keep = (M/λ − low) / (high − low) with the wavelength λ = 2π/f."""
+
+    low_freq_factor: Any
+    high_freq_factor: Any
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        low, high = positive(self.low_freq_factor, "low_freq_factor"), positive(self.high_freq_factor, "high_freq_factor")
+        if high <= low:
+            raise ValueError(f"high_freq_factor={self.high_freq_factor}, but should be above low_freq_factor={self.low_freq_factor}.")
+        self._store(low_freq_factor=low, high_freq_factor=high)
+
+    def keeps(self, powers: list[arb]) -> list[arb]:
+        """By turns in M positions, M/λ."""
+        low, high = arb(self.low_freq_factor), arb(self.high_freq_factor)
+        turns = [self.original_max_position_embeddings * f / (2 * arb.pi()) for f in powers]
+        return [_cut((n - low) / (high - low)) for n in turns]
+
+    def lines(self, powers: Array, moved: Array, u: float) -> tuple[Array, Array]:
+        """M/λ is off as f is, and by `TURNS` = 8 roundings: of M, 2π, their quotients, and of M/low and M/high, compared.
+
+        Then it is less low, which is rounded, over high − low: two roundings of parameters and one of a difference, three of the line.
+        """
+        turns = self.original_max_position_embeddings * powers / (2 * pi) * (1 + 8 * ROUNDOFF)
+        low, high = self.low_freq_factor, self.high_freq_factor
+        off = turns * np.expm1(moved + gamma(TURNS, u) + OUTWARD) + gamma(2, u) * low
+        narrow = gamma(2, u) * (low + high) + OUTWARD * high
+        if narrow >= high - low:
+            return np.full(len(powers), -np.inf), np.full(len(powers), np.inf)
+        bounds = np.array([(turns - low - off), (turns - low + off)])
+        quotients = np.array([bounds / (high - low - narrow), bounds / (high - low + narrow)]) * (1 + gamma(3, u))
+        three = (gamma(3, u) + OUTWARD) * np.abs(quotients).max(axis=(0, 1))
+        return quotients.min(axis=(0, 1)) - three, quotients.max(axis=(0, 1)) + three
+
+
+def _cut(x: arb) -> arb:
+    """x cut to [0, 1]."""
+    return x.max(arb(0)).min(arb(1))
+
+
+def _integer(x: arb) -> arb:
+    """The integer that a ball is.  Raises UndecidedError where it may be two."""
+    found = x.unique_fmpz()
+    if found is None:
+        raise UndecidedError
+    return arb(found)
+
+
+def _is_above(a: Any, b: Any) -> bool:
+    """Whether a > b.  Raises UndecidedError where balls do not tell."""
+    if arb(a) > arb(b):
+        return True
+    if arb(a) <= arb(b):
+        return False
+    raise UndecidedError
+
+
+def _flag(truncate: Any) -> bool:
+    if not isinstance(truncate, bool | np.bool_):
+        raise TypeError(f"truncate has type {type(truncate).__name__}, but should be a bool.")
+    return bool(truncate)

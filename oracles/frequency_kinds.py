@@ -1,0 +1,278 @@
+"""The kinds of rotary frequencies that treat all pairs alike, or pair by pair as a list or a share says: their values and their errors.
+
+A kind bends the powers fᵢ = base'^(−eᵢ) to fᵢ·gᵢ.  Values are balls at the working precision.  Errors are those of a kernel in roundoff
+u, whose operations are off by u, and whose logarithms and powers by 4 ulp (8u), relatively; parameters are rounded on the way in:
+
+    `base_moves`    how far ln base' may be off
+    `gain_moves`    how far gᵢ may be off, relative to it; `gain_shifts`: how far besides, absolutely
+    `multiplier_moves`  how far the attention factor, what multiplies cosines and sines, may be off
+
+A gain that divides by s takes three roundings, of s, of a reciprocal and of a product, and none where s is a power of two.  Code that
+divides positions by s instead takes as many.
+"""
+
+from dataclasses import dataclass
+from fractions import Fraction
+from math import log, log1p, sqrt
+from typing import Any
+
+import numpy as np
+from flint import arb
+
+from oracles import arrays
+from oracles.angle import EXPONENT, EXPONENTIAL, is_power_of_two
+from oracles.arb_matrix import PRECISION
+from oracles.arguments import checked_scale
+from oracles.ball import ROUNDOFF, Array, gamma
+from oracles.conventions import Conventions
+
+DIVISION = 3
+"""Roundings of a division: of the divisor, of its reciprocal, of the product."""
+LOGARITHM = 8
+"""What a logarithm is off by, in units of u, relative to it."""
+
+
+@dataclass(frozen=True)
+class Rotation:
+    """What all kinds have: r channels that rotate, the base, the length of the sequence, the conventions."""
+
+    channels: int
+    base: float
+    length: int | None
+    conventions: Conventions
+
+
+@dataclass(frozen=True)
+class Default:
+    """base^(−2i/r), and 1."""
+
+    of: Rotation
+
+    def __post_init__(self) -> None:
+        """Raise TypeError and ValueError for parameters that make no sense."""
+
+    def _store(self, **values: Any) -> None:
+        for name, value in values.items():
+            object.__setattr__(self, name, value)
+
+    def decided(self) -> int:
+        """A precision in bits at which all that a value depends on is decided."""
+        return PRECISION
+
+    @property
+    def exponents(self) -> list[Fraction]:
+        """eᵢ."""
+        return [Fraction(2 * i, self.of.channels) for i in range(self.of.channels // 2)]
+
+    def log_base(self) -> arb:
+        """ln base'."""
+        return arb(self.of.base).log()
+
+    def gains(self, powers: list[arb]) -> list[arb]:
+        """gᵢ, given the powers."""
+        return [arb(1)] * len(powers)
+
+    def multiplier(self) -> arb:
+        """What multiplies cosines and sines."""
+        return arb(1)
+
+    def base_moves(self, u: float) -> float:
+        """How far ln base' may be off, but for what its own exponentials take."""
+        return 0.0
+
+    def gain_moves(self, u: float) -> Array:
+        """How far a gain may be off, relative to it, as an exponent."""
+        return np.zeros(self.of.channels // 2)
+
+    def gain_shifts(self, powers: Array, gains: Array, moved: Array, u: float) -> Array:
+        """How far a gain may be off besides, given the exact ones, and how far the powers are off, as exponents."""
+        return np.zeros(len(powers))
+
+    def multiplier_moves(self, u: float) -> float:
+        """How far the attention factor may be off."""
+        return 0.0
+
+
+@dataclass(frozen=True)
+class Factored(Default):
+    """A kind with a factor s, by which sequences are longer."""
+
+    factor: Any
+
+    def __post_init__(self) -> None:
+        self._store(factor=positive(self.factor, "factor"))
+
+
+@dataclass(frozen=True)
+class Linear(Factored):
+    """base^(−2i/r) / s, and 1."""
+
+    def gains(self, powers: list[arb]) -> list[arb]:
+        """1/s."""
+        return [1 / arb(self.factor)] * len(powers)
+
+    def gain_moves(self, u: float) -> Array:
+        """By a division."""
+        return np.full(self.of.channels // 2, _divided(self.factor, u))
+
+
+@dataclass(frozen=True)
+class Dynamic(Factored):
+    """base' = base · G^q with G = s·L'/M − (s − 1), L' = max(L, M) and q = r/(r − 2); L' = M under `dynamic_length` = configured."""
+
+    max_position_embeddings: Any
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._store(max_position_embeddings=length_of(self.max_position_embeddings, "max_position_embeddings"))
+        if self.of.channels == 2:
+            raise ValueError("rotary_dim=2, but should not be 2: the exponent r/(r − 2) of the base has no value there.")
+
+    @property
+    def stretch(self) -> Fraction:
+        """L' / M."""
+        configured = self.of.conventions.dynamic_length == "configured" or self.of.length is None
+        most = self.max_position_embeddings
+        return Fraction(most if configured else max(self.of.length or 0, most), most)
+
+    @property
+    def grown(self) -> Fraction:
+        """G, which is at least 1."""
+        return Fraction(self.factor) * (self.stretch - 1) + 1
+
+    @property
+    def power(self) -> Fraction:
+        """q; without channels there is no pair, whatever its base."""
+        return Fraction(self.of.channels, max(self.of.channels - 2, 1))
+
+    def log_base(self) -> arb:
+        """ln base + q·ln G."""
+        return super().log_base() + exactly(self.grown).log() * exactly(self.power)
+
+    def base_moves(self, u: float) -> float:
+        """G = s·L'/M − (s − 1), or s·(L'/M − 1) + 1, sums terms of at most s·L'/M + s + 1 with five roundings each.
+
+        Its power takes those of an exponential of q·ln G, and the product with the base two, one of the base itself.
+        """
+        grown, size = float(self.grown), float(Fraction(self.factor) * (self.stretch + 1) + 1)
+        off = gamma(5, u) * size / grown * (1 + 8 * ROUNDOFF)
+        if off >= 1:
+            return np.inf
+        q = float(self.power)
+        return (-q * log1p(-off) + gamma(1, u) * (EXPONENT * q * log(grown) + EXPONENTIAL + 2)) * (1 + 16 * ROUNDOFF)
+
+
+@dataclass(frozen=True)
+class Longrope(Default):
+    """base^(−2i/r) / shortᵢ, or / longᵢ where L is above M; and √(1 + ln s / ln M) for s > 1, where no attention factor is given.
+
+    At L = M it is short under `longrope_switch` = at_most, long under `below`.
+    """
+
+    short_factor: Any
+    long_factor: Any
+    original_max_position_embeddings: Any
+    factor: Any = None
+    attention_factor: Any = None
+
+    def __post_init__(self) -> None:
+        original = length_of(self.original_max_position_embeddings, "original_max_position_embeddings")
+        if original == 1:
+            raise ValueError("original_max_position_embeddings=1, but should be above 1: ln 1 = 0 divides.")
+        lists = {name: _list_of(getattr(self, name), name, self.of.channels) for name in ("short_factor", "long_factor")}
+        given = checked_scale(self.attention_factor, "attention_factor")
+        self._store(original_max_position_embeddings=original, attention_factor=given, **lists)
+        if self.factor is None and self.attention_factor is None:
+            raise ValueError("factor is missing, but is needed where attention_factor is not given.")
+        self._store(factor=1.0 if self.factor is None else positive(self.factor, "factor"))
+
+    @property
+    def chosen(self) -> list[float]:
+        """The factors for the length at hand."""
+        length, most = self.of.length, self.original_max_position_embeddings
+        short = length is None or length < most or (length == most and self.of.conventions.longrope_switch == "at_most")
+        found: list[float] = self.short_factor if short else self.long_factor
+        return found
+
+    def gains(self, powers: list[arb]) -> list[arb]:
+        """1/shortᵢ or 1/longᵢ."""
+        return [1 / arb(s) for s in self.chosen]
+
+    def gain_moves(self, u: float) -> Array:
+        """By divisions."""
+        return np.array([_divided(s, u) for s in self.chosen])
+
+    def multiplier(self) -> arb:
+        """The attention factor."""
+        if self.attention_factor is not None:
+            return arb(self.attention_factor)
+        return (1 + arb(self.factor).log() / arb(self.original_max_position_embeddings).log()).sqrt() if self.factor > 1 else arb(1)
+
+    def multiplier_moves(self, u: float) -> float:
+        """√x halves what x is off by, which here is at least 1: so x's own errors are those of x, and the root takes one rounding.
+
+        ln s is off by s's rounding, absolutely, and ln M likewise; both by their own; their quotient and the sum take one each.
+        """
+        if self.attention_factor is not None:
+            return float(abs(self.attention_factor) * u)
+        if self.factor <= 1:
+            return 0.0
+        s, most = log(self.factor), log(self.original_max_position_embeddings)
+        ratio, bottom = s / most, gamma(LOGARITHM, u) + gamma(1, u) / most
+        if bottom >= 1:
+            return np.inf
+        off: float = (gamma(LOGARITHM + 2, u) * ratio + gamma(2, u) / most + ratio * bottom) / (1 - bottom)
+        root = sqrt(1 + ratio)
+        return (off / 2 + gamma(2, u) * root + u * (off + root)) * (1 + 32 * ROUNDOFF)
+
+
+@dataclass(frozen=True)
+class Proportional(Linear):
+    """base^(−2i/r) / s for the first ⌊share·r/2⌋ pairs, 0 for the others, and 1."""
+
+    factor: Any = 1.0
+    partial_rotary_factor: Any = 1.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        given = self.partial_rotary_factor
+        share = given if isinstance(given, Fraction) else checked_scale(given, "partial_rotary_factor")
+        if share is None or not 0 <= share <= 1:
+            raise ValueError(f"partial_rotary_factor={given}, but should be from 0 to 1.")
+        self._store(partial_rotary_factor=Fraction(share))
+
+    def gains(self, powers: list[arb]) -> list[arb]:
+        """1/s, or 0."""
+        rotating = int(self.partial_rotary_factor * len(powers))
+        return [*super().gains(powers[:rotating]), *[arb(0)] * (len(powers) - rotating)]
+
+
+def exactly(x: Fraction) -> arb:
+    """A rational number, at the working precision."""
+    return arb(x.numerator) / x.denominator
+
+
+def positive(x: Any, name: str) -> float:
+    """A parameter above 0 as a float.  Raises TypeError and ValueError for anything else."""
+    number = checked_scale(x, name)
+    if number is None or number <= 0:
+        raise ValueError(f"{name}={x}, but should be a finite number above 0.")
+    return number
+
+
+def length_of(n: Any, name: str) -> int:
+    """A number of positions, at least 1."""
+    return arrays.natural(n, name, 1)
+
+
+def _divided(s: float, u: float) -> float:
+    return 0.0 if is_power_of_two(s) else gamma(DIVISION, u)
+
+
+def _list_of(given: Any, name: str, channels: int) -> list[float]:
+    """The factor of each pair.  Raises TypeError and ValueError for what is not one positive number for each."""
+    if not isinstance(given, list | tuple | np.ndarray):
+        raise TypeError(f"{name} has type {type(given).__name__}, but should be a list of numbers.")
+    if len(given) != channels // 2:
+        raise ValueError(f"{name} has {len(given)} numbers, but should have {channels // 2}, one for each pair of rotary_dim={channels}.")
+    return [positive(s, f"{name}[{i}]") for i, s in enumerate(given)]

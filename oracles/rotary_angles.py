@@ -1,0 +1,210 @@
+"""The angles of a rotary encoding: position × frequency for each row and pair, their cosines and sines, and the attention factor.
+
+Frequencies are those of the conventions, or given: numbers of an array are exact, an enclosure's radius moves an angle by |p| times as
+much.  A kernel takes the midpoint of neither: given an array, or a certificate, it rounds what is no number of `angle.frequency`'s
+roundoff; given a budget, it has numbers of its own within it.
+
+The attention factor multiplies cosines and sines, or what they rotate.  That is two roundings, of the factor and of the product, in the
+coarser of the formats of tables and of what is elementwise; none where it is exactly 1.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import isfinite, prod
+from typing import Any
+
+import numpy as np
+from flint import arb
+from numpy.typing import NDArray
+
+from oracles import arrays
+from oracles.angle import Frequencies, balls, cos_sin, frequencies, given_frequencies, pair_exponents, powers, start_position
+from oracles.arb_matrix import MOST_PRECISION, PRECISION
+from oracles.arguments import checked_scale
+from oracles.ball import Ball, exact, gamma, multiply, rounded
+from oracles.conventions import Conventions
+from oracles.enclosure import Enclosure
+from oracles.formats import Arithmetic
+
+FARTHEST = 2**53
+"""Positions are exact in float64."""
+Place = Callable[[slice], NDArray[np.int64]]
+
+
+@dataclass(frozen=True)
+class Angles:
+    """What rows rotate by.
+
+    place      the positions of some rows along each axis, (axes, rows)
+    axes       which axis each pair rotates by, None where there is one for all
+    chosen     the frequencies, split for positions up to the farthest
+    turning    the frequencies at the working precision
+    factor     the attention factor, (1,)
+    inexact    whether a radius was given, which no precision makes smaller
+    """
+
+    place: Place
+    axes: NDArray[np.int64] | None
+    chosen: Frequencies
+    turning: Callable[[], list[arb]]
+    factor: Ball
+    inexact: bool
+
+    @property
+    def most(self) -> int:
+        """The bits from which on more are of no use."""
+        return 2 * PRECISION if self.inexact else MOST_PRECISION
+
+    def tables(self, rows: slice, arithmetic: Arithmetic | None) -> tuple[Ball, Ball]:
+        """Cosines and sines of some rows, (rows, pairs), times the attention factor: exact values, or those of a modelled kernel."""
+        at = self.place(rows)
+        at = at[:1].T if self.axes is None or not self.axes.size else at[self.axes].T
+        cos, sin = cos_sin(np.abs(at).astype(np.float64), self.chosen, arithmetic)
+        if at.min(initial=0) < 0:
+            sin = Ball(np.where(at < 0, -sin.mid, sin.mid), sin.rad)
+        return self._scaled(cos, arithmetic), self._scaled(sin, arithmetic)
+
+    def _scaled(self, table: Ball, arithmetic: Arithmetic | None) -> Ball:
+        if self.factor.mid[0] == 1 and self.factor.rad[0] == 0:
+            return table
+        product = multiply(table, self.factor)
+        if arithmetic is None:
+            return product
+        coarser = max(arithmetic.angle.table, arithmetic.elementwise, key=lambda target: target.unit_roundoff)
+        return rounded(product, coarser, times=2, flush=arithmetic.flush_to_zero)
+
+    def exactly(self, length: int) -> list[tuple[list[arb], list[arb]]]:
+        """Cosines and sines of each row, at the working precision."""
+        turning, (factor,) = self.turning(), balls(self.factor)
+        axes = [0] * len(turning) if self.axes is None else self.axes.tolist()
+        found = []
+        for position in self.place(slice(0, length)).T.tolist():
+            both = [(f * position[axis]).sin_cos() for f, axis in zip(turning, axes, strict=True)]
+            found.append(([cos * factor for _, cos in both], [sin * factor for sin, _ in both]))
+        return found
+
+
+def angles(
+    place: Place,
+    farthest: int,
+    pairs: int,
+    channels: int,
+    *,
+    inv_freq: Any,
+    attention_factor: Any,
+    sections: Any,
+    arithmetic: Arithmetic | None,
+    conventions: Conventions,
+) -> Angles:
+    """The angles of the first pairs of so many channels, at positions up to the farthest.
+
+    Raises ValueError and TypeError for frequencies, a factor and sections that do not fit.
+    """
+    axes = None if sections is None else np.array(_axes(channels // 2, sections, conventions.mrope)[:pairs], dtype=np.int64)
+    factor = _factor(attention_factor)
+    if inv_freq is None:
+        exponents = pair_exponents(channels)[:pairs]
+        base, scale = conventions.rope_base, conventions.rope_scale
+        chosen = frequencies(exponents, base, farthest + 1, scale)
+        return Angles(place, axes, chosen, lambda: powers(exponents, base, scale), factor, bool(factor.rad.any()))
+    given = _given(inv_freq, channels)[:pairs]
+    taken = np.zeros(pairs)
+    if arithmetic is not None and not (isinstance(inv_freq, Enclosure) and inv_freq.format is not None):
+        u = arithmetic.angle.frequency
+        digits = np.frexp(given.mid)[0] / u
+        taken = np.where((given.rad > 0) | (digits != np.rint(digits)), gamma(1, u), 0.0)
+    chosen = given_frequencies(given, farthest + 1, taken)
+    return Angles(place, axes, chosen, lambda: balls(given), factor, bool(given.rad.any() or factor.rad.any()))
+
+
+def counted(start: Any, length: int, axes: int) -> tuple[Place, int]:
+    """Positions counted from a first one, the same along so many axes, and the last of them."""
+    first = start_position(start, length)
+
+    def place(rows: slice) -> NDArray[np.int64]:
+        return np.broadcast_to(np.arange(first + rows.start, first + rows.stop), (axes, rows.stop - rows.start))
+
+    return place, max(first + length - 1, 0)
+
+
+def integers(positions: Any) -> NDArray[np.int64]:
+    """An array of positions.  Raises TypeError for what are no integers, ValueError for those beyond ±2⁵³."""
+    given = arrays.as_numpy(positions, "positions")
+    if given.dtype.kind not in "iu":
+        raise TypeError(f"positions have element type {given.dtype}, but should be integers.")
+    wrong = (given > FARTHEST) | (given < -FARTHEST)
+    if wrong.any():
+        index = np.unravel_index(int(wrong.argmax()), given.shape)
+        raise ValueError(f"positions[{', '.join(map(str, index))}]={given[index]}, but should be within ±2**53.")
+    return given.astype(np.int64)
+
+
+def placed(given: NDArray[np.int64], rows: tuple[int, ...], sections: Any) -> tuple[NDArray[np.int64], bool]:
+    """Positions over the rows of an array, (axes, rows), and whether these are rows of the last axis alone, the same in each batch.
+
+    Raises ValueError for a shape that does not broadcast to the rows.
+    """
+    along = given[np.newaxis] if sections is None else given
+    if sections is not None and given.shape[:1] != (3,):
+        raise ValueError(f"positions have shape {given.shape}, but should have an axis of 3 in front: time, height and width.")
+    shape = (1,) * (len(rows) - along.ndim + 1) + along.shape[1:]
+    if len(shape) != len(rows) or any(have not in (1, want) for have, want in zip(shape, rows, strict=True)):
+        raise ValueError(f"positions have shape {along.shape[1:]}, but should broadcast to {rows}.")
+    alike = all(n == 1 for n in shape[:-1])
+    full = rows[-1:] if alike else rows
+    spread = np.broadcast_to(along.reshape(len(along), *shape[-len(full) :]), (len(along), *full))
+    return spread.reshape(len(along), prod(full)), alike
+
+
+def pairs_of(inv_freq: Any) -> int:
+    """How many frequencies are given.  Raises TypeError and ValueError for what is no array with one axis, nor an enclosure of one."""
+    found = inv_freq.mid if isinstance(inv_freq, Enclosure) else arrays.float_array(inv_freq, "inv_freq")
+    if found.ndim != 1:
+        raise ValueError(f"inv_freq has shape {found.shape}, but should be (pairs,).")
+    return len(found)
+
+
+def _axes(pairs: int, sections: Any, layout: str) -> list[int]:
+    """The axis that each pair rotates by: 0 for time, 1 for height, 2 for width.
+
+    Interleaved, pair i is height where i mod 3 = 1 and i < 3h, width where i mod 3 = 2 and i < 3w, and time elsewhere.
+    """
+    if not isinstance(sections, list | tuple):
+        raise TypeError(f"sections have type {type(sections).__name__}, but should be a tuple of pairs of time, height and width.")
+    if len(sections) != 3:
+        raise ValueError(f"sections have {len(sections)} numbers, but should have three: pairs of time, height and width.")
+    t, h, w = (arrays.natural(n, f"sections[{axis}]") for axis, n in enumerate(sections))
+    if t + h + w != pairs:
+        raise ValueError(f"sections={sections} have {t + h + w} pairs, but should have {pairs}.")
+    if layout == "sectioned":
+        return [0] * t + [1] * h + [2] * w
+    axes = [i % 3 if i < 3 * (0, h, w)[i % 3] else 0 for i in range(pairs)]
+    if (found := tuple(map(axes.count, range(3)))) != (t, h, w):
+        raise ValueError(f"sections={sections}, but interleaving {pairs} pairs by them gives {found}: there is no such layout.")
+    return axes
+
+
+def _given(inv_freq: Any, channels: int) -> Ball:
+    """Frequencies that are given, as balls.  Raises ValueError where there are not as many as pairs, or one is not finite."""
+    enclosed = isinstance(inv_freq, Enclosure)
+    found = Ball(inv_freq.mid, inv_freq.rad) if enclosed else exact(arrays.float_array(inv_freq, "inv_freq"))
+    if found.mid.shape != (channels // 2,):
+        raise ValueError(
+            f"inv_freq has shape {found.mid.shape}, but should be ({channels // 2},): one for each pair of {channels} channels."
+        )
+    if not (np.isfinite(found.mid) & np.isfinite(found.rad)).all():
+        raise ValueError("inv_freq is not finite everywhere, but should be.")
+    return found
+
+
+def _factor(attention_factor: Any) -> Ball:
+    """The attention factor as a ball.  Raises TypeError and ValueError for what is no finite number, or enclosure of one."""
+    if not isinstance(attention_factor, Enclosure):
+        number = checked_scale(attention_factor, "attention_factor")
+        if number is None:
+            raise TypeError("attention_factor is None, but should be a real number, or an oracles.Enclosure of one.")
+        return exact(np.array([number]))
+    mid, rad = attention_factor.mid, attention_factor.rad
+    if mid.shape != (1,) or not (isfinite(mid[0]) and isfinite(rad[0])):
+        raise ValueError(f"attention_factor is an enclosure of shape {mid.shape}, but should be of one finite number, (1,).")
+    return Ball(mid, rad)

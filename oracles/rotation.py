@@ -1,0 +1,168 @@
+"""Pairs of channels rotated by tables of cosines and sines, forward or back, and what it may be off by in float64 and in a kernel."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from math import prod
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from oracles import arrays, formats
+from oracles.angle import blocks
+from oracles.arguments import Given
+from oracles.ball import ROUNDOFF, UNDERFLOW, Array, Ball, ball, gamma
+from oracles.conventions import Conventions, odd_is_refused
+from oracles.conventions import resolve as resolve_conventions
+from oracles.enclosure import Enclosure
+from oracles.formats import Arithmetic
+from oracles.judging import AFFORDABLE, Balls, Evaluation, Method, require_method, settle
+from oracles.positional import ARB_WORK, stored
+
+Tables = Callable[[slice], tuple[Ball, Ball]]
+
+
+class Lanes(NamedTuple):
+    """The first and the second lanes of all pairs, and the lane that is left over in an odd dim."""
+
+    first: slice
+    second: slice
+    last: slice
+
+
+@dataclass(frozen=True)
+class Factor:
+    """A table as a factor of x: |x|·width covers the table's own radius and the roundings, |x|·reach the size."""
+
+    mid: Array
+    width: Array
+    reach: Array
+
+    def at(self, lanes: slice) -> "Factor":
+        """Some of the lanes."""
+        return Factor(self.mid[..., lanes], self.width[..., lanes], self.reach[..., lanes])
+
+
+@dataclass(frozen=True)
+class Rotation:
+    """Validated arguments: the array that is turned, forward or back."""
+
+    x: Array
+    back: bool
+    arithmetic: Arithmetic | None
+    conventions: Conventions
+    method: Method
+    channels: int
+    alike: bool = True
+
+    @property
+    def rows(self) -> Array:
+        """x with one axis of batches, whose rows rotate alike."""
+        *lead, length, dim = self.x.shape
+        return self.x.reshape((prod(lead), length, dim) if self.alike else (1, prod(lead) * length, dim))
+
+    @property
+    def lanes(self) -> Lanes:
+        """Which lanes of x are pairs."""
+        half = self.channels // 2
+        if self.conventions.rope_pairing == "half":
+            return Lanes(slice(0, half), slice(half, 2 * half), slice(2 * half, self.channels))
+        return Lanes(slice(0, 2 * half, 2), slice(1, 2 * half, 2), slice(2 * half, self.channels))
+
+    def enclosed(self, tables: Tables, of_table: Lanes, arb: Callable[[], Balls], inexact: bool = False) -> Enclosure:
+        """The enclosure by the method asked for; `of_table` says where the tables keep what belongs to x's lanes.
+
+        Where inexact angles were given, ball arithmetic knows no more: it is not worth its while.
+        """
+        work = AFFORDABLE + 1 if inexact else ARB_WORK * self.x.size
+
+        def exactly() -> Balls:
+            return tuple(Ball(x.mid.reshape(self.x.shape), x.rad.reshape(self.x.shape)) for x in arb())
+
+        return settle(Evaluation(self.arithmetic, self.method, lambda: (self._fast(tables, of_table),), exactly, work))[0]
+
+    def _fast(self, tables: Tables, of_table: Lanes) -> Ball:
+        batch = self.rows
+        mid, rad = np.empty(batch.shape), np.empty(batch.shape)
+        with np.errstate(all="ignore"):
+            for rows in blocks(*batch.shape[-2:]):
+                cos, sin = (_factor(table, self.arithmetic) for table in tables(rows))
+                for x, mid_part, rad_part in zip(batch[:, rows], mid[:, rows], rad[:, rows], strict=True):
+                    for lanes, result in self._turned(x, cos, sin, of_table):
+                        mid_part[:, lanes], rad_part[:, lanes] = result.mid, result.rad
+        return ball(mid.reshape(self.x.shape), rad.reshape(self.x.shape))
+
+    def _turned(self, x: Array, cos: Factor, sin: Factor, of_table: Lanes) -> Iterator[tuple[slice, Ball]]:
+        lanes, model = self.lanes, self.arithmetic
+        a, b = x[:, lanes.first], x[:, lanes.second]
+        cos_a, cos_b, sin_a, sin_b = (t.at(of) for t in (cos, sin) for of in of_table[:2])
+        if self.back:
+            yield lanes.first, _sum_of_products(a, cos_a, b, sin_b, np.add, model)
+            yield lanes.second, _sum_of_products(b, cos_b, a, sin_a, np.subtract, model)
+        else:
+            yield lanes.first, _sum_of_products(a, cos_a, b, sin_a, np.subtract, model)
+            yield lanes.second, _sum_of_products(b, cos_b, a, sin_b, np.add, model)
+        if self.channels < x.shape[-1]:
+            yield slice(self.channels, None), Ball(x[:, self.channels :], np.zeros((len(x), x.shape[-1] - self.channels)))
+        if self.channels % 2:
+            left = x[:, lanes.last]
+            if self.conventions.odd_lane == "literal":
+                last = of_table.last
+                yield lanes.last, _sum_of_products(left, cos.at(last), left, sin.at(last), np.add, model)
+            else:
+                yield lanes.last, Ball(left, np.zeros(left.shape))
+
+
+def _factor(table: Ball, arithmetic: Arithmetic | None) -> Factor:
+    """The roundings of a·c ± b·s, two of them each side, move it by γ₂·(|a||c| + |b||s|) (Higham, (3.4)).
+
+    They are counted for float64 and once more for the modelled kernel, which multiplies and adds in `elementwise`.  The
+    smallest subnormal number is for tables so small that γ₂·|c| underflows.
+    """
+    reach = np.abs(table.mid) + table.rad
+    roundings = gamma(2, ROUNDOFF) + (gamma(2, arithmetic.elementwise.unit_roundoff) if arithmetic else 0.0)
+    return Factor(table.mid, table.rad + roundings * reach + 2.0**-1074 * (reach > 0), reach)
+
+
+def _sum_of_products(a: Array, c: Factor, b: Array, s: Factor, combine: Callable[..., Array], arithmetic: Arithmetic | None) -> Ball:
+    """a·c ± b·s, with three numbers that may underflow in the kernel, and ∞ where one of them may overflow.
+
+    A kernel that flushes to zero may take each of a, b, c and s for 0 where it is below the smallest normal number.
+    `UNDERFLOW` covers the underflows of the products here and of the radius itself; only zeros have none.
+    """
+    size_a, size_b = np.abs(a), np.abs(b)
+    mid = combine(a * c.mid, b * s.mid)
+    rad, live = size_a * c.width + size_b * s.width, np.maximum(size_a, size_b) > 0
+    if arithmetic is None:
+        return Ball(mid, (rad + UNDERFLOW * live) * (1 + 2.0**-48))
+    target = arithmetic.elementwise
+    step = target.smallest_normal if arithmetic.flush_to_zero else target.smallest_subnormal
+    if arithmetic.flush_to_zero:
+        rad = rad + 2 * step * np.where(live, c.reach + s.reach + size_a + size_b, 0.0)
+    rad = (rad + (3 * step + UNDERFLOW) * live) * (1 + 2.0**-48)
+    rad = np.where(size_a * c.reach + size_b * s.reach + rad > target.largest, np.inf, rad)
+    return stored(Ball(mid, rad), target, arithmetic)
+
+
+def checked(
+    x: Any,
+    turned: Any,
+    back: bool,
+    given: Given,
+    conventions: Conventions | None,
+    method: Method,
+    channels: Callable[[int], int] = lambda dim: dim,
+) -> Rotation:
+    """The arguments, validated; `channels` says how many of a head's channels rotate."""
+    arithmetic, named = formats.resolve(given), resolve_conventions(conventions)
+    require_method(method)
+    x = arrays.float_array(x, "x", arithmetic=arithmetic)
+    if x.ndim < 2:
+        raise ValueError(f"x has shape {x.shape}, but should have at least two axes: (…, seq, head_dim).")
+    rotating = channels(x.shape[-1])
+    if odd := odd_is_refused(rotating, named):
+        raise ValueError(f"x has head_dim {rotating}, but should have an even one: {odd}.")
+    if back:
+        shape, x = x.shape, arrays.float_array(turned, "grad_out", arithmetic=arithmetic)
+        if x.shape != shape:
+            raise ValueError(f"grad_out has shape {x.shape}, but should be {shape}, that of x.")
+    return Rotation(x, back, arithmetic, named, method, rotating)
