@@ -119,13 +119,14 @@ def cap_slope(scores: Matrix, f: Features) -> Matrix | None:
     rows = [[1 - (s / c).tanh() ** 2 for s in row] for row in given.balls.tolist()]
     if f.blocked is not None:
         rows = [[ZERO if b else x for x, b in zip(row, blocks, strict=True)] for row, blocks in zip(rows, f.blocked.tolist(), strict=True)]
+        return from_rows(rows, ~f.blocked, given.lost & ~f.blocked)
     return from_rows(rows, given.support, given.lost)
 
 
 def times(a: Matrix, b: Matrix) -> Matrix:
-    """The product entry by entry, with the support of the first."""
+    """The product entry by entry, with the support of the first; what the second does not read is lost on neither."""
     rows = [[x * y for x, y in zip(*pair, strict=True)] for pair in zip(a.balls.tolist(), b.balls.tolist(), strict=True)]
-    return from_rows(rows, a.support, a.lost | b.lost)
+    return from_rows(rows, a.support, (a.lost & b.support) | b.lost)
 
 
 def scaled_rows(a: Matrix, factors: Matrix) -> Matrix:

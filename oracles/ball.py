@@ -5,7 +5,7 @@ the midpoints, computed by NumPy, and a radius that holds for every order of sum
 arithmetic, BIT 39, 1999; Higham, Accuracy and Stability, 2nd ed., chapters 2-3).  With u = 2⁻⁵³:
 
     NumPy's result of + − × ÷ √ is y(1 + ε) + η,  |ε| ≤ u, |η| ≤ 2⁻¹⁰⁷⁴   (η for × ÷ only; sums do not underflow)
-    NumPy's exp, log, sin, cos are within 4 ulp, that is 8u relative, plus 2⁻¹⁰²² where they underflow (trusted, tested
+    NumPy's exp, log, tanh, sin, cos are within 4 ulp, that is 8u relative, plus 2⁻¹⁰²² where they underflow (trusted, tested
     against arb)
 
 Radii are non-negative sums and products of fewer than 2⁴ roundings each, so `_upwards`, which multiplies by 1 + 2⁻⁴⁸ =

@@ -248,14 +248,14 @@ def _pieces(
     """The problem's batches, one index of the batch axes at a time or all together, and the operands of other inputs."""
     head, (n_q, d), (n_k, d_v), a = q.shape[:-2], q.shape[-2:], v.shape[-2:], setting.arithmetic
     sizes = (n_q, n_k, d, d_v, setting.scale)
-    together, own = terms(a, *sizes), terms(None, *sizes)
+    sinks = setting.features is not None and setting.features.sink is not None
+    together, own = terms(a, *sizes, sinks), terms(None, *sizes, sinks)
     small = prod(head) * n_q * n_k <= TOGETHER
     room = np.empty((5, *(head if small else ()), min(n_q, ROW_TILE), min(n_k, KEY_TILE)))
     for at in [...] if small else np.ndindex(head):
         operands = [x[at] for x in (q, k, v, *others)]
         elementwise = setting.sharp or a is not None or any(x.rad is not None for x in operands)
-        sinks = setting.features is not None and setting.features.sink is not None  # whose value is 0
-        all_read = setting.visible.everything and n_k > 0 and not sinks  # else a centre would depend on values that a row may not read
+        all_read = setting.visible.everything and n_k > 0 and not sinks  # else a centre would depend on what is not read, or miss a sink
         yield (
             at,
             AttentionProblem(

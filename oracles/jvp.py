@@ -104,7 +104,7 @@ def rows_jvp(p: AttentionProblem, tangents: Tangents, rows: slice) -> Moved:
         weight, spread = sink_weights(p, rows, forward)
         moves = np.zeros(weight.shape) if tangents.sink is None else tangents.sink[..., rows, :]
         largest = np.maximum(largest, np.abs(moves))
-        mean, mean_error = mean + weight * moves, mean_error + spread * np.abs(moves)
+        mean, mean_error = mean + weight * moves, mean_error + (spread * grow + weight * growth_of_one) * np.abs(moves)
     mean_error = mean_error + p.n_k * t.weight_underflow * largest + t.sum_underflow
     absolute = t.weight_underflow * ((largest + np.abs(mean)) * readable + readable_tangent)
     absolute = absolute + t.grad_underflow * (1.0 + p.n_k) * readable + t.sum_underflow * (1.0 + np.abs(mean) + size)
@@ -147,6 +147,8 @@ def _logit_tangents(
     for capping in (False, True) if f.after_bias else (True, False):
         if capping and f.cap is not None:
             h, off = slope_of(u, f.cap, exponents, t)
+            if u.blocked is not None:  # there nothing is read of a tangent
+                tangent, spread = (np.where(u.blocked, 0.0, x) for x in (tangent, spread))
             tangent, spread = tangent * h, spread * h + off * (np.abs(tangent) + spread) + t.grad_scores * np.abs(tangent)
         elif not capping and f.bias is not None and tangents.bias is not None:
             moves = tangents.bias[..., rows, keys]

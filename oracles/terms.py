@@ -232,13 +232,13 @@ def ranges(a: Arithmetic | None) -> Ranges:
 
 
 @lru_cache(maxsize=256)  # numbers from numbers: a suite asks for the same sizes again and again
-def terms(a: Arithmetic | None, n_q: int, n_k: int, d: int, d_v: int, scale: float) -> Terms:
+def terms(a: Arithmetic | None, n_q: int, n_k: int, d: int, d_v: int, scale: float, sink: bool = False) -> Terms:
     """The terms of a budget under an arithmetic, those of the oracle itself included, which alone are those of a certificate (None)."""
-    sizes = (n_q, n_k, d, d_v, scale)
+    sizes = (n_q, n_k, d, d_v, scale, sink)
     return terms_of(OWN, *sizes) if a is None else terms(None, *sizes) + terms_of(a, *sizes)
 
 
-def terms_of(a: Arithmetic, n_q: int, n_k: int, d: int, d_v: int, scale: float) -> Terms:
+def terms_of(a: Arithmetic, n_q: int, n_k: int, d: int, d_v: int, scale: float, sink: bool = False) -> Terms:
     """The terms of attention computed in an arithmetic.
 
     dot        d products and additions in the accumulator; then 5 roundings of the score: scale·s, the scale's own two,
@@ -254,6 +254,8 @@ def terms_of(a: Arithmetic, n_q: int, n_k: int, d: int, d_v: int, scale: float) 
                Σexp(s − r) is larger by as much: the slopes of |m| apply to the slack as well.
     rescale    N = ⌈n_k / rescale_block⌉ − 1 factors exp(m_old − m_new), each with one exponential and 3 roundings: the
                keys of a block are rescaled at most once per other block, whether online or in a merge.
+    sink       One summand more than keys, and in a block of its own: it may come first or last, and all keys are rescaled
+               once more where sums are.
     shared     A kernel of one pass takes one exponential for both sums, and the exponential of a rescaling for both; the
                products with it stay separate (`rescaled`).  A kernel of two passes may compute all of them twice.
     normalise  A reciprocal, a product, a conversion and a merge.
@@ -266,7 +268,7 @@ def terms_of(a: Arithmetic, n_q: int, n_k: int, d: int, d_v: int, scale: float) 
     """
     work = a.elementwise
     u, eta = work.unit_roundoff, _step(work, a)
-    rescaled = rescalings(a, n_k)
+    rescaled, n_k = rescalings(a, n_k) + (sink and a.rescale_block is not None), n_k + sink
     product = a.product * (2 + a.product)
     inputs = _roundoff(a.scale_on_inputs) * (2 + _roundoff(a.scale_on_inputs))
     operand = a.product * (2 + a.product) * work.smallest_normal

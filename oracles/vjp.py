@@ -158,7 +158,8 @@ def _shift(
     """δ − g_lse, by which T is dP less, and how far a kernel's is from it; and what dsink is −w_sink times, with its error.
 
     The difference is rounded, and a cotangent of another base converted.  Where the log-sum-exp is without the sink, its cotangent belongs
-    to weights that are larger by 1/(1 − w_sink), and not to the sink; that factor is off by what the weights are.
+    to weights that are larger by 1/(1 − w_sink), and not to the sink: those of a softmax without it, as whose they are bounded.  (A kernel
+    that forms 1 − w_sink is off by more where that is small: it is not covered.)
     """
     shift = (g.raw * forward.out).sum(axis=-1, keepdims=True)
     if of_lse is None:

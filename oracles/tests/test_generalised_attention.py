@@ -13,6 +13,7 @@ import oracles
 from oracles import Conventions, Enclosure
 from oracles.arb_matrix import working_precision
 from oracles.ball import Array
+from oracles.terms import terms
 from oracles.tests.test_attention import KINDS, require_sound
 from spec import context
 from spec.extended import attention as literal
@@ -268,6 +269,30 @@ def test_bad_input_is_refused_in_a_sentence(options: dict[str, Any], error: type
     q, k, v = np.zeros((4, 3, 2)), np.zeros((2, 6, 2)), np.zeros((2, 6, 1))
     with pytest.raises(error, match=sentence):
         oracles.attention(q, k, v, **options)
+
+
+def test_a_sink_is_a_summand_and_a_block_of_its_own() -> None:
+    """One block of keys is rescaled once where a sink comes after it, by the oracle too; at once, none is."""
+    sizes = (2, 8, 4, 3, 0.5)
+    for a, more in ((None, 1), (oracles.FLOAT32, 2), (oracles.preset("float32-materialized"), 1)):
+        with_sink, plain = terms(a, *sizes, True), terms(a, *sizes)
+        assert with_sink.sum.positive > plain.sum.positive
+        assert with_sink.rescaled > plain.rescaled == 0
+        assert (with_sink.rescaled > 2.0**-40) == (more == 2)
+
+
+@pytest.mark.parametrize("method", ["fast", "arb"])
+def test_tangents_of_what_is_blocked_are_not_read_where_it_takes_part(method: Any) -> None:
+    rng = np.random.default_rng(5)
+    q, k, v, dq, dv = (rng.standard_normal((1, 3, 2)) for _ in range(5))
+    mask, dk = np.array([True, True, False]), rng.standard_normal((1, 3, 2))
+    given = {"mask": mask, "softcap": 2.0, "conventions": Conventions(softcap_order="after_mask"), "method": method}
+    poisoned = np.where(mask[:, None], dk, np.nan)
+    for one, other in zip(
+        oracles.attention_jvp(q, k, v, dq, dk, dv, **given), oracles.attention_jvp(q, k, v, dq, poisoned, dv, **given), strict=True
+    ):
+        assert (np.abs(one.mid - other.mid) <= one.rad + other.rad).all()
+        assert np.isfinite(other.rad).all()
 
 
 def test_heads_and_tangents_that_do_not_fit_are_refused() -> None:

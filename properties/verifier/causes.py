@@ -153,8 +153,14 @@ class _Pool:
         made = of_own_attention(self.implementation)
         several = {name: _Candidate(name, "", "", 1, frozenset([name]), partial(dict, [(name, f)])) for name, f in made.items()}
         explained = {name: e.breaks for name, c in several.items() if (e := self.explanation(c))}
-        wrong = {name: {i for i, (_, v) in enumerate(self.broken) if v.operation == name} for name in made}
-        return {i for name, places in wrong.items() if 2 * len(places & explained.get(name, frozenset())) > len(places) for i in places}
+        follows: set[int] = set()
+        for name in several:
+            places = {i for i, (_, v) in enumerate(self.broken) if v.operation == name}
+            found = explained.get(name, frozenset())
+            plain = {i for i in places if self.broken[i][0].agreement}
+            if plain <= found and 2 * len(places & found) > len(places):  # laws of more calls may add roundings of their own
+                follows |= places
+        return follows
 
     def _reproduced(self, c: "_Candidate", place: int) -> float | None:
         """How far a candidate is from what was returned in a violation, in budgets, if it returns the same and breaks the law too."""
