@@ -127,8 +127,7 @@ class Problem:
 
     def shared(self, x: Ball, shape: tuple[int, ...]) -> Ball:
         """The gradient of a bias or of sinks, given that of each logit or row, folded: summed over all that share it."""
-        found = ball_attention.shared(self.heads.unfolded(x), shape, self.setting.arithmetic)
-        return found if shape != self.sink else Ball(found.mid.reshape(-1), found.rad.reshape(-1))
+        return ball_attention.shared(self.heads.unfolded(x), shape, self.setting.arithmetic)
 
 
 def checked(

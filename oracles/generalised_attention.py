@@ -28,6 +28,7 @@ import numpy as np
 
 from oracles import arb_attention, ball_attention
 from oracles.arguments import Given
+from oracles.ball import Ball
 from oracles.ball_attention import Setting
 from oracles.conventions import Conventions
 from oracles.enclosure import Enclosure
@@ -125,7 +126,10 @@ def attention_vjp(
     def finished(found: Balls) -> Balls:
         dq, dk, dv, *others = found
         shapes = [shape for shape in (p.bias, p.sink) if shape is not None]
-        return p.heads.unfolded(dq), dk, dv, *(p.shared(x, shape) for x, shape in zip(others, shapes, strict=True))
+        gradients = [p.shared(x, shape) for x, shape in zip(others, shapes, strict=True)]
+        if p.sink is not None:
+            gradients[-1] = Ball(gradients[-1].mid.reshape(-1), gradients[-1].rad.reshape(-1))
+        return p.heads.unfolded(dq), dk, dv, *gradients
 
     def fast(setting: Setting) -> Balls:
         return finished(ball_attention.vjp(operand(p.q), operand(p.k), operand(p.v), operand(g), setting, natural))

@@ -280,3 +280,12 @@ def test_heads_and_tangents_that_do_not_fit_are_refused() -> None:
         oracles.attention_jvp(q, k, v, q, k, v, None, np.zeros(2), sink=np.zeros(4))
     with pytest.raises(ValueError, match=r"grad_lse has shape \(4,\), but should be \(4, 3\)"):
         oracles.attention_vjp(q, k, v, np.zeros((4, 3, 1)), np.zeros(4))
+
+
+def test_the_gradient_of_a_bias_of_each_head_has_its_shape_beside_a_sink() -> None:
+    """A bias of shape (H, 1, 1) is shaped as sinks are while they are broadcast: its gradient keeps its axes, theirs has one."""
+    rng = np.random.default_rng(3)
+    q, k, v, g = (rng.standard_normal((3, 4, 2)) for _ in range(4))
+    *_, dbias, dsink = oracles.attention_vjp(q, k, v, g, bias=np.ones((3, 1, 1)), sink=np.zeros(3))
+    assert dbias is not None and dbias.mid.shape == (3, 1, 1)
+    assert dsink is not None and dsink.mid.shape == (3,)

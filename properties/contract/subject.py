@@ -256,7 +256,7 @@ class Subject:
 
         results = values if o.returns_booleans else tuple(
             Result(self, name, x, partial(lambda place: enclosures()[place], place), partial(line, place))
-            for place, (name, x) in enumerate(zip(o.outputs, values, strict=True))
+            for place, (name, x) in enumerate(zip(o.returned(arguments), values, strict=True))
         )  # fmt: skip
         self.answers.append(results)
         return Watched(tuple(given), tuple(returned), results, besides)
@@ -299,7 +299,7 @@ class Subject:
             with warnings.catch_warnings(), contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
                 warnings.filterwarnings("ignore", message=".*")  # an entry that nobody else adds: adding one that is there would not show
                 filters = list(warnings.filters)
-                raw = self.implementation.operations[o.name](*converted)
+                raw = o.call(self.implementation.operations[o.name], converted)
                 changed = warnings.filters != filters
         except KeyboardInterrupt:
             raise
@@ -324,7 +324,14 @@ class Subject:
         if len(raws) != len(o.outputs):
             got = f"{len(raws)} values" if isinstance(raw, tuple | list) else f"a {type(raw).__name__}"
             raise BrokenError(f"returned {got}, but should return {len(o.outputs)}: {', '.join(o.outputs)}.")
-        return tuple(self._received(o, n, r, arguments) for n, r in zip(o.outputs, raws, strict=True)), converted, raws, besides
+        there = o.returned(arguments)
+        for name, absent in zip(o.outputs, raws, strict=True):
+            if name not in there and absent is not None:
+                raise BrokenError(f"{name} is an array, but should be None, since no {name[1:]} is given.")
+        raws = [x for name, x in zip(o.outputs, raws, strict=True) if name in there]
+        shapes = o.shapes(*arguments)
+        values = tuple(self._received(o, *each) for each in zip(there, raws, shapes, strict=True))
+        return values, converted, raws, besides
 
     def given(self, o: Operation, arguments: tuple[Any, ...], layout: str = "contiguous") -> list[Any]:
         """What an operation is handed for arguments: fresh arrays of the implementation's kind."""
@@ -332,7 +339,7 @@ class Subject:
 
     def _given(self, o: Operation, parameter: str, x: Any, layout: str) -> Any:
         if x is None or not isinstance(x, np.ndarray):
-            return x
+            return int(x) if isinstance(x, np.integer) else x
         layout, _, only = layout.partition(" ")
         if only and only != parameter:
             layout = "contiguous"
@@ -341,13 +348,10 @@ class Subject:
             return exchange.given(~x if blocks else x, self.implementation, None, layout)
         if o.is_integer(parameter):
             return exchange.given(x, self.implementation, None, layout)
-        a = self.arithmetic
-        return exchange.given(x, self.implementation, a.angle.table if o.is_table(parameter) else a.inputs, layout)
+        return exchange.given(x, self.implementation, o.stored(parameter, self.arithmetic), layout)
 
-    def _received(self, o: Operation, name: str, raw: Any, arguments: tuple[Any, ...]) -> Array:
-        shape = o.shapes(*arguments)[o.outputs.index(name)]
-        a = self.arithmetic
-        target = None if o.returns_booleans else a.angle.table if o.is_table(name) else a.output
+    def _received(self, o: Operation, name: str, raw: Any, shape: tuple[int, ...]) -> Array:
+        target = None if o.returns_booleans else o.stored(name, self.arithmetic, result=True)
         try:
             values: Array = exchange.received(raw, self.implementation, target, shape)
         except exchange.ReturnedError as wrong:

@@ -13,7 +13,7 @@ import numpy as np
 from oracles.ball import Array
 from properties.contract.implementation import Implementation
 from properties.contract.operations import BATCH, OPERATIONS, Operation
-from properties.strategies import masks
+from properties.strategies import features, masks
 from properties.strategies.choices import Choices, rounded
 from properties.strategies.dominating import LONG as FARTHEST
 from properties.strategies.dominating import MANY, dominating, scores_of
@@ -75,14 +75,15 @@ Finish = Callable[[Operation, Implementation, dict[str, Any], Choices], None]
 class Domain:
     """A kind of cases: the sizes and scales that are not those of everyday cases, which masks there are, what is done to a case at last.
 
-    `masks_are` says whether those are "loose", with axes of size 1 or fewer axes, or of "keys" alone. Of the cases asked for it gets the
-    share `share`.
+    `features` are given in every case. `masks_are` says whether masks are "loose", with axes of size 1 or fewer axes, or of "keys" alone.
+    Of the cases asked for it gets the share `share`.
     """
 
     name: str
     statement: str
     sizes: Mapping[str, Sequence[int]] = field(default_factory=dict)
     scales: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    features: tuple[str, ...] = ()
     mask: masks.Masks = masks.any_or_none
     masks_are: Literal["", "loose", "keys"] = ""
     rank: int = 0
@@ -101,6 +102,8 @@ class Cases:
             raise UnsupportedError(f"{implementation.name} takes {taken} leading axes, but more are needed.")
         if why := implementation.support.without(operation, domain.masks_are):
             raise UnsupportedError(why)
+        if why := implementation.lacks(*domain.features):
+            raise UnsupportedError(why)
         self._supported: dict[Any, Sequence[int]] = {}
         self._fixed = [] if implementation.support.shapes is None else self._some(implementation.support.shapes.most)
         self.arguments(Choices(0))
@@ -115,13 +118,26 @@ class Cases:
         sizes, lead = self._fixed_sizes(choose) if self._fixed else self._any_sizes(choose)
         kind = choose.among(_KINDS)
         found: dict[str, Any] = {}
+        options = features.chosen(o, i, self.domain.features, choose)
         for p in o.parameters:
             axes = o.axes.get(p)
+            if p in o.options and p not in options:
+                found[p] = None
+                continue
+            if o.is_setting(p):
+                found[p] = features.setting(p, i, sizes, lead, choose)
+                continue
             if axes is None:
                 found[p] = sizes[p]
                 continue
             shape = tuple(n for axis in axes for n in (lead if axis == BATCH else (sizes[axis],)))
-            if o.is_mask(p):
+            if p == "bias":
+                found[p] = features.bias(shape, i.resolved_arithmetic.inputs, kind, choose)
+            elif p == "sink":
+                found[p] = features.sink(shape[0], i.resolved_arithmetic.inputs, kind, choose)
+            elif p == "dbias":
+                found[p] = self._numbers(p, found["bias"].shape, kind, choose)
+            elif o.is_mask(p):
                 found[p] = self.domain.mask(choose, i.support.mask_shape(o, shape))
             elif o.is_integer(p):
                 found[p] = _integers(p, shape, sizes, choose)
@@ -133,12 +149,13 @@ class Cases:
 
     def _numbers(self, p: str, shape: tuple[int, ...], kind: str, choose: Choices) -> Array:
         a = self.implementation.resolved_arithmetic
+        target = self.operation.stored(p, a)
         if self.operation.is_table(p):
-            return choose.numbers(shape, a.angle.table, kind)
+            return choose.numbers(shape, target, kind)
         scales = self.domain.scales.get(p) or SCALES.get(p, (1.0,))
         if p in ("wq", "wk", "wv", "wo"):  # everyday projections, and scores, of tokens of size 8
             scales = [scale * 2.0 ** -round(np.log2(8 * np.sqrt(max(shape[0], 1)))) for scale in (1.0, 0.25, 4.0, *[0.0] * (p == "wq"))]
-        return rounded(choose.numbers(shape, a.inputs, kind) * choose.among(scales), a.inputs)
+        return rounded(choose.numbers(shape, target, kind) * choose.among(scales), target)
 
     def _any_sizes(self, choose: Choices) -> tuple[dict[str, int], tuple[int, ...]]:
         """Sizes and leading axes, of all that are supported."""
@@ -199,7 +216,9 @@ class Cases:
         o = self.operation
         if "wq" in o.axes:
             return ("seq_len", "num_heads", "heads_width")
-        named = dict.fromkeys(axis for p in o.parameters for axis in o.axes.get(p, (p,)) if axis not in (BATCH, "pairs"))
+        named = dict.fromkeys(
+            axis for p in o.parameters for axis in o.axes.get(p, (p,)) if axis not in (BATCH, "pairs") and not o.is_setting(axis)
+        )
         late = {"start_pos": 1, "rows": 2, "num_heads": 1}
         return sorted(named, key=lambda name: late.get(name, 0))
 
@@ -341,6 +360,7 @@ _SOFTMAX = ("hard_masked_softmax", "hard_masked_softmax_vjp")
 _HEADS = ("multi_head_attention", "multi_head_attention_vjp", "multi_head_attention_jvp")
 _GROUPED = ("grouped_query_attention",)
 _CAUSAL = ("causal_attention",)
+_FEATURED = ("attention", "attention_vjp", "attention_jvp")
 _ROTARY = ("rope", "rope_vjp", "apply_rotary", "apply_rotary_vjp", "rope_angles", "rope_tables", "inv_freq")
 
 QUIRKS = ("dead rows", "odd widths", "no rows", "no columns", "width zero")
@@ -373,6 +393,27 @@ def _shared(o: Operation, i: Implementation, x: dict[str, Any], choose: Choices)
         x["pos"] = x["pos"][(0,) * (x["pos"].ndim - 2)]
 
 
+def _parts(o: Operation, i: Implementation, x: dict[str, Any], choose: Choices) -> None:
+    """Parts of the keys whose weights differ by everyday factors, or by thousands, near 0 or far from it; some are empty, and not read."""
+    target, far = o.stored("lse_a", i.resolved_arithmetic), choose.among([1.0, 4.0, 64.0])
+    common = choose.among([0.0, 0.0, 1024.0, -1024.0])
+    for part in "ab":
+        empty = choose.bits(x[f"lse_{part}"].shape, 0.2) if choose.happens(0.4) else np.zeros(x[f"lse_{part}"].shape, bool)
+        x[f"lse_{part}"] = np.where(empty, -np.inf, rounded(x[f"lse_{part}"] * far + common, target))
+        x[f"out_{part}"] = np.where(empty[..., None], choose.among([64.0, 0.0]), x[f"out_{part}"])
+
+
+def _capped(o: Operation, i: Implementation, x: dict[str, Any], choose: Choices) -> None:
+    """Scores from a part of the cap to a multiple, where it is all but reached."""
+    size = x["softcap"] * choose.among([1.0, 0.25, 4.0, 16.0])
+    x["q"] = rounded(x["q"] * 2.0 ** np.round(np.log2(size)), i.resolved_arithmetic.inputs)
+
+
+def _last(o: Operation, i: Implementation, x: dict[str, Any], choose: Choices) -> None:
+    """Queries that stand where the keys end."""
+    x["offset"] = x["k"].shape[-2] - x["q"].shape[-2]
+
+
 def _untold(o: Operation, i: Implementation, x: dict[str, Any], choose: Choices) -> None:
     """As many keys as queries need not be told."""
     if x["n_q"] == x["n_k"] and choose.happens():
@@ -400,6 +441,15 @@ def _rotations(o: Operation, i: Implementation, x: dict[str, Any], choose: Choic
 
 
 _domain("everyday", "Sizes, masks and numbers of every kind.", *OPERATIONS)
+_domain(
+    "everyday", "Sizes, numbers, and every combination of the features that are declared.", *_FEATURED,
+    sizes={"n_q": (2, 1, 3, *SHORT * 2, 40, 64, 65), "n_k": (2, 1, 3, *SHORT * 2, 40, 64, 65), "head_dim": WIDTHS, "value_dim": WIDTHS},
+)  # fmt: skip
+_domain("everyday", "Parts of the keys, some of them empty.", "merge_attention", finish=_parts)
+_domain(
+    "everyday", "Numbers of heads, of queries and of keys.", "alibi_slopes", "alibi_bias",
+    sizes={"num_heads": (1, 2, 3, 4, 5, 6, 7, 8, 12, 16, 20, 24, 32, 33, 64), "n_q": SHORT, "n_k": SHORT},
+)  # fmt: skip
 _domain("everyday", "Masks that broadcast to one shape.", "combine_masks", sizes={"n_q": SHORT, "n_k": SHORT}, mask=masks.loose)
 _domain(
     "square batches", "Masks of queries and of padding, often of as many problems as queries.", "combine_masks",
@@ -413,6 +463,24 @@ _domain("everyday", "Sizes and numbers of every kind; some tables are rotations.
 _TILED = {"n_q": TILES, "n_k": TILES, "head_dim": (1, 2, 8, 16, 64), "value_dim": (1, 2, 8, 16, 64)}
 _domain("tiles", "Lengths around the tiles of kernels, to 300.", *_CAUSAL, sizes=_TILED, share=0.2, finish=_alive)
 _domain("tiles", "Lengths around the tiles of kernels, to 300.", *_ATTENTION, *_SOFTMAX, *_GROUPED, sizes=_TILED, share=0.2)
+_domain("tiles", "Lengths around the tiles of kernels, to 300.", *_FEATURED, sizes=_TILED | {"kv_heads": (1, 2)}, share=0.15)
+_FEW_HEADS = {"n_q": SHORT, "n_k": SHORT, "head_dim": WIDTHS, "value_dim": WIDTHS, "kv_heads": (1, 2)}
+for _name, _statement, _needed, _others in (
+    ("windows at edges", "Windows beside lengths of tiles.", ("window",), {"sizes": _TILED | {"kv_heads": (1,)}}),
+    ("broadcast biases", "Biases with axes of size 1, or with fewer axes.", ("bias",), {"sizes": _FEW_HEADS}),
+    ("near the cap", "Scores from a quarter of the cap to many times it.", ("softcap",), {"sizes": _FEW_HEADS, "finish": _capped}),
+    ("rows without keys", "Masks that leave some query no key.", ("mask",), {"sizes": _FEW_HEADS, "mask": masks.dead}),
+    ("sinks", "Sinks, beside all other features.", ("sink",), {"sizes": _FEW_HEADS, "mask": masks.dead}),
+    ("no keys", "No keys at all.", (), {"sizes": _FEW_HEADS | {"n_k": (0,)}, "mask": masks.none}),
+    ("extreme scores", "Scores of every size that the formats have.", (), {"sizes": _FEW_HEADS, "finish": _far}),
+):
+    _domain(_name, _statement, *_FEATURED, features=_needed, share=0.15, **_others)
+_domain(
+    "decoding", "One to four queries, the last ones of up to 1100 keys.", *_FEATURED, features=("offset",),
+    sizes={"n_q": (1, 2, 3, 4), "n_k": (100, 1, 31, 64, 65, 128, 129, 257, 513, 1100), "head_dim": (1, 8, 16, 64), "value_dim": (1, 8, 16),
+           "kv_heads": (1, 2)},
+    share=0.15, finish=_last,
+)  # fmt: skip
 _domain(
     "long rows", "Rows of lengths to 1100.", *_SOFTMAX,
     sizes={"n_q": (1, 2, 3, 16), "n_k": (*TILES, *LONG)}, share=0.2,

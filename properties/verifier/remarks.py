@@ -72,7 +72,9 @@ def _where(calls: tuple[Call, ...], implementation: Implementation) -> Iterator[
         operation, subject = OPERATIONS[call.operation], Subject(implementation, call.operation)
         if operation.returns_booleans or call.error:
             continue
-        for name, x, budget in zip(operation.outputs, call.outputs, subject.expected(operation, call.arguments), strict=True):
+        for name, x, budget in zip(
+            operation.returned(call.arguments), call.outputs, subject.expected(operation, call.arguments), strict=True
+        ):
             wrong = budget.excess(x) > 1
             if wrong.any():
                 yield f"{name}, of shape {x.shape}, is wrong in {_described(wrong)}."
