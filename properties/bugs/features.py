@@ -61,7 +61,7 @@ def attention_offset_added_twice(n_q: int, offset: Any) -> Any:
     return right.query_positions(n_q, None if offset is None else 2 * np.asarray(offset))
 
 
-@bug.slip("query_positions", seen=ATTENTION, law="the order of problems does not matter", without=(BIAS,))
+@bug.slip("query_positions", seen=ATTENTION, law="problems are computed apart", without=(BIAS,))
 def attention_offset_of_the_first_for_all(n_q: int, offset: Any) -> Any:
     """All sequences of a batch have the offset of the first one.
     Effect: Sequences of other lengths see too much, or too little. Repair: Take an offset for each element of the batch. Seen: none: tests
@@ -72,7 +72,7 @@ def attention_offset_of_the_first_for_all(n_q: int, offset: Any) -> Any:
 # -- Caps --------------------------------------------------------------------------------------------------------------------------
 
 
-@bug.slip("capped", seen=ATTENTION, law="attention with its features is within its budget")
+@bug.slip("capped", seen=ATTENTION, law="a cap bounds the log sum exp")
 def attention_cap_ignored(s: Array, softcap: float | None) -> Array:
     """The cap is stored, and never applied.
     Effect: The results for caps of 0, 5 and 50 are the same bytes. Repair: Apply the cap. Seen: sgl-project/sgl-kernel-xpu#491"""
@@ -86,7 +86,7 @@ def attention_cap_after_the_bias(s: Array, softcap: float | None, bias: Any) -> 
     return right.capped(right.biased(s, bias), softcap)
 
 
-@bug.slip("capped", seen=ATTENTION, law="attention with its features is within its budget")
+@bug.slip("capped", seen=ATTENTION, law="a cap far above all scores is none")
 def attention_cap_not_multiplied_back(s: Array, softcap: float | None) -> Array:
     """tanh(s/c) is not multiplied by c.
     Effect: All scores are between −1 and 1. Repair: Multiply by the cap. Seen: none: with a cap of 1 it is right"""
@@ -100,7 +100,7 @@ def attention_derivative_without_the_cap(s: Array, softcap: float | None) -> Arr
     return np.ones(s.shape)
 
 
-@bug.slip("cap_slope", seen=VJP, law="attention with its features is within its budget")
+@bug.slip("cap_slope", seen=VJP, law="a cap far above all scores is none")
 def attention_cap_slope_of_the_score(s: Array, softcap: float | None) -> Array:
     """The slope is taken of tanh(s), not of tanh(s/c).
     Effect: Gradients of scores below the cap vanish. Repair: Divide by the cap first. Seen: none: with a cap of 1 it is right"""
@@ -110,7 +110,7 @@ def attention_cap_slope_of_the_score(s: Array, softcap: float | None) -> Array:
 # -- Biases ------------------------------------------------------------------------------------------------------------------------
 
 
-@bug.slip("biased", seen=ATTENTION, law="attention with its features is within its budget")
+@bug.slip("biased", seen=ATTENTION, law="a bias that is the same for all keys adds to the log sum exp alone")
 def attention_bias_negated(t: Array, bias: Any) -> Array:
     """The bias is subtracted.
     Effect: Far keys are preferred where near ones should be. Repair: Add the bias. Seen: meta-pytorch/attention-gym#86"""
@@ -204,7 +204,7 @@ def attention_lse_without_the_largest(largest: Array, total: Array) -> Array:
     return right.log_of_sum(np.zeros(largest.shape), total)
 
 
-@bug.slip("log_of_sum", seen=ATTENTION, without=(VJP, JVP), law="attention with its features is within its budget")
+@bug.slip("log_of_sum", seen=ATTENTION, without=(VJP, JVP), law="parts of the keys merge to the whole")
 def attention_lse_in_base_two(largest: Array, total: Array) -> Array:
     """The binary logarithm of the sum is added to the natural largest logit.
     Effect: Log-sum-exps are off by a factor of up to 1.44. Repair: Convert both, or neither. Seen: lightseekorg/tokenspeed#571"""
@@ -239,7 +239,7 @@ def attention_scale_given_and_its_own(width: int, scale: float | None) -> float:
 # -- Parts -------------------------------------------------------------------------------------------------------------------------
 
 
-@bug.slip("merge_weights", seen=MERGE, law="merged attention is within its budget")
+@bug.slip("merge_weights", seen=MERGE, law="merging is associative")
 def merge_in_base_two(lse_a: Array, lse_b: Array) -> tuple[Array, Array, Array]:
     """Exponentials are of base 2, and log-sum-exps natural.
     Effect: Errors to 0.1 with long prefixes, none where the parts weigh the same. Repair: Take exponentials in the base of the
@@ -289,7 +289,7 @@ def alibi_slopes_from_zero(num_heads: int) -> Array:
     return np.asarray(found - found[0])
 
 
-@bug.slip("slope_exponents", seen=SLOPES, law="alibi is within its budget")
+@bug.slip("slope_exponents", seen=SLOPES, law="biases are slopes times distances")
 def alibi_slopes_of_half_the_heads(num_heads: int) -> Array:
     """From two heads on slopes are those of half as many heads, twice, as each rank of two computes its own, counted from 0.
     Effect: Every rank but the first has wrong slopes. Repair: Compute the slopes of all heads, and take the rank's own. Seen:

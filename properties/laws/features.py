@@ -288,6 +288,24 @@ def a_row_without_keys_follows_its_convention(subject: Subject, *case: Any) -> b
     return True
 
 
+@law(ATTENTION, domains=("near the cap", "everyday"), exempts=lambda i: i.lacks("softcap"), watches=True)
+def a_cap_bounds_the_log_sum_exp(subject: Subject, *case: Any) -> bool:
+    """For every cap c, without bias and sink: the log-sum-exp of a row that reads m keys is at most c away from log m.
+
+    Within budget.
+    """
+    x, i = _named(subject, case), subject.implementation
+    if x["softcap"] is None or x["bias"] is not None or x["sink"] is not None or not _early(i):
+        return False
+    m = _reads(x, i).sum(-1)
+    lse = _natural(subject(*case)[1].ball, subject)
+    middle, alive = np.log(np.maximum(m, 1)), (m > 0) & np.isfinite(lse.mid)
+    rounding = 2.0**-48 + 2.0**-50 * x["softcap"]  # of the bounds themselves
+    inside = Ball(np.clip(lse.mid, middle - x["softcap"], middle + x["softcap"]), np.full(m.shape, rounding))
+    subject.close(kept(lse, alive), kept(inside, alive), "lse")
+    return bool(alive.any())
+
+
 # -- Derivatives -------------------------------------------------------------------------------------------------------------------
 
 
@@ -397,6 +415,34 @@ def an_empty_part_changes_nothing(subject: Subject, out_a: Any, lse_a: Any, out_
     out, lse = subject(out_a, lse_a, out_b, np.full(lse_b.shape, -np.inf))
     subject.close(kept(out.ball, alive[..., None]), np.where(alive[..., None], out_a, 0.0), "out")
     subject.close(kept(lse.ball, alive), np.where(alive, lse_a, 0.0), "lse")
+    return bool(alive.any())
+
+
+def _narrower_in(i: Implementation) -> str:
+    a = i.resolved_arithmetic
+    return "" if a.inputs == a.output else "What it returns is of another format than what it takes."
+
+
+@law(MERGE, exempts=_narrower_in)
+def merging_is_associative(subject: Subject, out_a: Any, lse_a: Any, out_b: Any, lse_b: Any) -> bool:
+    """For three parts, the first and the second of a case and the first with the second's log-sum-exp: whichever two are merged first, the
+    result is the same.
+
+    Within budget. A log-sum-exp that is off by ρ moves a share of the weight by at most ρ/4, which moves an output by at most as much
+    times twice the largest one.
+    """
+    alive = np.isfinite(lse_a) & np.isfinite(lse_b)
+    third = out_a, lse_b
+    first, last = subject(out_a, lse_a, out_b, lse_b), subject(out_b, lse_b, *third)
+    left = subject(first[0].value, first[1].value, *third)
+    right = subject(out_a, lse_a, last[0].value, last[1].value)
+    largest = np.maximum(np.abs(out_a).max(-1, initial=0.0), np.abs(out_b).max(-1, initial=0.0))
+    rho = np.where(alive, first[1].ball.rad + last[1].ball.rad, 0.0)  # in base 2 it is less
+    slack = (rho * largest)[..., None] + first[0].ball.rad + last[0].ball.rad
+    where = alive[..., None]
+    subject.close(kept(left[0].ball, where), kept(Ball(right[0].ball.mid, right[0].ball.rad + slack), where), "out")
+    sums = Ball(right[1].ball.mid, right[1].ball.rad + first[1].ball.rad + last[1].ball.rad)
+    subject.close(kept(left[1].ball, alive), kept(sums, alive), "lse")
     return bool(alive.any())
 
 

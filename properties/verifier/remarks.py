@@ -45,7 +45,9 @@ def handed_over(case: Mapping[str, Any], operation: str, calls: tuple[Call, ...]
     if not own or any(not np.array_equal(case[p], x) for p, x in zip(o.parameters, call.arguments, strict=True)):
         layout = "" if call.layout == "contiguous" else f", {call.layout}"
         yield f"The call was {o.name}({', '.join(f'{p}={_brief(x)}' for p, x in zip(o.parameters, given, strict=True))}){layout}."
-    elif types := sorted({exchange.type_of(x) for p, x in zip(o.parameters, given, strict=True) if p in o.arrays} - {"float64"}):
+    elif types := sorted(
+        {exchange.type_of(x) for p, x in zip(o.parameters, given, strict=True) if p in o.arrays and x is not None} - {"float64"}
+    ):
         yield f"The numbers are handed over as {' and '.join(types)}."
 
 
