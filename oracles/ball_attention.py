@@ -150,9 +150,10 @@ def vjp(q: Operand, k: Operand, v: Operand, g: Operand, setting: Setting, of_lse
     """The gradients of Σ g ⊙ forward(q, k, v) with respect to q, k and v.
 
     With features those of each logit's bias (…, n_q, n_k) and each row's sink (…, n_q, 1) follow, where there are such, which are
-    not rounded to the output yet: they may be shared (`shared`).  `of_lse` (…, n_q, 1) is the cotangent of the log-sum-exp.
+    not rounded to the output yet: they may be shared (`shared`).  `of_lse` (…, n_q, 1) is the cotangent of the log-sum-exp; with it
+    the budget is the statistical line.
     """
-    if (points := _points(q, k, v, setting, g)) is not None:
+    if of_lse is None and (points := _points(q, k, v, setting, g)) is not None:
         certificates, budgets = vjp(q, k, v, g, replace(setting, arithmetic=None)), vjp(q, k, v, g, _proved(setting))
         with np.errstate(all="ignore"):
             lines = list(zip(*(likely.vjp(x, rest[0]) for x, rest in points), strict=True))

@@ -1,5 +1,6 @@
 """Generalised attention: enclosed as the definitions say, by convention, within budget of kernels, and refusing what makes no sense."""
 
+from dataclasses import replace
 from typing import Any
 
 import hypothesis.strategies as st
@@ -280,6 +281,19 @@ def test_heads_and_tangents_that_do_not_fit_are_refused() -> None:
         oracles.attention_jvp(q, k, v, q, k, v, None, np.zeros(2), sink=np.zeros(4))
     with pytest.raises(ValueError, match=r"grad_lse has shape \(4,\), but should be \(4, 3\)"):
         oracles.attention_vjp(q, k, v, np.zeros((4, 3, 1)), np.zeros(4))
+
+
+def test_a_statistical_line_follows_the_cotangent_of_the_log_sum_exp() -> None:
+    rng = np.random.default_rng(4)
+    q, k, v, g = (rng.standard_normal((1, 80, 2)) for _ in range(4))
+    lines, budgets = (
+        oracles.attention_vjp(q, k, v, g, np.full((1, 80), 3.0), arithmetic=a)
+        for a in (replace(oracles.FLOAT64, likely=8.4), oracles.FLOAT64)
+    )
+    for line, budget in zip(lines[:3], budgets[:3], strict=True):
+        assert line is not None
+        assert budget is not None
+        assert (np.abs(line.mid - budget.mid) <= line.rad + budget.rad).all()
 
 
 def test_the_gradient_of_a_bias_of_each_head_has_its_shape_beside_a_sink() -> None:
