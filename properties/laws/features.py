@@ -11,7 +11,7 @@ import numpy as np
 from oracles.ball import Array, Ball, divide, exact, exp, total
 from properties.contract.implementation import Implementation
 from properties.contract.operations import OPERATIONS
-from properties.contract.subject import Result, Subject
+from properties.contract.subject import Subject
 from properties.laws.algebra import inner, kept
 from properties.laws.law import Laws
 from properties.laws.maps import Pad, Plus, Put, Times
@@ -363,14 +363,14 @@ def gradients_of_bias_and_sink_sum_to_those_of_the_log_sum_exp(subject: Subject,
         alive = alive | (x["sink"] > -np.inf)[:, None]
     g = kept(exact(np.zeros(alive.shape) if x["grad_lse"] is None else x["grad_lse"]), alive)
     g = g if subject.conventions.lse_base == "e" else divide(g, _LN2)
-    sums: list[Ball] = [_sum(found[name]) for name in ("dbias", "dsink") if name in found]
-    up, down = sums[0], sums[1] if len(sums) > 1 else exact(np.zeros(1))
-    subject.close(up, total(Ball(g.mid.reshape(1, -1), g.rad.reshape(1, -1))) - down, "sum of dbias")
+    rest = _sum(g) - _sum(found["dsink"].ball) if "dsink" in found else _sum(g)
+    dbias, up = found["dbias"].ball, found["dbias"].value > 0  # the positive ones make up for the negative ones, whose size is seen so
+    subject.close(_sum(kept(dbias, up)), rest - _sum(kept(dbias, ~up)), "sum of positive dbias")
     return True
 
 
-def _sum(x: Result) -> Ball:
-    return total(Ball(x.ball.mid.reshape(1, -1), x.ball.rad.reshape(1, -1)))
+def _sum(x: Ball) -> Ball:
+    return total(Ball(x.mid.reshape(1, -1), x.rad.reshape(1, -1)))
 
 
 @law(VJP, JVP, domains=("everyday", "broadcast biases", "sinks"))
