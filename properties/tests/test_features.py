@@ -1,5 +1,7 @@
 """Features are declared: what is not is never passed, of what is every pair comes up, and conventions are told from outputs alone."""
 
+import subprocess
+import sys
 from itertools import combinations, product
 
 import numpy as np
@@ -13,6 +15,7 @@ from properties.contract.implementation import Implementation
 from properties.contract.operations import FEATURES, OPERATIONS
 from properties.implementations import torch_features
 from properties.strategies.domains import DOMAINS, Cases
+from properties.verifier.reading import array
 
 FEATURED = ("attention", "attention_vjp", "attention_jvp")
 
@@ -105,3 +108,28 @@ def test_torch_keeps_every_law(implementation):
     assert report.ok, report
     silent = {o.law for o in report.outcomes if o.operation == "attention" and o.status != "held"}
     assert silent <= {"what is not supported is refused", "an empty batch is empty"}
+
+
+WRONG = """
+import properties
+from properties.bugs import CATALOGUE
+from properties.contract.operations import FEATURES
+
+wrong = CATALOGUE["attention-window-one-key-too-many"].mutants
+adapter = properties.Implementation("mine", {name: make() for name, make in wrong.items()}, features=FEATURES)
+"""
+
+
+def test_the_command_passes_options_and_names_the_cause(tmp_path):
+    (tmp_path / "mine.py").write_text(WRONG)
+    line = [sys.executable, "-P", "-m", "properties", "verify", "mine.py", "--max-examples", "30", "--json", "r.json", "--html", "page"]
+    ran = subprocess.run(line, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False)
+    assert (ran.returncode, ran.stderr.count("Traceback")) == (1, 0)
+    assert "by 1 cause: attention-window-one-key-too-many" in ran.stdout
+
+
+def test_a_window_with_an_open_side_is_read_back_as_a_pair():
+    assert array([None, 2]) == (None, 2)
+    assert array([1, None]) == (1, None)
+    with pytest.raises(ValueError, match="no numbers"):
+        array([None, None, 1])
