@@ -21,6 +21,7 @@ from oracles.judging import Balls, Evaluation, Method, require_method, settle
 
 LARGEST_BIAS = 2**28
 """Entries of a bias, at most."""
+_MOST_HEADS = 2**16
 
 
 def alibi_slopes(
@@ -36,11 +37,11 @@ def alibi_slopes(
     under `conventions.alibi_slopes` = geometric.
 
     Shapes: (num_heads,).
-    Raises TypeError and ValueError for what is not a natural number from 1.
+    Raises TypeError and ValueError for what is not a natural number from 1 to 2¹⁶.
     """
     require_method(method)
     a, c = formats.resolve(arithmetic), resolve_conventions(conventions)
-    exponents = _exponents(arrays.natural(num_heads, "num_heads", 1), c)
+    exponents = _exponents(arrays.natural(num_heads, "num_heads", 1, _MOST_HEADS), c)
     return settle(Evaluation(a, method, lambda: (_slopes(exponents, a),), lambda: _exactly(exponents), len(exponents)))[0]
 
 
@@ -65,7 +66,7 @@ def alibi_bias(
     """
     require_method(method)
     a, c = formats.resolve(arithmetic), resolve_conventions(conventions)
-    exponents = _exponents(arrays.natural(num_heads, "num_heads", 1), c)
+    exponents = _exponents(arrays.natural(num_heads, "num_heads", 1, _MOST_HEADS), c)
     rows, keys = arrays.natural(n_q, "n_q", most=LARGEST_BIAS), arrays.natural(n_k, "n_k", most=LARGEST_BIAS)
     if len(exponents) * rows * keys > LARGEST_BIAS:
         raise ValueError(f"num_heads × n_q × n_k = {len(exponents)} × {rows} × {keys}, but should be at most {LARGEST_BIAS} entries.")

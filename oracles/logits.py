@@ -11,8 +11,9 @@ times, as `Terms.cap_absolute`.  They act on t̃, |t̃| ≤ |t| + E: so E become
 **A bias** is an input, and exact.  The sum is off by its rounding, and by that of both summands where they are converted to base 2 each by
 itself: E becomes E + biased·(|t| + |bias| + E).  For the same reason the exponential's argument costs its slope of |t| + |bias|.
 
-**The slope of the cap** is h = 1 − tanh²(s/c), by which gradients of scores are multiplied.  With tanh off by E/c, where E is that of t,
-h is off by 2|tanh|·E/c + (E/c)², and by the roundings of a square and a difference, `Terms.cap_slope`.
+**The slope of the cap** is h = 1 − tanh²(s/c), by which gradients of scores are multiplied.  With tanh off by a, h is off by
+2|tanh|·a + a²: a is E/c, where E is that of t, and cap·|tanh| for the rounding of the square; that of the difference is within cap·h, as
+cap has six.
 """
 
 from types import EllipsisType
@@ -119,6 +120,7 @@ def passed(x: Logits, f: Features, t: Terms, tau: Array, slope: float, largest: 
 
 def slope_of(x: Logits, cap: float, exponents: Array, t: Terms) -> tuple[Array, Array]:
     """h = 1 − tanh²(s/c), 0 where the logit does not depend on the score, and how far a kernel's is from it; E is at most the logit's."""
-    y, apart = np.asarray(x.capped) / cap, exponents / cap
-    h, off = (1 - y) * (1 + y), np.minimum(2 * y * apart + apart * apart, 1.0) + t.cap_slope
+    y = np.asarray(x.capped) / cap
+    h, apart = (1 - y) * (1 + y), exponents / cap + t.cap * y
+    off = np.minimum(2 * y * apart + apart * apart, 1.0) + t.cap * h + t.cap_absolute
     return (h, off) if x.blocked is None else (np.where(x.blocked, 0.0, h), np.where(x.blocked, 0.0, off))

@@ -140,7 +140,6 @@ class Terms:
     grad_weights     × |dP|           a dP stored in a narrow format
     delta_sum        × (p|dP|, |δ|)   the sum over keys in delta = rowsum(p·dP)
     cap              × |t|            division by a cap, tanh and the product; `cap_absolute` is tanh's absolute error, × c
-    cap_slope        × 1              1 − tanh²
     biased           × |t| + |bias|   a bias added to a score
     tangent_dot      × |dq||k| + |q||dk|  products and additions of dS = dq·kᵀ + q·dkᵀ
     grad_scores      × |dS|           roundings of dS, and its storage in a narrow format
@@ -172,7 +171,6 @@ class Terms:
     delta_sum: Sum
     cap: float
     cap_absolute: float
-    cap_slope: float
     biased: float
     tangent_dot: float
     grad_scores: float
@@ -304,7 +302,6 @@ def terms_of(a: Arithmetic, n_q: int, n_k: int, d: int, d_v: int, scale: float) 
         delta_sum=summed(a, n_k + 1, max(a.accumulate, a.grad_accumulate)),
         cap=gamma(6, u) + tanh.relative / (1 - tanh.relative) + 2 * stored,
         cap_absolute=tanh.flush + 2 * eta,
-        cap_slope=gamma(4, u) + 2 * eta,
         biased=gamma(3, u) + stored,
         tangent_dot=summed(a, 2 * d + 1, a.accumulate).positive + gamma(6, u),
         grad_scores=gamma(4, u) + _roundoff(a.grad_scores),

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from properties.contract.implementation import Implementation as Implementation
     from properties.pytest_plugin import parametrize_with_laws as parametrize_with_laws
+    from properties.verifier.replay import call as call
+    from properties.verifier.replay import replay as replay
     from properties.verifier.report import Report as Report
     from properties.verifier.report import Violation as Violation
-    from properties.verifier.verify import call as call
-    from properties.verifier.verify import replay as replay
     from properties.verifier.verify import verify as verify
 
 # Loaded when first used: pytest imports this package in every session of everyone who has attnspec installed, for its plugin.
@@ -25,9 +25,9 @@ _WHERE = {
     "Implementation": "properties.contract.implementation",
     "Report": "properties.verifier.report",
     "Violation": "properties.verifier.report",
-    "call": "properties.verifier.verify",
+    "call": "properties.verifier.replay",
     "parametrize_with_laws": "properties.pytest_plugin",
-    "replay": "properties.verifier.verify",
+    "replay": "properties.verifier.replay",
     "verify": "properties.verifier.verify",
 }
 __all__ = ["Implementation", "Report", "Violation", "call", "parametrize_with_laws", "replay", "verify"]

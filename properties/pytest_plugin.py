@@ -71,7 +71,7 @@ def checks(implementations: Sequence[Any], laws: Sequence[str] | None = None, ma
     """The checks of all laws, or some, on implementations: those that apply, implementation by implementation."""
     from properties.command.targets import distinct, interleaved
     from properties.contract.implementation import implementation_of
-    from properties.verifier.verify import plan, require_planned
+    from properties.verifier.plan import plan, require_planned
 
     if isinstance(implementations, Mapping | str) or not isinstance(implementations, Sequence):
         raise TypeError(f"implementations has type {type(implementations).__name__}, but should be a list of implementations.")

@@ -21,6 +21,7 @@ from oracles.dot_product import (
 )
 from oracles.enclosure import Enclosure
 from oracles.formats import BINARY64, BRAIN16, FLOAT32, FLOAT64, Arithmetic, Elementary, Format
+from oracles.generalised_attention import attention
 from oracles.softmax import hard_masked_softmax
 from oracles.terms import Exponents, Sum, Terms
 
@@ -97,11 +98,17 @@ class Kernel:
     grad_score: Rounding = unchanged
     delta_of_weights: bool = False
     kept: bool = False
+    cap: float | None = None
+    tanh: Rounding = np.tanh
+    bias: Array | None = None
+    biased: Rounding = unchanged
 
     def scores(self, q: Array, k: Array) -> Array:
-        """s = (q/√d)·kᵀ."""
+        """s = (q/√d)·kᵀ, capped and with a bias, if there are such."""
         scaled = self.scaled_q(self.operands(q) / np.sqrt(q.shape[1]))
-        return self.score(product(scaled, self.operands(k).T, self.accumulate))
+        s = self.score(product(scaled, self.operands(k).T, self.accumulate))
+        s = s if self.cap is None else self.cap * self.tanh(s / self.cap)
+        return s if self.bias is None else self.biased(s + self.bias)
 
     def exponentials(self, s: Array) -> tuple[Array, Array]:
         """exp(s − m), block by block with a rescaling of the earlier ones where a larger score is met, and m."""
@@ -161,6 +168,7 @@ class Case:
     offset: float = 0.0
     values: str = "normal"
     prepare: Callable[[Array, Array, Array], None] = lambda k, v, g: None
+    bias: bool = False
 
     def inputs(self) -> tuple[Array, ...]:
         """q, k, v, the cotangent, and the tangent of q."""
@@ -181,7 +189,11 @@ class Case:
         a = self.arithmetic
         budgets: tuple[Enclosure, ...]
         results: tuple[Array, ...]
-        if self.result == "out":
+        if self.bias or self.kernel.cap is not None:
+            bias = np.random.default_rng(1).standard_normal(self.sizes[:2]) if self.bias else None
+            budgets = (attention(q[None], k[None], v[None], bias=bias, softcap=self.kernel.cap, arithmetic=a)[0],)
+            results = (replace(self.kernel, bias=bias).forward(q, k, v)[None],)
+        elif self.result == "out":
             budgets, results = (scaled_dot_product_attention(q, k, v, arithmetic=a),), (self.kernel.forward(q, k, v),)
         elif self.result == "dout":
             zeros = np.zeros_like(k), np.zeros_like(v)
@@ -197,6 +209,16 @@ class Case:
 def coarse_exp(x: Array) -> Array:
     """exp with a relative error of 2⁻⁸: upwards for the larger half of the arguments, downwards for the others."""
     return np.exp(x) * np.where(x >= np.median(x), 1 + 2.0**-8, 1 - 2.0**-8)
+
+
+def coarse_tanh(x: Array) -> Array:
+    """tanh with a relative error of 2⁻⁸, upwards and downwards as exp above."""
+    return np.tanh(x) * np.where(x >= np.median(x), 1 + 2.0**-8, 1 - 2.0**-8)
+
+
+def tanh_by_exponentials(x: Array) -> Array:
+    """tanh with an absolute error of 2⁻⁸, as a difference from 1 has."""
+    return np.tanh(x) + np.where(x >= np.median(x), 2.0**-8, -(2.0**-8))
 
 
 def sloping_exp(x: Array) -> Array:
@@ -252,6 +274,7 @@ def keys_that_are_rounded_up(k: Array, v: Array, g: Array) -> None:
 
 FIXED = replace(BINARY64, smallest_subnormal=2.0**-20, smallest_normal=2.0**-20)
 COARSE = Elementary(2.0**-8, 0.0, 0.0)
+ABSOLUTE = Elementary(2.0**-50, 0.0, 2.0**-8)
 EAGER = replace(FLOAT64, rescale_slack=0.0)
 NINE_BITS = replace(BINARY64, unit_roundoff=2.0**-9)
 CASES = [
@@ -264,6 +287,9 @@ CASES = [
         values="positive",
         prepare=first_key_and_value_zero,
     ),
+    Case("cap", replace(FLOAT64, tanh=COARSE), Kernel(cap=4.0, tanh=coarse_tanh), (4, 8, 8, 2), q=4),
+    Case("cap_absolute", replace(FLOAT64, tanh=ABSOLUTE), Kernel(cap=4.0, tanh=tanh_by_exponentials), (4, 8, 8, 2)),
+    Case("biased", replace(FLOAT64, scores=BRAIN16), Kernel(biased=brain16), (4, 8, 8, 2), q=0, bias=True),
     Case("product", replace(FLOAT64, product=2.0**-9), Kernel(operands=chopped(10)), (4, 8, 8, 2), q=4),
     Case("scale_on_inputs", replace(FLOAT64, scale_on_inputs=BRAIN16), Kernel(scaled_q=brain16), (4, 8, 8, 2), q=4),
     Case("stored_scores", replace(FLOAT64, scores=BRAIN16), Kernel(score=brain16), (4, 8, 8, 2), q=4),

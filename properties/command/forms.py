@@ -6,9 +6,10 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
-from properties.command.outputs import file_to_write
+from properties.command.outputs import file_to_write, folder_of_page, folder_to_write
 from properties.verifier.report import Report
 from properties.views.github import annotations
 from properties.views.junit import junit
@@ -16,7 +17,7 @@ from properties.views.reproductions import reproductions
 from properties.views.sarif import sarif
 from properties.views.whole import write_whole
 
-__all__ = ["annotate", "as_json", "files", "lost"]
+__all__ = ["Places", "annotate", "as_json", "lost", "places"]
 
 
 def as_json(report: Report) -> str:
@@ -28,28 +29,42 @@ _FORMS: dict[str, Callable[[Report], str]] = {"json": as_json, "junit": junit, "
 """The forms by the names of their options."""
 
 
-def files(options: argparse.Namespace) -> dict[str, Path]:
-    """The files that options name, found out to be writable before the work is done; - for JSON is none. Raises ValueError, a sentence."""
+@dataclass(frozen=True)
+class Places:
+    """Where a report is to be written, found out to be possible before the work is done: files by their forms, and the folders of the page
+    and of the tests, if they are asked for."""
+
+    files: dict[str, Path]
+    page: Path | None
+    tests: Path | None
+
+
+def places(options: argparse.Namespace) -> Places:
+    """The places that options name; - for JSON is none. Raises ValueError, a sentence, for one that cannot be written to."""
     named = {form: getattr(options, form) for form in _FORMS}
-    return {form: file_to_write(name, f"--{form}") for form, name in named.items() if name is not None and (form, name) != ("json", "-")}
+    return Places(
+        {form: file_to_write(name, f"--{form}") for form, name in named.items() if name is not None and (form, name) != ("json", "-")},
+        None if options.html is None else folder_of_page(options.html, "--html"),
+        None if options.write_tests is None else folder_to_write(options.write_tests, "--write-tests"),
+    )
 
 
-def lost(files: dict[str, Path], page: Path | None, tests: Path | None, report: Report) -> Iterator[str]:
-    """Write the files, the page into its folder, and the tests into theirs; the sentences on those that cannot be written after all."""
-    texts = [(file, _FORMS[form](report)) for form, file in files.items()]
-    texts += [(tests / name, text) for name, text in reproductions(report, tests).items()] if tests is not None else []
+def lost(to: Places, report: Report) -> Iterator[str]:
+    """Write a report to its places; the sentences on those that cannot be written after all. A page is of some implementation."""
+    texts = [(file, _FORMS[form](report)) for form, file in to.files.items()]
+    texts += [(to.tests / name, text) for name, text in reproductions(report, to.tests).items()] if to.tests is not None else []
     for file, text in texts:
         try:
             write_whole(file, text)
         except OSError as error:
             yield f"{file} cannot be written: {error.strerror}."
-    if page is not None:
+    if to.page is not None and report.settings["implementations"]:
         from properties.views.html.page import write
 
         try:
-            write([report.to_dict()], page)
+            write([report.to_dict()], to.page)
         except OSError as error:
-            yield f"{page} cannot be written to: {error.strerror}."
+            yield f"{to.page} cannot be written to: {error.strerror}."
 
 
 def annotate(report: Report) -> None:

@@ -13,90 +13,29 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
-from math import inf
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
 
-from oracles import Conventions
 from properties.command.configuration import deviating
+from properties.command.messages import Entry, Explain, Order, Task
 from properties.command.sources import sources
 from properties.command.targets import Found, TargetError, load
 from properties.contract.implementation import Implementation
-from properties.contract.operations import OPERATIONS
-from properties.contract.subject import Call
+from properties.contract.results import Call
 from properties.laws.law import Law
+from properties.verifier.explaining import causes_of
 from properties.verifier.note import Note, UnwritableError
-from properties.verifier.report import Cause, Outcome, Status, Violation
-from properties.verifier.script import script, script_of_call
-from properties.verifier.verify import causes_of, examine, plan, without
+from properties.verifier.plan import plan, without
+from properties.verifier.report import Cause, Outcome, Violation
+from properties.verifier.script import script
+from properties.verifier.verify import examine
 
-__all__ = ["Entry", "Explain", "Order", "Task", "death", "main"]
+__all__ = ["main"]
 
 _MOST_NUMBERS = 2**16  # of the arguments and results of a call that is kept as evidence: it travels
-
-
-@dataclass(frozen=True)
-class Order:
-    """What is verified, and how: the same for all children."""
-
-    targets: tuple[str, ...]
-    arithmetic: str | None = None
-    laws: tuple[str, ...] | None = None
-    max_examples: int = 100
-    seed: int = 0
-    timeout: float = 60.0
-    only: tuple[str, ...] = ()
-    conventions: dict[str, Any] = field(default_factory=dict)
-    exclude: tuple[str, ...] = ()
-    long: bool = False
-    quick: bool = False
-    budget: float = inf
-    known_deviations: dict[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Entry:
-    """An implementation as the parent knows it, without its functions: who, where from, and which laws are to be checked."""
-
-    target: str
-    group: str
-    pick: str
-    name: str
-    arithmetic: str
-    override: str | None
-    reading: Conventions | None
-    laws: tuple[str, ...]
-    deviations: dict[str, str] = field(default_factory=dict)
-    sources: dict[str, tuple[str, int]] = field(default_factory=dict)
-
-    def to_dict(self) -> dict[str, Any]:
-        """What the report's settings say of it."""
-        sources = {name: {"file": file, "line": line} for name, (file, line) in self.sources.items()}
-        return {"name": self.name, "group": self.group, "target": self.target, "arithmetic": self.arithmetic, "sources": sources}
-
-
-@dataclass(frozen=True)
-class Task:
-    """Some laws about one operation of an implementation, by its place among the entries, and the laws' places in its plan. After `until`,
-    of time.monotonic, no case is drawn."""
-
-    entry: int
-    laws: tuple[int, ...]
-    until: float = inf
-
-
-@dataclass(frozen=True)
-class Explain:
-    """The violations of one implementation, by its place among the entries, whose causes are asked for, and whether smaller inputs are,
-    which none is looked for after `until`."""
-
-    entry: int
-    violations: tuple[Violation, ...]
-    shrinks: bool = True
-    until: float = inf
 
 
 def main() -> None:
@@ -194,7 +133,7 @@ def _told(violation: Violation, one: Found, order: Order) -> Violation:
     """A violation with its script, and without the calls that are too large to travel."""
     reading = one.implementation.resolved_conventions if order.conventions else None
     shown = script(violation, one.target, one.pick, order.arithmetic, reading, one.beside) if violation.counterexample else ""
-    return replace(violation, script=shown, evidence=_light(violation.evidence), fresh=_light(violation.fresh))
+    return replace(violation, script=shown, right=_light(violation.right), wrong=_light(violation.wrong))
 
 
 def _light(calls: tuple[Call, ...]) -> tuple[Call, ...]:
@@ -232,26 +171,6 @@ def _noting(implementation: Implementation, calls: Note) -> Implementation:
 def _each(implementation: Implementation, change: Callable[[Callable[..., Any]], Callable[..., Any]]) -> Implementation:
     """The implementation with all of its operations changed."""
     return replace(implementation, operations={name: change(function) for name, function in implementation.operations.items()})
-
-
-def death(entry: Entry, law: str, operation: str, summary: str, calls: Note, *notes: str, seconds: float = 0.0) -> Outcome:
-    """The outcome of a law under which an implementation did what ends a process, by the call that was noted last."""
-    if calls.state == "calling another":
-        why = f"Another implementation of its list, which was called by turns with it, {summary}; its own laws tell of that."
-        return Outcome(law, operation, entry.name, "not applicable", seconds=seconds, reason=why)
-    noted, case, shown = calls.noted, {}, ""
-    if noted is None:
-        summary += ", before any call of the implementation"
-    else:
-        case = dict(zip(OPERATIONS[noted.operation].parameters, noted.arguments, strict=False))
-        shown = script_of_call(noted, entry.target, entry.pick, entry.override, entry.reading)
-        summary += f", in a call of {noted.operation}" if noted.operation != operation else ""
-        summary += ", after the call had returned" if calls.state == "returned" else ""
-        notes = (*([f"The arrays were {noted.layout}."] if noted.layout != "contiguous" else []), *notes)
-    violation = Violation(law, operation, entry.name, f"{summary}.", case, inf, notes=notes, script=shown, shrunk=False)
-    reason = entry.deviations.get(f"{law}[{operation}]") or entry.deviations.get(law, "")
-    status: Status = "declared" if reason else "violated"
-    return Outcome(law, operation, entry.name, status, 1, 1, worst_excess=inf, seconds=seconds, reason=reason, violation=violation)
 
 
 if __name__ == "__main__":

@@ -10,12 +10,14 @@ from oracles.ball import Ball
 from properties.contract import exchange, interpreter
 from properties.contract.implementation import Implementation
 from properties.contract.operations import BATCH, OPERATIONS, Operation
-from properties.contract.subject import BrokenError, RaisedError, Subject
+from properties.contract.results import BrokenError, RaisedError
+from properties.contract.subject import Subject
 from properties.contract.support import EVERY_SIZE, SIZES, WORDS
 from properties.laws.lanes import refused
 from properties.laws.law import Laws
+from properties.strategies.cases import Cases, UnsupportedError
 from properties.strategies.choices import Choices
-from properties.strategies.domains import ODDITIES, Cases, UnsupportedError
+from properties.strategies.domains import ODDITIES
 
 law = Laws()
 _OF_ARRAYS = tuple(name for name, o in OPERATIONS.items() if o.takes_arrays)

@@ -9,7 +9,8 @@ import numpy as np
 
 from oracles.ball import Array, Ball, divide, exact, matmul, total
 from properties.contract.implementation import Implementation
-from properties.contract.subject import Result, Subject
+from properties.contract.results import Result
+from properties.contract.subject import Subject
 from properties.laws.algebra import inner, kept, turned
 from properties.laws.conduct import results_of
 from properties.laws.law import Laws

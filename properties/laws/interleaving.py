@@ -5,13 +5,16 @@ from typing import Any
 import numpy as np
 
 from oracles import Enclosure
+from properties.contract.caller import Caller
 from properties.contract.implementation import Implementation
 from properties.contract.operations import OPERATIONS, Operation
-from properties.contract.subject import BrokenError, Subject
+from properties.contract.results import BrokenError
+from properties.contract.subject import Subject
 from properties.laws.conduct import repeats
 from properties.laws.law import Laws
+from properties.strategies.cases import Cases
 from properties.strategies.choices import Choices, rounded
-from properties.strategies.domains import DOMAINS, Cases
+from properties.strategies.domains import DOMAINS
 
 law = Laws()
 _LENGTHS = ("n_q", "n_k", "seq_len", "max_len", "rows")
@@ -77,7 +80,7 @@ def _by_turns(subject: Subject, other: Implementation, arguments: tuple[Any, ...
             subject.judge(len(subject.calls) - 1)
     except BrokenError as broken:
         call = subject.calls[-1]
-        theirs = () if alone or call.error or not other.takes(o, arguments) else Subject(other, o.name).expected(o, arguments)
+        theirs = () if alone or call.error or not other.takes(o, arguments) else Caller(other, o.name).expected(o, arguments)
         taken = theirs and all(map(_accepts, theirs, call.outputs))
         subject.require(not taken, f"{broken} That would be right for {other.name}, which had been called on the same numbers before.")
 

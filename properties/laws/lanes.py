@@ -6,7 +6,8 @@ import numpy as np
 
 from oracles import Enclosure
 from properties.contract.operations import OPERATIONS
-from properties.contract.subject import BrokenError, RaisedError, Subject
+from properties.contract.results import BrokenError, RaisedError
+from properties.contract.subject import Subject
 from properties.laws.law import Laws
 from properties.laws.pairs import what_rotates
 

@@ -7,7 +7,8 @@ import numpy as np
 from oracles.ball import Array, Ball, ball, exact
 from properties.contract.implementation import Implementation
 from properties.contract.operations import OPERATIONS
-from properties.contract.subject import Result, Subject
+from properties.contract.results import Result
+from properties.contract.subject import Subject
 from properties.strategies.choices import Choices
 
 __all__ = ["Pair", "Places", "close", "distance", "joined", "lanes", "moved", "of", "position", "rotated", "times", "what_rotates"]

@@ -35,6 +35,7 @@ QUICK = (
     "a call does not depend on earlier calls[rope]",
     "a view equals its copy[rope]",
     "what is not supported is refused[rope]",
+    "instances and sizes share no state[rope]",
     "empty arrays give empty results[rope_vjp]",
     "the odd lane follows its convention[rope_vjp]",
     "the odd lane follows its convention[apply_rotary]",

@@ -16,7 +16,8 @@ import numpy as np
 from oracles.ball import Ball, exact
 from oracles.formats import Format
 from properties.contract.operations import BATCH, OPERATIONS, Operation
-from properties.contract.subject import Result, Subject
+from properties.contract.results import Result
+from properties.contract.subject import Subject
 from properties.laws.maps import Back, Map, Take, Times
 from properties.strategies.choices import Choices, rounded
 

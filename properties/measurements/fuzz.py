@@ -32,7 +32,7 @@ from oracles import formats
 from properties.bugs.reference import OPERATIONS as REFERENCE
 from properties.command.cli import main as main_of_command
 from properties.contract.operations import OPERATIONS
-from properties.contract.subject import BrokenError
+from properties.contract.results import BrokenError
 from properties.verifier.report import counted
 
 __all__ = ["TARGETS", "Target", "fuzz", "main"]

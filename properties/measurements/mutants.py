@@ -33,10 +33,12 @@ from properties.bugs.reference import OPERATIONS
 from properties.contract.implementation import Implementation
 from properties.contract.operations import FEATURES, Operation
 from properties.contract.operations import OPERATIONS as OPERATIONS_
-from properties.contract.subject import BrokenError, Subject
+from properties.contract.results import BrokenError
+from properties.contract.subject import Subject
 from properties.laws import LAWS, find, quick
 from properties.laws.law import Law
-from properties.strategies.domains import DOMAINS, Cases, UnsupportedError
+from properties.strategies.cases import Cases, UnsupportedError
+from properties.strategies.domains import DOMAINS
 
 __all__ = ["EXAMPLES", "MUTANTS", "TRAPS", "Matrix", "as_json", "kills_of", "main", "markdown", "quick_module", "sole_victims"]
 

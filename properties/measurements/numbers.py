@@ -16,7 +16,7 @@ from properties.bugs import CATALOGUE
 from properties.contract.operations import OPERATIONS
 from properties.implementations import GROUPS
 from properties.laws import LAWS
-from properties.verifier.verify import plan
+from properties.verifier.plan import plan
 
 __all__ = ["PAGES", "adapter", "command", "counted", "shown"]
 

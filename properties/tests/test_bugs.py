@@ -17,7 +17,8 @@ from properties.bugs.reference import operations, users_of
 from properties.contract.implementation import Implementation
 from properties.contract.operations import FEATURES, OPERATIONS
 from properties.laws import LAWS
-from properties.strategies.domains import DOMAINS, Cases
+from properties.strategies.cases import Cases
+from properties.strategies.domains import DOMAINS
 
 MUTANTS = [(bug, operation) for bug in CATALOGUE.values() for operation in bug.mutants]
 NUMPY = Implementation("NumPy", REFERENCE, features=FEATURES)

@@ -11,7 +11,7 @@ from properties.bugs import CATALOGUE
 from properties.bugs.reference import OPERATIONS, scaled_dot_product_attention
 from properties.contract.implementation import Implementation, implementation_of
 from properties.laws import LAWS, find
-from properties.verifier import verify as verifier
+from properties.verifier import explaining
 from properties.verifier.causes import HALF
 from properties.verifier.verify import examine, verify
 
@@ -56,7 +56,7 @@ def cause_of(chosen, function, arithmetic="float32", examples=20):
     offered = {name: operations[name] for name in (chosen.operation, *chosen.needs)}
     blind = Implementation("blind", offered, arithmetic=arithmetic)
     outcomes = examine(list(dict.fromkeys([chosen, AGREEMENT[chosen.operation]])), blind, examples, 0)
-    found = verifier.causes_of(blind, [o.violation for o in outcomes if o.violation], shrinks=False)
+    found = explaining.causes_of(blind, [o.violation for o in outcomes if o.violation], shrinks=False)
     return found[0] if found else None
 
 
@@ -213,6 +213,44 @@ def test_what_reproduces_less_than_half_is_a_hint_and_the_smaller_input_is_no_de
     assert cause.diagnosis
 
 
+def test_a_mistake_of_the_forward_is_that_of_what_is_made_of_it():
+    """The output is not rescaled from the third block of keys on: causal attention has it, and the gradients, by δ = rowsum(g ⊙ out)."""
+
+    def forward(q, k, v, mask=None):
+        s = q @ k.swapaxes(-1, -2) / np.sqrt(max(1, q.shape[-1]))
+        s = s if mask is None else np.where(mask, s, -np.inf)
+        m = total = out = 0.0
+        for place, start in enumerate(range(0, k.shape[-2], 4)):
+            part = s[..., start : start + 4]
+            new = np.maximum(m, part.max(-1, keepdims=True, initial=-np.inf)) if place else part.max(-1, keepdims=True, initial=-np.inf)
+            safe = np.where(np.isinf(new), 0.0, new)
+            shrink = np.exp(m - safe) if place else 0.0
+            p = np.exp(part - safe)
+            m, total = new, total * shrink + p.sum(-1, keepdims=True)
+            out = (out if place > 1 else out * shrink) + p @ v[..., start : start + 4, :]
+        return np.where(total > 0, out / np.where(total > 0, total, 1.0), 0.0), m, total
+
+    def vjp(q, k, v, mask, g):
+        out, m, total = forward(q, k, v, mask)
+        s = q @ k.swapaxes(-1, -2) / np.sqrt(max(1, q.shape[-1]))
+        s = s if mask is None else np.where(mask, s, -np.inf)
+        p = np.where(total > 0, np.exp(s - np.where(total > 0, m, 0.0)) / np.where(total > 0, total, 1.0), 0.0)
+        ds = p * (g @ v.swapaxes(-1, -2) - (g * out).sum(-1, keepdims=True)) / np.sqrt(max(1, q.shape[-1]))
+        return ds @ k, ds.swapaxes(-1, -2) @ q, p.swapaxes(-1, -2) @ g
+
+    kernels = {
+        "causal_attention": lambda q, k, v: forward(q, k, v, np.tri(q.shape[-2], k.shape[-2], dtype=bool))[0],
+        SDPA: lambda q, k, v, mask=None: forward(q, k, v, mask)[0],
+        f"{SDPA}_vjp": vjp,
+    }
+    report = verify(kernels, max_examples=40)
+    (cause,) = report.causes
+    assert {law.partition("[")[2] for law in cause.laws} == {"causal_attention]", f"{SDPA}]", f"{SDPA}_vjp]"}
+    assert cause.example.operation == SDPA
+    broken = dict(kernels, causal_attention=lambda q, k, v: 1.5 * forward(q, k, v, np.tri(q.shape[-2], k.shape[-2], dtype=bool))[0])
+    assert len(verify(broken, max_examples=40).causes) == 2  # a mistake of its own is told by itself
+
+
 def test_a_note_says_the_size_of_the_smallest_input_and_no_arithmetic_explains_what_is_rarely_wrong():
     def drops_the_last_of_many_keys(q, k, v, mask=None):
         n = k.shape[-2] - (k.shape[-2] > 64)
@@ -232,7 +270,7 @@ def test_an_error_while_a_smaller_input_is_looked_for_is_told(monkeypatch):
     def stumbles(*arguments):
         raise ZeroDivisionError("planted")
 
-    monkeypatch.setattr(verifier, "smallest", stumbles)
-    (cause,) = verifier.causes_of(wrong, [found.violation])
+    monkeypatch.setattr(explaining, "smallest", stumbles)
+    (cause,) = explaining.causes_of(wrong, [found.violation])
     assert cause.example.notes[-1] == "Looking for a smaller input ended with ZeroDivisionError: planted."
     assert not cause.example.shrunk

@@ -35,6 +35,7 @@ def rope(x, start_pos=0):
 
 calls = itertools.count()
 wrong = {"rope": lambda x, start_pos=0: x + next(calls)}
+from_one = {"rope": lambda x, start_pos=0: OPERATIONS["rope"](x, start_pos + 1)}
 
 def allocates(x, start_pos=0):
     raise MemoryError("8 TiB")
@@ -384,6 +385,15 @@ def test_violations_have_their_causes_however_many_laws_are_being_checked_when_i
     report = json.loads(capsys.readouterr().out)
     violated = {f"{o['law']}[{o['operation']}]" for o in report["outcomes"] if o["status"] == "violated"}
     assert {law for cause in report["causes"] for law in cause["laws"]} == violated
+
+
+def test_a_cause_of_many_laws_is_told_once_when_it_fails_fast(adapters, capsys):
+    assert main(["verify", "adapters:from_one", "--max-examples", "20", "--fail-fast", "--jobs", "1", "--json", "-"]) == 1
+    report = json.loads(capsys.readouterr().out)
+    (cause,) = report["causes"]
+    violated = [f"{o['law']}[{o['operation']}]" for o in report["outcomes"] if o["status"] == "violated"]
+    assert len(violated) > 1
+    assert sorted(cause["laws"]) == sorted(violated)
 
 
 def test_an_end_of_the_process_while_smaller_inputs_are_tried_leaves_the_causes_as_they_are(adapters, capsys):

@@ -14,7 +14,8 @@ from properties.bugs.reference import OPERATIONS as REFERENCE
 from properties.contract.implementation import Implementation
 from properties.contract.operations import FEATURES, OPERATIONS
 from properties.implementations import torch_features
-from properties.strategies.domains import DOMAINS, Cases
+from properties.strategies.cases import Cases
+from properties.strategies.domains import DOMAINS
 from properties.verifier.reading import array
 
 FEATURED = ("attention", "attention_vjp", "attention_jvp")

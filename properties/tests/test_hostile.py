@@ -14,7 +14,7 @@ import pytest
 
 from properties.command.cli import main
 from properties.contract.implementation import Implementation
-from properties.contract.subject import BrokenError
+from properties.contract.results import BrokenError
 from properties.contract.wording import printable, said, shown
 from properties.laws import find
 from properties.measurements.interrupts import run

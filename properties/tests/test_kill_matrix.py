@@ -12,11 +12,12 @@ import pytest
 
 from properties.bugs import CATALOGUE
 from properties.bugs.reference import OPERATIONS
+from properties.contract.caller import Caller
 from properties.contract.implementation import Implementation
-from properties.contract.subject import Subject
 from properties.laws import LAWS, quick
 from properties.measurements.mutants import MUTANTS, TRAPS, as_json, kills_of, markdown, quick_module
-from properties.verifier.verify import QUICKLY, examine, plan
+from properties.verifier.plan import QUICKLY, plan
+from properties.verifier.verify import examine
 
 DOCS = Path(__file__).parents[2] / "docs"
 PUBLISHED = json.loads((DOCS / "kill-matrix.json").read_text())
@@ -71,12 +72,12 @@ def test_every_law_that_kills_nothing_new_needs_no_oracle(monkeypatch):
         if not first.agreement:
             redundant += [first] if kills <= killed else []
             killed |= kills
-    true = Subject.expected
+    true = Caller.expected
 
     def lie(self, o, arguments):
         return tuple(~x if isinstance(x, np.ndarray) else replace(x, mid=np.full(x.mid.shape, 1e300)) for x in true(self, o, arguments))
 
-    monkeypatch.setattr(Subject, "expected", lie)
+    monkeypatch.setattr(Caller, "expected", lie)
     reference = Implementation("NumPy", OPERATIONS)
     assert [law.id for law in redundant if examine([law], reference, 2, 0)[0].status != "held"] == []
 

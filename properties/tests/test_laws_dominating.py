@@ -9,13 +9,16 @@ from oracles import preset
 from oracles.formats import BINARY16, BRAIN16, PRESETS
 from properties.contract.implementation import Implementation
 from properties.contract.operations import OPERATIONS
-from properties.contract.subject import BrokenError, Subject
+from properties.contract.results import BrokenError
+from properties.contract.subject import Subject
 from properties.laws import LONG, find
+from properties.strategies.cases import Cases
 from properties.strategies.choices import rounded
-from properties.strategies.domains import DOMAINS, Cases
+from properties.strategies.domains import DOMAINS
 from properties.strategies.dominating import LONG as LONGEST
 from properties.strategies.dominating import dominating, scores_of
-from properties.verifier.verify import examine, plan
+from properties.verifier.plan import plan
+from properties.verifier.verify import examine
 
 SDPA = "scaled_dot_product_attention"
 VJP, JVP = f"{SDPA}_vjp", f"{SDPA}_jvp"

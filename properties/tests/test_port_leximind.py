@@ -9,7 +9,8 @@ import torch
 
 from properties.implementations import leximind as port
 from properties.implementations.leximind import IMPLEMENTATIONS, LearnedPositionalEncoding, PositionalEncoding
-from properties.verifier.verify import examine, grouped, plan
+from properties.verifier.plan import grouped, plan
+from properties.verifier.verify import examine
 
 BY_NAME = {i.name.removeprefix("LexiMind "): i for i in IMPLEMENTATIONS}
 

@@ -20,7 +20,8 @@ from properties.implementations.positional_embeddings_jl import (
     create_padding_mask,
     neg_half,
 )
-from properties.verifier.verify import examine, grouped, plan
+from properties.verifier.plan import grouped, plan
+from properties.verifier.verify import examine
 
 BY_NAME = {i.name.removeprefix("PositionalEmbeddings.jl "): i for i in IMPLEMENTATIONS}
 

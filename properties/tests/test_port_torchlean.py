@@ -8,7 +8,8 @@ import pytest
 from properties.implementations import torchlean
 from properties.implementations.torchlean import IMPLEMENTATIONS
 from properties.laws import find
-from properties.verifier.verify import check, examine, grouped
+from properties.verifier.plan import grouped
+from properties.verifier.verify import check, examine
 from spec import attention, positional_encoding
 
 BY_NAME = {i.name.removeprefix("TorchLean "): i for i in IMPLEMENTATIONS}

@@ -76,7 +76,7 @@ def test_a_script_fails_with_the_same_summary(adapters, target, place, arithmeti
     code = script(violation, target, found.pick, arithmetic)
     ran = run(adapters, code)
     assert ran.returncode == 1
-    assert ran.stderr.splitlines()[-1] == f"properties.contract.subject.BrokenError: {violation.summary}"
+    assert ran.stderr.splitlines()[-1] == f"properties.contract.results.BrokenError: {violation.summary}"
     assert len(code) < 4000
 
 

@@ -10,9 +10,11 @@ from properties.contract.implementation import Implementation
 from properties.contract.operations import FEATURES, OPERATIONS
 from properties.laws import LAWS
 from properties.laws.maps import Back, Butterfly, Pad, Plus, Put, Take, Times
+from properties.strategies.cases import Cases
 from properties.strategies.choices import Choices
-from properties.strategies.domains import DOMAINS, QUIRKS, Cases
-from properties.verifier.verify import examine, grouped
+from properties.strategies.domains import DOMAINS, QUIRKS
+from properties.verifier.plan import grouped
+from properties.verifier.verify import examine
 
 NUMPY = Implementation("NumPy", reference.OPERATIONS, features=FEATURES)
 MAPS = {

@@ -6,7 +6,8 @@ import pytest
 from properties.bugs.reference import OPERATIONS as REFERENCE
 from properties.contract.implementation import Implementation
 from properties.contract.operations import OPERATIONS
-from properties.strategies.domains import DOMAINS, Cases
+from properties.strategies.cases import Cases
+from properties.strategies.domains import DOMAINS
 
 ANY = Implementation("reference", REFERENCE)
 SDPA, HEADS = "scaled_dot_product_attention", "multi_head_attention"

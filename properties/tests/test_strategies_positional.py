@@ -7,7 +7,8 @@ from oracles import Conventions
 from properties.bugs.reference import OPERATIONS
 from properties.contract.implementation import Implementation
 from properties.contract.operations import OPERATIONS as ALL
-from properties.strategies.domains import DOMAINS, Cases
+from properties.strategies.cases import Cases
+from properties.strategies.domains import DOMAINS
 
 ANY = Implementation("any", OPERATIONS)
 FEW = Implementation(

@@ -11,7 +11,8 @@ from properties import Implementation, verify
 from properties.bugs.reference import OPERATIONS as REFERENCE
 from properties.contract.operations import OPERATIONS
 from properties.contract.support import WORDS
-from properties.verifier.verify import check, plan
+from properties.verifier.plan import plan
+from properties.verifier.verify import check
 from properties.views.terminal import print_report
 
 SDPA, VJP, SOFTMAX, HEADS, GROUPED = (

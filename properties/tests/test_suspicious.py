@@ -8,9 +8,10 @@ import pytest
 from rich.console import Console
 
 from oracles import Enclosure, preset
+from properties.contract.caller import LIKELY
 from properties.contract.implementation import Implementation
 from properties.contract.operations import Operation
-from properties.contract.subject import LIKELY, Subject
+from properties.contract.subject import Subject
 from properties.laws import find
 from properties.verifier import examination
 from properties.verifier.report import Report

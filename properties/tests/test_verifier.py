@@ -17,10 +17,13 @@ from properties.bugs.reference import OPERATIONS as OPERATIONS_
 from properties.bugs.reference import rope
 from properties.contract.implementation import Implementation, implementation_of
 from properties.contract.operations import OPERATIONS
-from properties.contract.subject import BrokenError, Result, Subject
+from properties.contract.results import BrokenError, Result
+from properties.contract.subject import Subject
 from properties.laws import LAWS, find
 from properties.laws.law import Laws
-from properties.verifier.verify import check, examine, plan, replay, verify
+from properties.verifier.plan import plan
+from properties.verifier.replay import replay
+from properties.verifier.verify import check, examine, verify
 from properties.views.terminal import print_report
 
 SDPA = "scaled_dot_product_attention"
@@ -66,7 +69,7 @@ def test_too_many_values_are_a_violation():
 
 def test_a_slow_call_is_a_violation(monkeypatch):
     clock = itertools.count(step=100.0)
-    monkeypatch.setattr("properties.contract.subject.time.perf_counter", lambda: next(clock))
+    monkeypatch.setattr("properties.contract.caller.time.perf_counter", lambda: next(clock))
     assert outcome_of(rope).violation.summary == "took 100 s for a call, but should take at most 60 s."
 
 
@@ -135,7 +138,7 @@ def test_a_comparison_of_no_entries_or_within_a_radius_that_is_not_judged_tells_
     x = np.ones((1, 1))
     for told in ({}, {"judged": False}, {"vacuous": True}):
         subject.begin()
-        subject.within(Result(subject, "out", x, lambda told=told: Enclosure(x, x, **told), lambda: None))
+        subject.within(Result("out", x, lambda told=told: Enclosure(x, x, **told), lambda: None))
         assert subject.informative is (not told)
 
 
@@ -144,7 +147,7 @@ def test_a_wrong_result_is_compared_by_more_than_its_own_rounding():
     subject, right, rad = Subject(implementation_of(reference), "rope"), np.array([0.0, 1.0]), np.array([0.0, 1e-15])
 
     def result(*values):
-        return Result(subject, "out", np.array(values), lambda: Enclosure(right, rad), lambda: None)
+        return Result("out", np.array(values), lambda: Enclosure(right, rad), lambda: None)
 
     subject.close(result(3.0, 1.0), result(3.0 + 4e-16, 1.0))
     with pytest.raises(BrokenError):

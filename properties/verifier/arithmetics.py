@@ -4,7 +4,7 @@ An arithmetic explains violations if
 
 - some output is outside its budget in the arithmetic that is declared: where only something exact is broken no rounding is the cause;
 - the laws hold on what was returned, judged by the other arithmetic; and every call that is known, right or wrong, is within its budget;
-- outputs are wrong on at least two calls that were drawn after the violation, and on an eighth of all: rounding shows on cases of every
+- outputs are wrong on at least two calls, and on an eighth of all: rounding shows on cases of every
   kind, a bug's trigger is rarer, and a counterexample that was made small hides what it is about;
 - that budget says something: on at least half of the wrong calls it refuses zeros in a row that is wrong, by a factor of two.
 
@@ -25,7 +25,8 @@ from oracles.ball import Array
 from oracles.formats import BINARY16, BINARY32, BRAIN16, FLOAT32, FLOAT32_FAMILIES, PRESETS, TF32, Elementary, Format
 from properties.contract.implementation import Implementation
 from properties.contract.operations import OPERATIONS
-from properties.contract.subject import BrokenError, Call, Subject
+from properties.contract.results import BrokenError, Call
+from properties.contract.subject import Subject
 from properties.laws.law import Law
 from properties.strategies.choices import rounded
 from properties.verifier.remarks import share_of_wrong
@@ -34,7 +35,7 @@ from properties.verifier.report import Violation
 __all__ = ["Candidate", "candidates", "explained"]
 
 Mask = NDArray[np.bool_]
-_AFRESH = 2  # calls drawn after the violation that must be wrong too
+_FEWEST = 2  # calls that must be wrong
 _RATE = 1 / 8  # of all calls that must be
 _TEN_BITS = Format("TF32", 2.0**-11, 2.0**-136, 2.0**-126, float(BINARY32.largest))
 _NAMES = {"binary32": "float32", "binary16": "float16", "bfloat16": "bfloat16", "TF32": "TF32"}
@@ -154,19 +155,19 @@ def _coarser(now: Elementary, target: Format) -> Elementary:
 
 
 def explained(
-    implementation: Implementation, broken: Sequence[tuple[Law, Violation]], before: tuple[Call, ...], after: tuple[Call, ...]
+    implementation: Implementation, broken: Sequence[tuple[Law, Violation]], right: tuple[Call, ...], wrong: tuple[Call, ...]
 ) -> list[tuple[Candidate, float]]:
     """The arithmetics that explain violations, narrowest first, each with the largest error in units of its budget.
 
-    `before` are calls of other cases that were tried before, `after` of cases drawn afterwards.
+    `right` and `wrong` are some of the operation's calls.
     """
     declared = Candidate("declared", "", implementation.resolved_arithmetic)
     calls = tuple(call for _, v in broken for call in v.calls)
-    known = [call for call in (*calls, *after, *before) if not OPERATIONS[call.operation].returns_booleans]
+    known = [call for call in (*calls, *wrong, *right) if not OPERATIONS[call.operation].returns_booleans]
     judged = [(call, declared.outside(call, implementation)) for call in known if not call.error]
-    wrong = [(call, outside) for call, outside in judged if any(x.any() for x in outside)]
-    places = {id(call) for call, _ in wrong}
-    shows = sum(id(call) in places for call in after) >= _AFRESH and all(share_of_wrong(v.seen) >= _RATE for _, v in broken)
+    outside = [(call, masks) for call, masks in judged if any(x.any() for x in masks)]
+    places = {id(call) for call, _ in outside}
+    shows = sum(id(call) in places for call in wrong) >= _FEWEST and all(share_of_wrong(v.seen) >= _RATE for _, v in broken)
     if not shows or not any(id(call) in places for call in calls):
         return []
     known.sort(key=lambda call: id(call) not in places)  # a candidate is refused soonest by what is wrong
@@ -176,9 +177,9 @@ def explained(
             continue
         if not all(_holds(c, law, implementation, v.calls, v.counterexample) for law, v in broken):
             continue
-        budgets = [(c.expected(call, implementation), call, w) for call, w in wrong]
+        budgets = [(c.expected(call, implementation), call, w) for call, w in outside]
         testify = sum(any(_tells(e, w) for e, w in zip(several, ws, strict=True)) for several, _, ws in budgets)
-        if 2 * testify < len(wrong):
+        if 2 * testify < len(outside):
             continue
         excess = max(
             float(e.excess(x).max(initial=0.0)) for several, call, _ in budgets for e, x in zip(several, call.outputs, strict=True)

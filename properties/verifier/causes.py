@@ -5,6 +5,9 @@ implementation itself: the oracle in another convention, or the reference with a
 same, within the budget of each call, and breaks the law on the same case, which is put to it as it was to the implementation, in the same
 order and layouts. And it must return the same on nearly all calls that are right: a bug shows where it shows, and nowhere else.
 
+What is made of the implementation's own attention, causal attention by a mask, or gradients by δ = rowsum(g ⊙ out), and is wrong as it is,
+has the cause of that: see `properties.verifier.derived`.
+
 Other arithmetics are tried besides, as `properties.verifier.arithmetics` says: one that explains every violation of an operation is named
 before a candidate that does not reproduce some call.
 """
@@ -21,12 +24,15 @@ from oracles import Conventions, Enclosure
 from oracles.ball import Array
 from properties.bugs import CATALOGUE, Bug
 from properties.bugs.reference import OPERATIONS as REFERENCE
+from properties.contract.caller import Caller
 from properties.contract.implementation import Implementation
 from properties.contract.operations import OPERATIONS, Operation
-from properties.contract.subject import BrokenError, Call, Subject
+from properties.contract.results import BrokenError, Call
+from properties.contract.subject import Subject
 from properties.laws.law import Law
 from properties.strategies.choices import rounded
 from properties.verifier.arithmetics import explained
+from properties.verifier.derived import FORWARD, of_own_attention
 from properties.verifier.report import Diagnosis, Violation
 
 __all__ = ["HALF", "causes"]
@@ -79,8 +85,9 @@ def causes(
     """
     pool = _Pool(implementation, violations)
     called = dict.fromkeys(call.operation for _, v in violations for call in v.calls)
+    follows = pool.of_own_attention()
     exact = [e for c in _candidates([OPERATIONS[name] for name in called], implementation) if (e := pool.explanation(c))]
-    left, found = set(range(len(violations))), []
+    left, found = set(range(len(violations))) - follows, []
     while left:
         options = [e for e in (*exact, *pool.arithmetics(left)) if e.breaks & left]
         if not options:
@@ -106,7 +113,9 @@ def causes(
             hints |= {key: (*hints.get(key, ()), diagnosis[0]) for key in keys}
         else:
             told.append((members, diagnosis))
-    return [*told, *((tuple(sorted(members)), hints.get(key, ())) for key, members in unknown.items())]
+    every = [*told, *((tuple(sorted(members)), hints.get(key, ())) for key, members in unknown.items())]
+    first = next(i for i, (members, _) in enumerate(every) if any(violations[p][1].operation == FORWARD for p in members)) if follows else 0
+    return [(tuple(sorted({*members, *follows})) if i == first else members, d) for i, (members, d) in enumerate(every)]
 
 
 class _Pool:
@@ -115,8 +124,8 @@ class _Pool:
     def __init__(self, implementation: Implementation, violations: Sequence[tuple[Law, Violation]]) -> None:
         self.implementation, self.broken = implementation, violations
         few = max(4, _OTHERS // max(1, len(violations)))
-        self.before = [v.evidence[:few] for _, v in violations]
-        self.after = [v.fresh[:few] for _, v in violations]
+        self.right = [v.right[:few] for _, v in violations]
+        self.wrong = [v.wrong[:few] for _, v in violations]
         self._budgets: dict[int, tuple[Enclosure, ...]] = {}
 
     def explanation(self, c: "_Candidate") -> _Explanation | None:
@@ -127,7 +136,7 @@ class _Pool:
         agree: dict[bool, list[bool]] = {True: [], False: []}
         for place, (law, v) in enumerate(self.broken):
             stand_in = _stand_in(c, law, self.implementation)
-            for call in (*self.before[place], *(() if c.remembers else (*v.calls, *self.after[place]))):
+            for call in (*self.right[place], *(() if c.remembers else (*v.calls, *self.wrong[place]))):
                 if call.operation in c.operations:
                     agree[self._is_right(call)].append(self._repeats(call, stand_in))
         if sum(agree[True]) < _MOST * len(agree[True]):
@@ -136,13 +145,24 @@ class _Pool:
         share = (1 + sum(every)) / (1 + len(every)) if c.remembers else sum(every) / len(every)
         return _Explanation(Diagnosis(c.id, max(excesses.values()), c.citation, c.repair, share), frozenset(excesses), c.rank)
 
+    def of_own_attention(self) -> set[int]:
+        """The violations of operations that are what they would be if they were made of the implementation's own attention, where that is
+        broken too: nothing else is wrong with them."""
+        if all(v.operation != FORWARD for _, v in self.broken):
+            return set()
+        made = of_own_attention(self.implementation)
+        several = {name: _Candidate(name, "", "", 1, frozenset([name]), partial(dict, [(name, f)])) for name, f in made.items()}
+        explained = {name: e.breaks for name, c in several.items() if (e := self.explanation(c))}
+        wrong = {name: {i for i, (_, v) in enumerate(self.broken) if v.operation == name} for name in made}
+        return {i for name, places in wrong.items() if 2 * len(places & explained.get(name, frozenset())) > len(places) for i in places}
+
     def _reproduced(self, c: "_Candidate", place: int) -> float | None:
         """How far a candidate is from what was returned in a violation, in budgets, if it returns the same and breaks the law too."""
         law, v = self.broken[place]
         if not v.calls or c.operations.isdisjoint(call.operation for call in v.calls):
             return None
         stand_in = _stand_in(c, law, self.implementation)
-        for call in self.before[place] if c.remembers else ():
+        for call in self.right[place] if c.remembers else ():
             self._repeats(call, stand_in)
         excess = 0.0
         for call in () if c.remembers else v.calls:
@@ -167,8 +187,8 @@ class _Pool:
         for operation in dict.fromkeys(self.broken[place][1].operation for place in sorted(left)):
             places = [place for place in sorted(left) if self.broken[place][1].operation == operation and self.broken[place][1].calls]
             broken = [self.broken[place] for place in places]
-            before, after = (tuple(call for place in places for call in calls[place]) for calls in (self.before, self.after))
-            found = explained(self.implementation, broken, before, after) if broken else []
+            right, wrong = (tuple(call for place in places for call in calls[place]) for calls in (self.right, self.wrong))
+            found = explained(self.implementation, broken, right, wrong) if broken else []
             presets = [each for each in found if each[0].preset]
             for c, excess in (*[each for each in found if not each[0].preset][:1], *presets[:1]):
                 meaning = f"an arithmetic: within budget as if {c.sentence}"
@@ -185,8 +205,8 @@ class _Pool:
 
     def _expected(self, call: Call) -> tuple[Any, ...]:
         if id(call) not in self._budgets:
-            subject = Subject(self.implementation, call.operation)
-            self._budgets[id(call)] = subject.expected(OPERATIONS[call.operation], call.arguments)
+            caller = Caller(self.implementation, call.operation)
+            self._budgets[id(call)] = caller.expected(OPERATIONS[call.operation], call.arguments)
         return self._budgets[id(call)]
 
     def _repeats(self, call: Call, stand_in: Subject) -> bool:

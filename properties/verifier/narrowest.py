@@ -7,7 +7,7 @@ from oracles import Arithmetic
 from oracles.formats import PRESETS, Format
 from properties.contract.implementation import Implementation
 from properties.contract.operations import OPERATIONS
-from properties.contract.subject import Call
+from properties.contract.results import Call
 from properties.verifier.arithmetics import Candidate
 
 __all__ = ["Narrowest", "finer_presets"]

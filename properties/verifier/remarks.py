@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 
 from properties.contract import exchange
+from properties.contract.caller import Caller
 from properties.contract.implementation import Implementation
 from properties.contract.operations import OPERATIONS
-from properties.contract.subject import Call, Subject
+from properties.contract.results import Call
 
 __all__ = ["Seen", "handed_over", "notes", "share_of_wrong"]
 
@@ -40,7 +41,7 @@ def handed_over(case: Mapping[str, Any], operation: str, calls: tuple[Call, ...]
         return
     call = next((call for call in calls if _is_wrong(call, implementation)), calls[-1])
     o = OPERATIONS[call.operation]
-    given = Subject(implementation, o.name).given(o, call.arguments, call.layout)
+    given = Caller(implementation, o.name).given(o, call.arguments, call.layout)
     own = call.operation == operation and call.layout == "contiguous"
     if not own or any(not np.array_equal(case[p], x) for p, x in zip(o.parameters, call.arguments, strict=True)):
         layout = "" if call.layout == "contiguous" else f", {call.layout}"
@@ -56,7 +57,7 @@ def _is_wrong(call: Call, implementation: Implementation) -> bool:
     o = OPERATIONS[call.operation]
     if call.error or o.returns_booleans:
         return bool(call.error)
-    expected = Subject(implementation, o.name).expected(o, call.arguments)
+    expected = Caller(implementation, o.name).expected(o, call.arguments)
     return any(bool((e.excess(x) > 1).any()) for x, e in zip(call.outputs, expected, strict=True))
 
 
@@ -71,12 +72,11 @@ def _brief(x: Any) -> str:
 def _where(calls: tuple[Call, ...], implementation: Implementation) -> Iterator[str]:
     """Which entries of the results are outside their budgets, axis by axis, for the first call that has some."""
     for call in calls:
-        operation, subject = OPERATIONS[call.operation], Subject(implementation, call.operation)
+        operation, caller = OPERATIONS[call.operation], Caller(implementation, call.operation)
         if operation.returns_booleans or call.error:
             continue
-        for name, x, budget in zip(
-            operation.returned(call.arguments), call.outputs, subject.expected(operation, call.arguments), strict=True
-        ):
+        budgets = caller.expected(operation, call.arguments)
+        for name, x, budget in zip(operation.returned(call.arguments), call.outputs, budgets, strict=True):
             wrong = budget.excess(x) > 1
             if wrong.any():
                 yield f"{name}, of shape {x.shape}, is wrong in {_described(wrong)}."

@@ -7,7 +7,7 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from properties.contract.subject import Call
+from properties.contract.results import Call
 from properties.verifier.remarks import Seen
 
 __all__ = ["VERSION", "Cause", "Diagnosis", "Outcome", "Report", "Status", "Violation", "counted", "fails", "with_causes"]
@@ -43,7 +43,7 @@ class Diagnosis:
 class Violation:
     """A law that an implementation breaks, and a case that shows it.
 
-    `calls` are those of the case, `evidence` some of those seen before, and `fresh` of cases drawn afterwards, which nothing made smaller.
+    `calls` are those of the case; `right` and `wrong` are some of the operation's calls on all cases, by which its cause is found.
     `summary` says in a sentence what is wrong there; `counterexample` maps the names of the case to its arrays and numbers; `excess` is
     the error in units of its budget, ∞ where something else than a number is wrong; `seen` tells of every call of the operation whether it
     was right; `diagnosis` ranks what reproduces it; `notes` say what else is known; `script` is Python that shows it again. `shrunk` says
@@ -57,8 +57,8 @@ class Violation:
     counterexample: dict[str, Any]
     excess: float
     calls: tuple[Call, ...] = ()
-    evidence: tuple[Call, ...] = ()
-    fresh: tuple[Call, ...] = ()
+    right: tuple[Call, ...] = ()
+    wrong: tuple[Call, ...] = ()
     seen: tuple[Seen, ...] = ()
     diagnosis: tuple[Diagnosis, ...] = ()
     notes: tuple[str, ...] = ()
@@ -69,6 +69,10 @@ class Violation:
     def law_id(self) -> str:
         """The law and its operation: "law[operation]"."""
         return f"{self.law}[{self.operation}]"
+
+    def without_calls(self) -> "Violation":
+        """Without that by which its cause is found, which is much, when the cause is known or is looked for elsewhere."""
+        return replace(self, calls=(), right=(), wrong=(), seen=())
 
     @property
     def size(self) -> int:

@@ -11,7 +11,8 @@ import numpy as np
 
 from properties.contract.implementation import Implementation
 from properties.contract.operations import BATCH, OPERATIONS, Operation
-from properties.contract.subject import BrokenError, Subject
+from properties.contract.results import BrokenError
+from properties.contract.subject import Subject
 from properties.laws.law import Law
 from properties.verifier.examination import Observer
 from properties.verifier.report import Violation
@@ -19,6 +20,8 @@ from properties.verifier.report import Violation
 __all__ = ["smallest"]
 
 _MOST = 300  # cases that are tried
+
+_PLACES = 8  # places of a leading axis that are tried by themselves
 
 Case = dict[str, Any]
 
@@ -83,10 +86,11 @@ def _fewer(o: Operation, case: Case) -> Iterator[Case]:
     """A part of an axis: half of it, or all but one; no leading axis; and fewer of what is counted."""
     lead = o.lead(tuple(case[p] for p in o.parameters))
     if lead:
-        yield _lead(o, case, lambda x: x[0])
+        for place in (0, -1):
+            yield _lead(o, case, lambda x, place=place: x[place])
         for axis, n in enumerate(lead):
-            if n > 1:
-                yield _lead(o, case, lambda x, axis=axis: x.take([0], axis), axis)
+            for place in range(min(n, _PLACES) if n > 1 else 0):
+                yield _lead(o, case, lambda x, place=place, axis=axis: x.take([place], axis), axis)
     sizes = o.sizes(tuple(case[p] for p in o.parameters))
     for name in dict.fromkeys(a for p in o.parameters for a in o.axes.get(p, (p,)) if a in sizes and a not in _FIXED):
         n, least = sizes[name], 1 + (name == "head_dim" and "n_q" not in sizes)  # lanes of pairs, by pairs

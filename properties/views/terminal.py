@@ -29,6 +29,7 @@ SIGNS = {
 
 _QUIET = ("held", "declared", "not applicable")  # a declared deviation is told with its reason
 _IN_FULL = 64  # entries of an array that are shown, however many differ
+_TALL = 8  # lines of an array that is shown in full, where it could be told in less
 _LAW_WIDTH, _CELL_WIDTH = 28, 19  # of a table's columns, at least
 
 
@@ -274,20 +275,25 @@ def _print_indented(console: Console, text: str, style: str = "none") -> None:
 
 
 def shown(x: Any, width: int) -> Text:
-    """A value: small arrays in full, large ones by their shape and the entries that differ from most."""
+    """A value: small arrays in full, on one line if it is wide enough; tall and large ones by their shape and the entries that differ from
+    most."""
     if not isinstance(x, np.ndarray):
         return Text(repr(x))
-    kind = f"{x.dtype} {x.shape}"
-    if x.size <= _IN_FULL:
-        rows = np.array2string(x, separator=", ", max_line_width=width, floatmode="unique", threshold=_IN_FULL + 1)
-        return Text(f"{kind}\n{rows}" if "\n" in rows or len(rows) + len(kind) > width else f"{rows}  {kind}")
+    kind, small = f"{x.dtype} {x.shape}", x.size <= _IN_FULL
+    rows = np.array2string(x, separator=", ", max_line_width=width, floatmode="unique", threshold=_IN_FULL + 1) if small else ""
+    if small and len(line := " ".join(rows.split())) <= width:
+        return Text(f"{line}  {kind}" if len(line) + len(kind) + 2 <= width else f"{kind}\n{line}")
+    if small and rows.count("\n") < _TALL:
+        return Text(f"{kind}\n{rows}")
     values, counts = np.unique(x, return_counts=True)
     common = values[counts.argmax()]
     others = np.argwhere(x != common)
     if len(others) == 0:
         return Text(f"{kind}, all {common}")
-    if len(others) <= _IN_FULL // 4:
+    if len(others) <= min(_IN_FULL, x.size) // 4:
         entries = ", ".join(f"[{', '.join(map(str, i))}]={x[tuple(i)]}" for i in others)
         return Text(f"{kind}, all {common} but {entries}")
+    if small:
+        return Text(f"{kind}\n{rows}")
     told = f"{int(x.sum())} true" if x.dtype == np.bool_ else f"from {x.min():.6g} to {x.max():.6g}, {np.count_nonzero(x)} not 0"
     return Text(f"{kind}, {told}")

@@ -15,6 +15,7 @@ THIRD_PARTY = {
     "oracles": {"numpy", "jaxtyping", "flint", "mpmath"},
     "properties": {
         *("numpy", "jaxtyping", "flint", "mpmath", "hypothesis", "pytest", "torch", "rich", "argcomplete", "ml_dtypes"),
+        *("jsonschema", "junitparser"),  # forms of reports
         *("threadpoolctl", "jinja2", "markupsafe", "matplotlib"),  # tools of benchmarks and of the page, by which nothing is judged
     },
 }

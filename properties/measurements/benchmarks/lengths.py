@@ -8,7 +8,7 @@ from statistics import median
 import numpy as np
 
 import oracles
-from properties.contract.subject import LIKELY
+from properties.contract.caller import LIKELY
 from properties.measurements.benchmarks.faults import FAULTS, Fault
 from properties.measurements.benchmarks.kernels import ARITHMETIC, RESULTS, Array, Problem, draw, kernel
 from properties.measurements.benchmarks.sharpness import budgets

@@ -1,0 +1,88 @@
+"""The cases of an operation in a domain, each chosen from one seed."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from oracles.ball import Array
+from properties.contract.implementation import Implementation
+from properties.contract.operations import BATCH, Operation
+from properties.strategies import features
+from properties.strategies.choices import Choices, rounded
+from properties.strategies.domain import Domain
+from properties.strategies.sizes import Sizes, UnsupportedError
+
+__all__ = ["Cases", "UnsupportedError"]
+
+_KINDS = ("grid", "fixed", "normal")
+
+SCALES: dict[str, Sequence[float]] = {"q": (1.0, 0.25, 8.0), "v": (1.0, 0.125, 8.0), "scores": (1.0, 0.25, 8.0)}
+"""Powers of two by which everyday numbers are multiplied: logits to a few hundred, where budgets of gradients still say something."""
+
+
+class Cases:
+    """The cases of an operation in a domain for an implementation. Raises UnsupportedError where it supports none."""
+
+    def __init__(self, operation: Operation, domain: Domain, implementation: Implementation) -> None:
+        self.operation, self.domain, self.implementation = operation, domain, implementation
+        self.sizes = Sizes(operation, domain, implementation)
+        self.arguments(Choices(0))
+
+    def draw(self, seed: int) -> tuple[Any, ...]:
+        """The arguments of one case."""
+        return self.arguments(Choices(seed))
+
+    def arguments(self, choose: Choices) -> tuple[Any, ...]:
+        """The arguments of a case, from what is chosen."""
+        o, i = self.operation, self.implementation
+        sizes, lead = self.sizes.chosen(choose)
+        kind = choose.among(_KINDS)
+        found: dict[str, Any] = {}
+        options = features.chosen(o, i, self.domain.features, choose)
+        for p in o.parameters:
+            axes = o.axes.get(p)
+            if p in o.options and p not in options:
+                found[p] = None
+                continue
+            if o.is_setting(p):
+                found[p] = features.setting(p, i, sizes, lead, choose)
+                continue
+            if axes is None:
+                found[p] = sizes[p]
+                continue
+            shape = tuple(n for axis in axes for n in (lead if axis == BATCH else (sizes[axis],)))
+            if p == "bias":
+                found[p] = features.bias(shape, i.resolved_arithmetic.inputs, kind, choose)
+            elif p == "sink":
+                found[p] = features.sink(shape[0], i.resolved_arithmetic.inputs, kind, choose)
+            elif p == "dbias":
+                found[p] = self._numbers(p, found["bias"].shape, kind, choose)
+            elif o.is_mask(p):
+                found[p] = self.domain.mask(choose, i.support.mask_shape(o, shape))
+            elif o.is_integer(p):
+                found[p] = _integers(p, shape, sizes, choose)
+            else:
+                found[p] = self._numbers(p, shape, kind, choose)
+        if self.domain.finish is not None:
+            self.domain.finish(o, i, found, choose)
+        return i.support.written(o, tuple(found.values()))
+
+    def _numbers(self, p: str, shape: tuple[int, ...], kind: str, choose: Choices) -> Array:
+        target = self.operation.stored(p, self.implementation.resolved_arithmetic)
+        if self.operation.is_table(p):
+            return choose.numbers(shape, target, kind)
+        scales = self.domain.scales.get(p) or SCALES.get(p, (1.0,))
+        if p in ("wq", "wk", "wv", "wo"):  # everyday projections, and scores, of tokens of size 8
+            scales = [scale * 2.0 ** -round(np.log2(8 * np.sqrt(max(shape[0], 1)))) for scale in (1.0, 0.25, 4.0, *[0.0] * (p == "wq"))]
+        return rounded(choose.numbers(shape, target, kind) * choose.among(scales), target)
+
+
+def _integers(p: str, shape: tuple[int, ...], sizes: dict[str, int], choose: Choices) -> Any:
+    """Lengths of sequences, empty and full ones among them; indices into a table, of its last row too."""
+    if p == "lengths":
+        n = sizes["max_len"]
+        return np.array([choose.among([choose.integer(0, n), n, max(n - 1, 0), 0]) for _ in range(shape[0])], np.int64)
+    rows = sizes["rows"]
+    chosen = choose.integers(0, rows - 1, shape or (choose.integer(1, 8),))
+    return np.where(choose.bits(chosen.shape, 0.2), rows - 1, chosen).astype(np.int64)

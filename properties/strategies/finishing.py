@@ -1,0 +1,123 @@
+"""What is done to a case at last, where sizes and masks are not all that its domain is about."""
+
+from typing import Any
+
+import numpy as np
+
+from properties.contract.implementation import Implementation
+from properties.contract.operations import Operation
+from properties.strategies.choices import Choices, rounded
+from properties.strategies.domain import EDGES
+from properties.strategies.dominating import dominating, scores_of
+
+__all__ = ["alive", "capped", "decoders", "far", "few_keys", "last", "parts", "rotations", "shared", "unmasked", "untold"]
+
+
+def far(o: Operation, i: Implementation, x: dict[str, Any], choose: Choices) -> None:
+    """Scores of any size that the formats have: they vary within a row, share a sign, or differ by everyday numbers far from 0.
+
+    Where they vary by thousands one key has all the weight, and gradients are 0; where a lane that all keys share brings them far from 0,
+    weights and gradients are those of everyday scores.
+    """
+    if "mask" not in x:
+        alive(o, i, x, choose)
+    a = i.resolved_arithmetic
+    reach = int(np.log2(min(a.inputs.largest, a.elementwise.largest, a.scores.largest if a.scores else np.inf)))
+    power = choose.among([8, 6, 10, 12, 14, 17, 20, 24, 30, 40, 60, 100, 200, 400])
+    if "scores" in x:
+        s, kind = x["scores"], choose.among(["spread", "offset", "offset"])
+        size = 2.0 ** min(power + 3, reach - 5)
+        x["scores"] = rounded(s * size / 8 if kind == "spread" else s + size * choose.signs(s.shape[-2])[:, None], a.inputs)
+        return
+    if "wq" in x:
+        x["wq"] = rounded(x["wq"] * 2.0 ** min(power, reach - 20, reach // 2), a.inputs)
+        return
+    q, k = x["q"], x["k"]
+    kind = choose.among(["spread", "signs", "offset", "offset"])
+    size = 2.0 ** min(power, reach - 14, reach // 2 + 4)
+    if kind == "offset" and q.shape[-1] > 1:
+        q, k = q / 4, k.copy()
+        k[..., 0] = choose.among([64.0, 256.0, -256.0])
+        q[..., 0] = np.clip(q[..., 0] * 64, -128, 128) if size < 2.0**12 else size / 256 * np.sign(q[..., 0])
+    elif kind == "signs":
+        q, k = choose.signs(q.shape[-2])[:, None] * np.abs(q) * size, np.abs(k)
+    else:
+        q = q * size
+    x["q"], x["k"] = rounded(q, a.inputs), rounded(k, a.inputs)
+
+
+def few_keys(o: Operation, i: Implementation, x: dict[str, Any], choose: Choices) -> None:
+    """A few keys share the weight of each query; of a tangent, that of the values reads out the weights as values do."""
+    score = choose.among(scores_of(i.resolved_arithmetic))
+    rng = np.random.default_rng(choose.integer(0, 2**32))
+    q, k, v = dominating(rng, x["q"].shape[-2], x["k"].shape[-2], x["q"].shape[-1], x["v"].shape[-1], score, i.resolved_arithmetic.inputs)
+    for name, found in (("q", q), ("k", k), ("v", v)):
+        x[name] = np.broadcast_to(found, x[name].shape).copy()
+    if "dv" in x:
+        x["dv"], still = x["v"][..., ::-1].copy(), choose.among([0.0, 1 / 64])
+        x["dq"], x["dk"] = (rounded(x[name] * still, i.resolved_arithmetic.inputs) for name in ("dq", "dk"))
+
+
+def alive(o: Operation, i: Implementation, x: dict[str, Any], choose: Choices) -> None:
+    """Where the alignment is bottom right, at least as many keys as queries, so that no query is dead."""
+    if i.resolved_conventions.causal == "bottom_right":
+        x["q"] = x["q"][..., : x["k"].shape[-2], :]
+
+
+def unmasked(o: Operation, i: Implementation, x: dict[str, Any], choose: Choices) -> None:
+    """As it is, but alive where the mask is causal."""
+    if "mask" not in x:
+        alive(o, i, x, choose)
+
+
+def shared(o: Operation, i: Implementation, x: dict[str, Any], choose: Choices) -> None:
+    """An encoding for each problem, or one for all."""
+    if choose.happens():
+        x["pos"] = x["pos"][(0,) * (x["pos"].ndim - 2)]
+
+
+def untold(o: Operation, i: Implementation, x: dict[str, Any], choose: Choices) -> None:
+    """As many keys as queries need not be told."""
+    if x["n_q"] == x["n_k"] and choose.happens():
+        x["n_k"] = None
+
+
+def decoders(o: Operation, i: Implementation, x: dict[str, Any], choose: Choices) -> None:
+    """One mask for all problems, and a row for all queries of each, half blocked, where there are as many problems as queries."""
+    shape = np.broadcast_shapes(x["first"].shape, x["second"].shape)
+    if len(shape) == 3 and shape[0] == shape[1]:
+        x["first"], x["second"] = choose.bits(shape[1:], 0.5), choose.bits((shape[0], 1, shape[2]), 0.5)
+
+
+def rotations(o: Operation, i: Implementation, x: dict[str, Any], choose: Choices) -> None:
+    """A third of the tables are rotations, rounded to their format."""
+    if choose.integer(0, 2) < 2:
+        return
+    (n, d), target = x["cos"].shape, i.resolved_arithmetic.angle.table
+    pairs = np.arange(d) % max(d // 2, 1) if i.resolved_conventions.rope_pairing == "half" else np.arange(d) // 2
+    start = choose.among([choose.integer(0, 16), choose.among(EDGES), choose.integer(0, 2**20)])
+    theta = (start + np.arange(n))[:, None] * (
+        i.resolved_conventions.rope_scale * i.resolved_conventions.rope_base ** (-2.0 * pairs / max(d, 1))
+    )
+    x["cos"], x["sin"] = rounded(np.cos(theta), target), rounded(np.sin(theta), target)
+
+
+def parts(o: Operation, i: Implementation, x: dict[str, Any], choose: Choices) -> None:
+    """Parts of the keys whose weights differ by everyday factors, or by thousands, near 0 or far from it; some are empty, and not read."""
+    target, far = o.stored("lse_a", i.resolved_arithmetic), choose.among([1.0, 4.0, 64.0])
+    common = choose.among([0.0, 0.0, 1024.0, -1024.0])
+    for part in "ab":
+        empty = choose.bits(x[f"lse_{part}"].shape, 0.2) if choose.happens(0.4) else np.zeros(x[f"lse_{part}"].shape, bool)
+        x[f"lse_{part}"] = np.where(empty, -np.inf, rounded(x[f"lse_{part}"] * far + common, target))
+        x[f"out_{part}"] = np.where(empty[..., None], choose.among([64.0, 0.0]), x[f"out_{part}"])
+
+
+def capped(o: Operation, i: Implementation, x: dict[str, Any], choose: Choices) -> None:
+    """Scores from a part of the cap to a multiple, where it is all but reached."""
+    size = x["softcap"] * choose.among([1.0, 0.25, 4.0, 16.0])
+    x["q"] = rounded(x["q"] * 2.0 ** np.round(np.log2(size)), i.resolved_arithmetic.inputs)
+
+
+def last(o: Operation, i: Implementation, x: dict[str, Any], choose: Choices) -> None:
+    """Queries that stand where the keys end."""
+    x["offset"] = x["k"].shape[-2] - x["q"].shape[-2]

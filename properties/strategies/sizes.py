@@ -1,0 +1,201 @@
+"""The sizes of a case, chosen among those that an implementation supports, so that nothing has to be thrown away."""
+
+from collections.abc import Iterable, Sequence
+from math import prod
+from typing import Any
+
+from properties.contract.implementation import Implementation
+from properties.contract.operations import BATCH, Operation
+from properties.strategies.choices import Choices
+from properties.strategies.domain import BROAD, EDGES, EVEN, LENGTHS, LONG, SHORT, Domain
+from properties.strategies.domains import DOMAINS, ODDITIES
+
+__all__ = ["Sizes", "UnsupportedError"]
+
+SIZES: dict[str, Sequence[int]] = {
+    "n_q": LENGTHS,
+    "n_k": LENGTHS,
+    "head_dim": BROAD,
+    "value_dim": BROAD,
+    "embed_dim": (1, 2, 3, 4, 5, 8, 16),
+    "seq_len": (*(1, 2, 3, 4, 5, 7) * 6, *LONG),
+    "model_dim": (1, 2, 3, 5),
+    "num_heads": (1, 2, 3, 4),
+    "kv_heads": (1, 2, 3),
+    "max_len": LENGTHS,
+    "rows": (1, 2, 3, 16, 100),
+    "batch": (1, 2, 3),
+}
+"""The sizes of everyday cases, the simplest first."""
+
+_PAIRED = ("rope", "apply_rotary", "rotate_half", "inv_freq", "rope_angles", "rope_tables")  # operations on pairs of dimensions
+_TOKENS = {"seq_len": (2, 3, 1, 4, 5, 8, 9, 2, 3, 4, 5, 17, 33, 64, 65), "head_dim": (1, 2, 3, 4, 8, 16, 5, 24, 32)}
+_MOST = 9000  # entries of one problem: long ones are narrow
+_TABLE = 2**22  # numbers of a learned table
+_LARGE = 2**12  # scores, or entries, of one problem from which on a batch has few problems
+
+
+class UnsupportedError(ValueError):
+    """An implementation supports no case of the kind that is to be drawn; the message says why in a sentence."""
+
+
+class Sizes:
+    """The sizes and leading axes of the cases of an operation in a domain, for an implementation.
+
+    Raises UnsupportedError where it supports none, or no shape of the masks that the domain has.
+    """
+
+    def __init__(self, operation: Operation, domain: Domain, implementation: Implementation) -> None:
+        self.operation, self.domain, self.implementation = operation, domain, implementation
+        self.ranks = [rank for rank in implementation.ranks(operation) if rank >= domain.rank]
+        if not self.ranks:
+            taken = implementation.batch_ranks if implementation.support.batches else "no"
+            raise UnsupportedError(f"{implementation.name} takes {taken} leading axes, but more are needed.")
+        if why := implementation.support.without(operation, domain.masks_are) or implementation.lacks(*domain.features):
+            raise UnsupportedError(why)
+        self._supported: dict[Any, Sequence[int]] = {}
+        self._fixed = [] if implementation.support.shapes is None else self._some(implementation.support.shapes.most)
+
+    def chosen(self, choose: Choices) -> tuple[dict[str, int], tuple[int, ...]]:
+        """Sizes by name, and the sizes of the leading axes."""
+        return self._fixed_sizes(choose) if self._fixed else self._any_sizes(choose)
+
+    def _any_sizes(self, choose: Choices) -> tuple[dict[str, int], tuple[int, ...]]:
+        """Sizes and leading axes, of all that are supported."""
+        sizes = self._sizes(choose)
+        return sizes, self._lead(sizes, choose)
+
+    def _fixed_sizes(self, choose: Choices) -> tuple[dict[str, int], tuple[int, ...]]:
+        """Sizes and leading axes among few; a position is no shape, but that of a table, which has so many rows."""
+        sizes, lead = choose.among(self._fixed)
+        moved = {"start_pos": self._start(sizes, choose)} if "start_pos" in sizes and "rows" not in sizes else {}
+        return sizes | moved, lead
+
+    def _some(self, most: int) -> list[tuple[dict[str, int], tuple[int, ...]]]:
+        """Few sizes and leading axes, the same for every seed: a quarter of the shapes, for masks and laws ask for others.
+
+        They are those of everyday cases where the domain has such, so that domains share them.
+        """
+        if self.domain.name == "everyday":
+            found = [self._any_sizes(Choices(seed)) for seed in range(4 * most)]
+            return [each for place, each in enumerate(found) if each not in found[:place]][: max(1, most // 4)]
+        everyday = Sizes(self.operation, DOMAINS[self.operation.name]["everyday"], self.implementation)._fixed
+        return [each for each in everyday if self._has(*each)] or [self._any_sizes(Choices(0))]
+
+    def _has(self, sizes: dict[str, int], lead: tuple[int, ...]) -> bool:
+        """Whether sizes and leading axes are some of this domain."""
+        own = self.domain.sizes
+        batch = all(n in own["batch"] for n in lead) if "batch" in own else True
+        return (
+            len(lead) >= self.domain.rank and batch and all(sizes[name] in own[name] for name in own if name in sizes and name != "batch")
+        )
+
+    def _lead(self, sizes: dict[str, int], choose: Choices) -> tuple[int, ...]:
+        """The leading axes: mostly the fewest that are taken, and few where a problem is large."""
+        if BATCH not in {axis for axes in self.operation.axes.values() for axis in axes}:
+            return ()
+        rank = choose.among([self.ranks[0], *self.ranks])
+        size = prod(sizes[name] for name in ("n_q", "n_k") if name in sizes) * sizes.get("seq_len", 1)
+        options = self._options("batch", self.domain.sizes.get("batch", SIZES["batch"] if size <= _LARGE else (1,)))
+        return tuple(choose.among(options) for _ in range(rank))
+
+    def _sizes(self, choose: Choices) -> dict[str, int]:
+        """Sizes by name, each chosen among those supported beside the ones before."""
+        found: dict[str, int] = {}
+        for name in self._names():
+            if name == "start_pos":
+                found[name] = self._start(found, choose)
+            elif name == "heads_width":
+                found["head_dim"] = self._among("head_dim", found, choose)
+                found[name] = found["num_heads"] * found["head_dim"]
+                found["model_dim"] = self._among("model_dim", found, choose, ("heads_width", found[name]))
+            else:
+                relative = {"n_k": "n_q", "value_dim": "head_dim"}.get(name)
+                found[name] = self._among(name, found, choose, (relative, found[relative]) if relative in found else None)
+        return found
+
+    def _names(self) -> Iterable[str]:
+        """The sizes to choose, in an order in which each may depend on those before."""
+        o = self.operation
+        if "wq" in o.axes:
+            return ("seq_len", "num_heads", "heads_width")
+        named = dict.fromkeys(
+            axis for p in o.parameters for axis in o.axes.get(p, (p,)) if axis not in (BATCH, "pairs") and not o.is_setting(axis)
+        )
+        late = {"start_pos": 1, "rows": 2, "num_heads": 1}
+        return sorted(named, key=lambda name: late.get(name, 0))
+
+    def _among(self, name: str, found: dict[str, int], choose: Choices, beside: tuple[str, int] | None = None) -> int:
+        """One of the sizes that are supported, the size beside it often the same."""
+        options = self._offered(name, found)
+        if beside is not None and choose.happens(0.25):  # squares are cases of their own, where the domain has them
+            meant = beside[1] in self.domain.sizes.get(name, beside[1:])
+            options = (beside[1],) if meant and self._is_supported(name, beside[1], beside) else options
+        if beside is not None and f"{name}_minus_{beside[0]}" in self.implementation.restricted:
+            options = [n for n in options if self._is_supported(name, n, beside)] or beside[1:]
+        supported = self._options(name, options, beside)
+        return min(supported) if choose.simplest else choose.among(supported)
+
+    def _offered(self, name: str, found: dict[str, int]) -> Sequence[int]:
+        """The sizes to choose from, beside those found: the domain's, those of a list that is supported, or everyday ones."""
+        listed = self._listed(name, found)
+        options = self.domain.sizes.get(name) or listed or self._default(name)
+        if self.domain is ODDITIES:
+            options = (*options, *listed)
+        if name == "num_heads" and "kv_heads" in found and not self.implementation.support.listed(name):
+            options = [found["kv_heads"] * group for group in (1, 2, 3)]
+        if name == "rows":  # of a table, as many as are read, or more
+            least = max(1, found.get("start_pos", 0) + found.get("seq_len", 0))
+            options = [least + n for n in (0, 1, 3, 16, 100)] if "seq_len" in found else (*SHORT, 100, 127, 128, 129, 257, 300)
+        if name == "seq_len" and (width := found.get("head_dim", found.get("embed_dim"))):
+            options = [n for n in options if n * width <= _MOST] or options[:1]
+        return options
+
+    def _listed(self, name: str, found: dict[str, int]) -> Sequence[int]:
+        """Those of a list of supported sizes that everyday cases may have: no odd widths of pairs, and whole groups of heads."""
+        listed, default = self.implementation.support.listed(name), self._default(name)
+        if name == "kv_heads" and (heads := self.implementation.support.listed("num_heads")):
+            return [n for n in listed or default if any(m % n == 0 for m in heads)]
+        kv_heads = found.get("kv_heads", 1)
+        return [n for n in listed if n > 0 and not (default is EVEN and n % 2) and not (name == "num_heads" and n % kv_heads)]
+
+    def _default(self, name: str) -> Sequence[int]:
+        o = self.operation
+        if "wq" in o.axes:
+            return _TOKENS.get(name) or SIZES[name]
+        paired = (name == "head_dim" and o.forward in _PAIRED) or (name == "embed_dim" and o.name.startswith("sinus"))
+        return EVEN if paired else SIZES[name]
+
+    def _options(self, name: str, options: Sequence[int], beside: tuple[str, int] | None = None) -> Sequence[int]:
+        """Those that are supported."""
+        difference = f"{name}_minus_{beside[0]}" if beside else ""
+        key = name, tuple(options), beside if difference in self.implementation.restricted else None
+        if key not in self._supported:
+            self._supported[key] = [n for n in options if self._is_supported(name, n, beside)]
+        if not self._supported[key]:
+            raise UnsupportedError(f"{self.implementation.name} supports no {name} among {list(dict.fromkeys(options))}.")
+        return self._supported[key]
+
+    def _is_supported(self, name: str, n: int, beside: tuple[str, int] | None) -> bool:
+        i = self.implementation
+        undefined = (
+            self.domain is not ODDITIES
+            and name == "embed_dim"
+            and self.operation.name.startswith("sinus")
+            and i.resolved_conventions.sinusoid_layout == "tensor2tensor"
+            and (n % 2 or n == 2)
+        )
+        differs = beside is not None and not i.allows(**{f"{name}_minus_{beside[0]}": n - beside[1]})
+        return not undefined and not differs and i.allows(**{name: n})
+
+    def _start(self, found: dict[str, int], choose: Choices) -> int:
+        """A position that is supported, else 0: small, next to a power of two, or any; small ones for tables, which have so many rows."""
+        options: Sequence[int] | None = self.domain.sizes.get("start_pos") or self.implementation.support.listed("start_pos") or None
+        if options is not None and "embed_dim" in found:
+            options = [n for n in options if n * found["embed_dim"] <= _TABLE]
+        if options is None and "rows" in {axis for axes in self.operation.axes.values() for axis in axes}:
+            options = (*range(7), 60, 126, 127, 128, 129, 200, 255, 256, 257)
+        if options is not None:
+            return choose.among(self._options("start_pos", options))
+        position = choose.among([choose.integer(0, 16), choose.among(EDGES), choose.integer(0, 2**20)])
+        return position if self.implementation.allows(start_pos=position) else 0

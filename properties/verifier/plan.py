@@ -1,0 +1,64 @@
+"""Which laws are checked of an implementation, and on how many cases by the quick plan."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from properties.contract.implementation import Implementation
+from properties.contract.wording import shown
+from properties.laws import LAWS, LONG, find
+from properties.laws.law import Law
+from properties.laws.quick import QUICK
+
+__all__ = ["QUICKLY", "grouped", "plan", "require_planned", "without"]
+
+QUICKLY = 50
+"""Cases of an operation in the quick plan, at most, but at least one of each domain."""
+
+
+def plan(implementation: Implementation, laws: Iterable[str] | None = None, long: bool = False, quick: bool = False) -> list[Law]:
+    """The laws to check: all, with those of the long plan where it is asked for, those of the quick one, or those named, of operations that
+    are offered. The quick plan has what is declared to be broken, too; laws that are named are in every plan.
+
+    Raises ValueError for a name that no law has, and for a declared deviation from a law that does not apply.
+    """
+    _require_names(laws)
+    chosen = [*LAWS, *(LONG if long else ())] if laws is None else list(dict.fromkeys(law for name in laws for law in find(name)))
+    applicable = [law for law in (*LAWS, *LONG) if not law.not_applicable(implementation)]
+    names = {name for law in applicable for name in (law.name, law.id)}
+    if unmatched := sorted(set(implementation.known_deviations) - names):
+        raise ValueError(f"{implementation.name} declares to deviate from {unmatched}, but no such law applies to it.")
+    declared = implementation.known_deviations.keys()
+    if quick and laws is None:
+        chosen = [law for law in chosen if law.agreement or law.watches or law.id in QUICK or not declared.isdisjoint((law.name, law.id))]
+    return [law for law in chosen if law.operation in implementation.operations]
+
+
+def without(planned: Iterable[Law], exclude: Iterable[str]) -> list[Law]:
+    """The laws but those that some names mean. Raises ValueError for a name that no law has."""
+    if isinstance(exclude, str):
+        raise TypeError(f"exclude={exclude!r}, but should be a collection of names.")
+    excluded = {law for name in exclude for law in find(name)}
+    return [law for law in planned if law not in excluded]
+
+
+def require_planned(laws: Iterable[str] | None, planned: Iterable[Law]) -> None:
+    """Raise ValueError for the name of a law that is planned for none of what is verified: it would not be looked at, without a word."""
+    _require_names(laws)
+    ids = {law.id for law in planned}
+    if missing := [name for name in laws or () if ids.isdisjoint(law.id for law in find(name))]:
+        raise ValueError(f"{missing[0]!r} is a law about an operation that is not offered; `attnspec explain` says which.")
+
+
+def _require_names(laws: Any) -> None:
+    if isinstance(laws, str | np.ndarray) or not isinstance(laws, Iterable | None):
+        raise TypeError(f"laws={shown(laws)}, but should be a collection of names.")
+
+
+def grouped(laws: Iterable[Law]) -> list[list[Law]]:
+    """The laws about one operation together, as they are examined."""
+    groups: dict[str, list[Law]] = {}
+    for law in laws:
+        groups.setdefault(law.operation, []).append(law)
+    return list(groups.values())

@@ -1,0 +1,176 @@
+"""A law's trial: what is known of the law so far, what was seen of its operation besides, and what becomes of it by both."""
+
+from dataclasses import dataclass, replace
+from math import ceil
+from typing import Any
+
+from properties.contract.implementation import Implementation
+from properties.contract.operations import OPERATIONS
+from properties.contract.results import BrokenError, Call
+from properties.contract.subject import Subject
+from properties.laws.agreement import AGREEMENT
+from properties.laws.law import Law
+from properties.strategies.cases import Cases
+from properties.verifier.narrowest import Narrowest
+from properties.verifier.remarks import Seen, notes
+from properties.verifier.report import Outcome, Status, Violation, counted
+
+__all__ = ["Evidence", "Trial", "not_applicable", "unknown"]
+
+_ENOUGH = 4  # violations of a law after which it is not put to further cases
+_KEPT = 24  # calls, right and wrong, that are kept for the diagnosis
+
+
+class Evidence:
+    """What was seen of an operation, whichever laws were put to it: how many cases, the sizes of all calls, and some, right and wrong."""
+
+    def __init__(self, implementation: Implementation, operation: str) -> None:
+        self.implementation, self.operation = implementation, operation
+        self.cases = 0
+        self.right: list[Call] = []
+        self.wrong: list[Call] = []
+        self.seen: list[Seen] = []
+        self.narrowest = Narrowest(implementation)
+
+    def add(self, call: Call, is_right: bool) -> None:
+        """Note a call that was judged by itself."""
+        kept = self.right if is_right else self.wrong
+        if len(kept) < _KEPT:
+            kept.append(call)
+        self.seen.append(Seen(OPERATIONS[call.operation].sizes(call.arguments), is_right))
+
+    @property
+    def unwritten(self) -> str:
+        """That the operation is still to be written, if each of its calls says so by a NotImplementedError, and what the first one says."""
+        raised = [call.error for call in self.wrong if call.error.startswith("raised NotImplementedError: ")]
+        return f"Every call {raised[0]}" if raised and len(raised) == len(self.wrong) and not self.right else ""
+
+
+@dataclass
+class Trial:
+    """What is known of a law so far."""
+
+    law: Law
+    cases: dict[str, Cases]  # by the names of their domains
+    declared: str  # why it is known to be broken, or ""
+    undrawn: tuple[str, ...] = ()  # of which domains there are no cases, and why
+    examples: int = 0
+    informative: int = 0
+    vacuous: int = 0
+    suspicious: int = 0
+    worst: float = 0.0
+    worst_line: float = 0.0
+    seconds: float = 0.0
+    credit: float = 0.0
+    violations: int = 0
+    violation: Violation | None = None  # on the smallest input
+    failed: str = ""  # how the law itself went wrong
+    untaken: str = ""  # why a case could not be handed over, or is none that the implementation takes
+    cut_short: bool = False  # by the time, before all of its cases were drawn
+
+    @property
+    def open(self) -> bool:
+        """Whether it is put to further cases."""
+        return self.violations < _ENOUGH and not self.failed
+
+    @property
+    def wants_more(self) -> bool:
+        """Whether too few of its cases were informative, or what is declared has not been seen."""
+        return self.open and not self.violations and (bool(self.declared) or self.informative < max(1, self._least))
+
+    @property
+    def _least(self) -> int:
+        """The number of examples that should be informative."""
+        return ceil(self.law.floor * self.examples)
+
+    def held(self, subject: Subject) -> None:
+        """It held on a case."""
+        self.examples += 1
+        self.informative += subject.informative
+        self.vacuous += bool(subject.vacuous)
+        self.suspicious += subject.worst_line > 1
+        self.worst, self.worst_line = max(self.worst, subject.worst), max(self.worst_line, subject.worst_line)
+
+    def broke(self, implementation: str, broken: BrokenError, case: dict[str, Any], calls: tuple[Call, ...]) -> None:
+        """It was broken on a case, by some calls; the violation on the smallest input is kept."""
+        self.examples += 1
+        self.violations += 1
+        found = Violation(self.law.name, self.law.operation, implementation, str(broken), case, broken.excess, calls, shrunk=False)
+        if self.violation is None or found.size < self.violation.size:
+            self.violation = found
+        self.worst = max(self.worst, broken.excess)
+
+    def outcome(self, evidence: Evidence) -> Outcome:
+        """What became of the law."""
+        law, narrowest = self.law, evidence.narrowest
+        found = Outcome(
+            *(law.name, law.operation, evidence.implementation.name, "held"),
+            examples=self.examples,
+            informative=self.informative,
+            vacuous=self.vacuous,
+            suspicious=self.suspicious,
+            worst_line=self.worst_line,
+            worst_excess=self.worst,
+            seconds=self.seconds,
+            reason=self.declared,
+            within=narrowest.names if law.agreement else (),
+            looked_at=narrowest.calls if law.agreement else 0,
+            undrawn=self.undrawn if law.agreement else (),
+        )
+        if evidence.unwritten:
+            return replace(found, status="not run", examples=0, worst_excess=0.0, reason=evidence.unwritten)
+        if self.violation is not None:
+            return self._violated(found, self.violation, evidence)
+        if why := self.failed or self._cut_short(evidence):
+            return replace(found, status="not run", reason=why)
+        if self.declared:
+            summary = f"is declared to be broken, but held on {counted(self.examples, 'example')}: the declaration should go."
+            return _in_vain(found, summary, self.declared)
+        status, reason = self._status(evidence)
+        return replace(found, status=status, reason=reason)
+
+    def _violated(self, found: Outcome, violation: Violation, evidence: Evidence) -> Outcome:
+        """The outcome of a law that was broken, with what was seen besides, by which its cause is found."""
+        seen = replace(violation, right=tuple(evidence.right), wrong=tuple(evidence.wrong), seen=tuple(evidence.seen))
+        if self.declared:
+            return replace(found, status="declared", violation=seen)
+        return replace(found, status="violated", violation=replace(seen, notes=notes(seen.calls, evidence.implementation, evidence.seen)))
+
+    def _cut_short(self, evidence: Evidence) -> str:
+        """That the time was up before all cases were drawn, or ""."""
+        after = f"after {counted(evidence.cases, 'case')} of {evidence.operation}"
+        why = f"Time was up {after}: it was cut short, and not seen to be broken. More time should be given, or fewer cases."
+        return why if self.cut_short else ""
+
+    def _status(self, evidence: Evidence) -> tuple[Status, str]:
+        """The status of a law that was not seen to be broken, and the reason."""
+        i, agreement = evidence.implementation, self.law in AGREEMENT
+        if not self.examples:
+            why = self.untaken or f"It says nothing of any of {counted(evidence.cases, 'case')} that {i.name} supports."
+            return ("vacuous", unknown(i, self.law.operation, why)) if agreement else ("not applicable", why)
+        if self.informative < self._least:
+            if self.untaken and not agreement:
+                return "not applicable", self.untaken
+            return "vacuous", f"Only {self.informative} of {self.examples} examples were informative, but at least {self._least} should be."
+        if self.suspicious:
+            where = f"In {self.suspicious} of {counted(self.examples, 'example')} an error was beyond the statistical line"
+            return "suspicious", f"{where}, by up to {self.worst_line:.3g} times, and within the budget."
+        return "held", ""
+
+
+def unknown(implementation: Implementation, operation: str, why: str) -> str:
+    """The sentence on an operation that is compared with the oracle on no case at all."""
+    return f"{implementation.name} takes no case on which {operation} is compared with the oracle, so that nothing is known of it: {why}"
+
+
+def not_applicable(outcome: Outcome, why: str, declared: str) -> Outcome:
+    """The outcome of a law without cases; a declaration that this very law is broken is one of nothing, and should go."""
+    if not declared:
+        return replace(outcome, status="not applicable", reason=why)
+    return _in_vain(outcome, f"is declared to be broken, but does not apply: the declaration should go. {why}", declared)
+
+
+def _in_vain(outcome: Outcome, summary: str, declared: str) -> Outcome:
+    """The outcome of a law that was declared to be broken, and is not."""
+    empty = Violation(outcome.law, outcome.operation, outcome.implementation, f"{summary} It says: {declared}", {}, 0.0)
+    return replace(outcome, status="violated", reason=declared, violation=empty)
