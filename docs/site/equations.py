@@ -176,6 +176,12 @@ EQUATIONS: dict[str, Equation] = {
 }
 
 ELSEWHERE: dict[str, str] = {
+    "attention": "It is attention with its features, which TorchLean has not: the extended definitions state it.",
+    "attention_vjp": "It is the gradient of attention with its features: the extended definitions state it.",
+    "attention_jvp": "It is the derivative of attention with its features: the extended definitions state it.",
+    "merge_attention": "It joins attention over two parts of the keys: the extended definitions state it.",
+    "alibi_slopes": "It is the slope of each head: the extended definitions state it.",
+    "alibi_bias": "It is each head's slope times the distance: the extended definitions state it.",
     "padding_mask": "Its mask allows the keys before a length.",
     "combine_masks": "Its mask allows what all the given ones allow.",
     "rotate_half": "It is the quarter turn of the half layout; the definitions' pairs are adjacent.",

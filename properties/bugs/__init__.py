@@ -1,10 +1,26 @@
 """The catalogue of known bugs: executable, cited, and explained. It scores the laws, and it diagnoses who fails them."""
 
-from properties.bugs import angles, conduct, heads, jvp, lookups, masks, positions, promises, rotary, scores, sinusoid, softmax, tiles, vjp
+from properties.bugs import (
+    angles,
+    conduct,
+    features,
+    heads,
+    jvp,
+    lookups,
+    masks,
+    positions,
+    promises,
+    rotary,
+    scores,
+    sinusoid,
+    softmax,
+    tiles,
+    vjp,
+)
 from properties.bugs.bug import Bug
 
 __all__ = ["CATALOGUE", "Bug"]
 
-_MODULES = (scores, softmax, masks, tiles, heads, vjp, jvp, positions, angles, rotary, sinusoid, lookups, conduct, promises)
+_MODULES = (scores, softmax, masks, tiles, heads, features, vjp, jvp, positions, angles, rotary, sinusoid, lookups, conduct, promises)
 
 CATALOGUE: dict[str, Bug] = {bug.id: bug for module in _MODULES for bug in module.bug.bugs}

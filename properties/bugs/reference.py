@@ -12,6 +12,17 @@ from typing import Any
 import numpy as np
 
 from oracles.ball import Array
+from properties.bugs import attended
+from properties.bugs.attended import (
+    alibi_bias,
+    alibi_slopes,
+    attention,
+    attention_jvp,
+    attention_vjp,
+    key_heads,
+    merge_attention,
+    transposed,
+)
 
 __all__ = [
     "OPERATIONS",
@@ -69,11 +80,6 @@ __all__ = [
 ]
 
 Mask = Any  # a bool array that broadcasts to the scores, or None
-
-
-def transposed(x: Array) -> Array:
-    """The last two axes exchanged."""
-    return x.swapaxes(-1, -2)
 
 
 # -- Attention -------------------------------------------------------------------------------------------------------------------
@@ -158,11 +164,6 @@ def scaled_dot_product_attention_jvp(q: Array, k: Array, v: Array, mask: Mask, d
     """The derivative of the output in the direction (dq, dk, dv)."""
     p = attention_weights(q, k, mask)
     return softmax_backward(p, scores_tangent(q, k, dq, dk)) @ v + p @ dv
-
-
-def key_heads(heads: int, groups: int) -> Any:
-    """The key head of each query head: h // (heads / groups)."""
-    return np.repeat(np.arange(groups), heads // groups)
 
 
 def grouped_query_attention(q: Array, k: Array, v: Array, mask: Mask = None) -> Array:
@@ -368,6 +369,12 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
         scaled_dot_product_attention_vjp,
         scaled_dot_product_attention_jvp,
         grouped_query_attention,
+        attention,
+        attention_vjp,
+        attention_jvp,
+        merge_attention,
+        alibi_slopes,
+        alibi_bias,
         multi_head_attention,
         multi_head_attention_vjp,
         multi_head_attention_jvp,
@@ -391,13 +398,17 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
         rope_tables,
     )
 }
-_FUNCTIONS = {name: f for name, f in globals().items() if isinstance(f, FunctionType) and f.__module__ == __name__}
+_SCOPE = {**vars(attended), **globals()}
+_FUNCTIONS = {name: f for name, f in _SCOPE.items() if isinstance(f, FunctionType) and f.__module__ in (__name__, attended.__name__)}
 
 
 def operations(**steps: Callable[..., Any]) -> dict[str, Callable[..., Any]]:
     """The operations with other functions in the place of these steps: the same text, in which the names mean the others."""
-    scope = dict(globals())
-    scope |= {name: FunctionType(f.__code__, scope, name, f.__defaults__) for name, f in _FUNCTIONS.items()} | steps
+    scope = dict(_SCOPE)
+    scope |= {name: FunctionType(f.__code__, scope, name, f.__defaults__) for name, f in _FUNCTIONS.items()}
+    for name, f in _FUNCTIONS.items():
+        scope[name].__kwdefaults__ = f.__kwdefaults__
+    scope |= steps
     return {name: scope[name] for name in OPERATIONS}
 
 

@@ -78,6 +78,15 @@ _JAX_SETTINGS = {
     "float64": 'jax.config.update("jax_enable_x64", True)\n\n',
     "float32": 'jax.config.update("jax_default_matmul_precision", "highest")\n\n',
 }
+_OPTIONS = {
+    "scale": "float | None = None",
+    "causal": "bool = False",
+    "offset": "int | None = None",
+    "window": "tuple[int | None, int | None] = (None, None)",
+    "softcap": "float | None = None",
+}
+"""The types of options that are no arrays, with what they are where they are not given."""
+
 _NUMPY = ("from numpy.typing import NDArray",)
 
 _LIBRARIES = {
@@ -146,7 +155,7 @@ def adapter(name: str, operations: Iterable[str], library: str, dtype: str) -> s
     from properties.contract.operations import OPERATIONS
 
     kind = _LIBRARIES[library]
-    wanted = {each: None for o in operations for each in ((OPERATIONS[o].forward, o) if o[-4:] in kind.derivatives else (o,))}
+    wanted = {each: None for o in operations for each in ((OPERATIONS[o].forward, o) if _body(OPERATIONS[o], kind) else (o,))}
     chosen = [OPERATIONS[o] for o in wanted]
     others = sorted((*kind.others, "import oracles", "import properties"), key=lambda line: (line.startswith("from"), line))
     settings = _JAX_SETTINGS.get(dtype, "") if library == "jax" else ""
@@ -162,16 +171,23 @@ def adapter(name: str, operations: Iterable[str], library: str, dtype: str) -> s
     )
 
 
+def _body(o: "Operation", kind: _Library) -> str:
+    """The body of a derivative that the library forms; "" for other operations, and for those with options."""
+    return "" if o.options else kind.derivatives.get(o.name[-4:], "")
+
+
 def _function(o: "Operation", kind: _Library) -> str:
     """A function to fill in, or a derivative that the library forms."""
     from properties.views.operations import shapes, summary
 
     returns = "Array" if len(o.outputs) == 1 else "tuple[Array, ...]"
-    head = _wrapped(f"def {o.name}(", [f"{p}: {_type(o, p)}" for p in o.parameters], f") -> {returns}:")
+    typed = [f"{p}: {_type(o, p)}" for p in o.parameters if p not in o.options]
+    typed += [*(["*"] if o.options else []), *(f"{p}: {_OPTIONS.get(p, 'Array | None = None')}" for p in o.options)]
+    head = _wrapped(f"def {o.name}(", typed, f") -> {returns}:")
     arrays = "".join(f"    {names}  {shape}\n" for shape, names in shapes(o).items())
     masks = "\n    mask allows where it is true; it may be None, and have axes of size 1, or fewer.\n" if "mask" in o.parameters else ""
     told = f'    """{summary(o)}.\n\n{arrays}{masks}    """\n'
-    derivative = kind.derivatives.get(o.name[-4:])
+    derivative = _body(o, kind)
     body = _differentiated(o, derivative) if derivative else kind.hint.format(operation=o.name) + _fill_in(o)
     return f"{head}{told}{body}\n\n"
 
@@ -216,6 +232,7 @@ def _type(o: "Operation", parameter: str) -> str:
 
 def _implementation(name: str, chosen: "list[Operation]", kind: _Library, dtype: str) -> str:
     """The `Implementation`: its conventions with the other values that there are, and what it may promise besides as comments."""
+    from properties.contract.operations import FEATURES
     from properties.views.operations import readings
 
     fields = list(dict.fromkeys(field for o in chosen for field in o.conventions))
@@ -226,6 +243,9 @@ def _implementation(name: str, chosen: "list[Operation]", kind: _Library, dtype:
     conventions = (
         f"    conventions=oracles.Conventions(\n{''.join(stated)}    ),\n" if stated else "    conventions=oracles.Conventions(),\n"
     )
+    options = [p for p in FEATURES if any(p in o.options for o in chosen if "q" in o.parameters)]
+    named = "".join(f'        "{p}",\n' for p in options)
+    features = f"    features=[  # others are never passed\n{named}    ],\n" if options else ""
     offered = "".join(f'        "{o.name}": {o.name},\n' for o in chosen)
     return f"""\
 adapter = properties.Implementation(
@@ -233,7 +253,7 @@ adapter = properties.Implementation(
     operations={{
 {offered}    }},
     arithmetic="{dtype}",  # what it rounds: its budgets follow from that alone
-{conventions}{kind.says}\
+{features}{conventions}{kind.says}\
     # What it does not take is not asked for, if it is said here:
     # supports=["full masks", "at most 8 shapes", {{"head_dim": (64, 128)}}],
     # batch_ranks=(2,),  # how many leading axes

@@ -144,9 +144,9 @@ def _noting(implementation: Implementation, calls: Note) -> Implementation:
     """The implementation, each call of which is noted when it is over."""
 
     def noting(function: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*arguments: Any) -> Any:
+        def call(*arguments: Any, **options: Any) -> Any:
             try:
-                returned = function(*arguments)
+                returned = function(*arguments, **options)
             except BaseException:
                 calls.end("raised")
                 raise
@@ -156,10 +156,10 @@ def _noting(implementation: Implementation, calls: Note) -> Implementation:
         return call
 
     def noting_another(function: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*arguments: Any) -> Any:
+        def call(*arguments: Any, **options: Any) -> Any:
             calls.begin_another()
             try:
-                return function(*arguments)
+                return function(*arguments, **options)
             finally:
                 calls.end("returned")
 

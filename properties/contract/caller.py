@@ -148,9 +148,10 @@ class Caller:
                 found = lines()
                 return None if found is None else found[place]
 
-            return Result(o.outputs[place], values[place], budget, line)
+            return Result(there[place], values[place], budget, line)
 
-        return tuple(result(place) for place in range(len(o.outputs)))
+        there = o.returned(arguments)
+        return tuple(result(place) for place in range(len(there)))
 
     def call_another(self, other: Implementation, arguments: tuple[Any, ...]) -> None:
         """Call the law's own operation of another implementation, if it takes the arguments, whatever comes of it."""
@@ -187,7 +188,12 @@ class Caller:
         if len(returned) != len(o.outputs):
             got = f"{len(returned)} values" if isinstance(raw, tuple | list) else f"a {type(raw).__name__}"
             raise BrokenError(f"returned {got}, but should return {len(o.outputs)}: {', '.join(o.outputs)}.")
-        values = tuple(self._received(o, name, x, arguments) for name, x in zip(o.outputs, returned, strict=True))
+        there = o.returned(arguments)
+        for name, absent in zip(o.outputs, returned, strict=True):
+            if name not in there and absent is not None:
+                raise BrokenError(f"{name} is an array, but should be None, since no {name[1:]} is given.")
+        returned = [x for name, x in zip(o.outputs, returned, strict=True) if name in there]
+        values = tuple(self._received(o, *each) for each in zip(there, returned, o.shapes(*arguments), strict=True))
         return values, given, returned, besides
 
     def _guarded(self, o: Operation, given: list[Any]) -> tuple[Any, str]:
@@ -200,7 +206,7 @@ class Caller:
             with warnings.catch_warnings(), contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
                 warnings.filterwarnings("ignore", message=".*")  # an entry that nobody else adds: adding one that is there would not show
                 filters = list(warnings.filters)
-                raw = self.implementation.operations[o.name](*given)
+                raw = o.call(self.implementation.operations[o.name], given)
                 changed = warnings.filters != filters
         except KeyboardInterrupt:
             raise
@@ -229,7 +235,7 @@ class Caller:
 
     def _given(self, o: Operation, parameter: str, x: Any, layout: str) -> Any:
         if x is None or not isinstance(x, np.ndarray):
-            return x
+            return int(x) if isinstance(x, np.integer) else x
         layout, _, only = layout.partition(" ")
         if only and only != parameter:
             layout = "contiguous"
@@ -238,13 +244,10 @@ class Caller:
             return exchange.given(~x if blocks else x, self.implementation, None, layout)
         if o.is_integer(parameter):
             return exchange.given(x, self.implementation, None, layout)
-        a = self.arithmetic
-        return exchange.given(x, self.implementation, a.angle.table if o.is_table(parameter) else a.inputs, layout)
+        return exchange.given(x, self.implementation, o.stored(parameter, self.arithmetic), layout)
 
-    def _received(self, o: Operation, name: str, raw: Any, arguments: tuple[Any, ...]) -> Array:
-        shape = o.shapes(*arguments)[o.outputs.index(name)]
-        a = self.arithmetic
-        target = None if o.returns_booleans else a.angle.table if o.is_table(name) else a.output
+    def _received(self, o: Operation, name: str, raw: Any, shape: tuple[int, ...]) -> Array:
+        target = None if o.returns_booleans else o.stored(name, self.arithmetic, result=True)
         try:
             values: Array = exchange.received(raw, self.implementation, target, shape)
         except exchange.ReturnedError as wrong:

@@ -9,7 +9,7 @@ from oracles import Arithmetic, Conventions
 from oracles.conventions import resolve as resolve_conventions
 from oracles.formats import Format
 from oracles.formats import resolve as resolve_arithmetic
-from properties.contract.operations import BATCH, OPERATIONS, Operation
+from properties.contract.operations import BATCH, FEATURES, OPERATIONS, Operation
 from properties.contract.support import EVERY_SIZE, SIZES, Support, read
 from properties.contract.wording import printable, shown
 
@@ -48,6 +48,7 @@ _PROMISES: dict[str, tuple[type[Exception], Callable[[Any], bool], str]] = {
         lambda x: isinstance(x, tuple) and all(isinstance(kind, type) and issubclass(kind, BaseException) for kind in x),
         "a tuple of exceptions' types",
     ),
+    "features": (TypeError, lambda x: isinstance(x, Collection) and not isinstance(x, str), f"some of {', '.join(FEATURES)}"),
     "deterministic": (TypeError, lambda x: isinstance(x, bool), "a bool"),
     "layouts": (TypeError, lambda x: x is None or isinstance(x, tuple), "None, or a tuple of layouts' names"),
     "known_deviations": (TypeError, lambda x: isinstance(x, Mapping), "a mapping from laws to reasons"),
@@ -66,7 +67,8 @@ class Implementation:
     """A named implementation of some operations, and its promises.
 
     name              as it appears in reports
-    operations        a function for each operation that is offered, called by position as the operation is written
+    operations        a function for each operation that is offered, called by position as the operation is written, and of `attention`
+                      by keyword where features are given
     arithmetic        what it rounds, a preset's name or an `oracles.Arithmetic`: results are held to its budget
     conventions       the readings that it follows; it is handed masks in its polarity and compared in its layout
     arrays            what it takes: "numpy", "torch", or a function that makes its arrays from NumPy ones
@@ -77,6 +79,7 @@ class Implementation:
                       those of `SIZES`, and "every size" is about all of them. Or words, one or a list of them with mappings:
                       "positive sizes", "no batch axes", "full masks", "key masks", "at most 8 shapes"
     refuses           the exceptions that it raises on sizes that it does not support
+    features          what its attention takes besides q, k and v, names of `FEATURES`: others are never passed
     deterministic     whether equal calls give equal results, to the last bit
     layouts           the layouts of `LAYOUTS` that it takes; None promises nothing: it may refuse them, but not misread them
     known_deviations  {"law" or "law[operation]": reason}: laws that it is known to break; each must really be broken
@@ -96,6 +99,7 @@ class Implementation:
     batch_ranks: tuple[int, ...] = (0, 1, 2)
     supports: Mapping[str, Any] | str | Collection[str | Mapping[str, Any]] | Support = ()
     refuses: tuple[type[BaseException], ...] = (ValueError, TypeError, NotImplementedError)
+    features: Collection[str] = ()
     deterministic: bool = True
     layouts: tuple[str, ...] | None = None
     known_deviations: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
@@ -114,6 +118,9 @@ class Implementation:
             if not callable(function):
                 raise TypeError(f"operations[{shown(name)}] has type {type(function).__name__}, but should be a function.")
         object.__setattr__(self, "supports", read(self.supports))
+        for name in self.features:
+            _require_member(name, FEATURES, "A feature is")
+        object.__setattr__(self, "features", frozenset(self.features))
         for name in self.layouts or ():
             _require_member(name, LAYOUTS, "A layout is")
         for name, reason in self.known_deviations.items():
@@ -156,6 +163,11 @@ class Implementation:
         """The predicates on sizes."""
         return self.support.sizes
 
+    def lacks(self, *features: str) -> str:
+        """The features among some that it does not declare, in a sentence; "" where it declares them all."""
+        missing = [name for name in features if name not in self.features]
+        return f"It does not declare the feature{'s' * (len(missing) > 1)} {' and '.join(missing)}." if missing else ""
+
     def ranks(self, operation: Operation) -> list[int]:
         """How many leading axes an operation may have besides those that it names, as heads."""
         heads = int("num_heads" in operation.axes.get("q", ()))
@@ -175,7 +187,7 @@ class Implementation:
             sizes["head_dim"] = sizes["heads_width"] // max(sizes["num_heads"], 1)
         sizes.pop("batch", None)
         ranked = len(lead) in self.ranks(operation) or not any(BATCH in operation.axes[p] for p in operation.arrays)
-        return ranked and self.allows(**sizes) and all(self.allows(batch=n) for n in lead)
+        return ranked and self.allows(**sizes) and all(self.allows(batch=n) for n in lead) and not self.lacks(*operation.given(arguments))
 
     def _allows(self, name: str, size: int) -> bool:
         own, every = self.restricted.get(name), self.restricted.get(EVERY_SIZE)

@@ -5,7 +5,7 @@ sizes a call has, which of them `supports` may restrict, which arrays share an a
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -13,17 +13,24 @@ from typing import Any
 import numpy as np
 
 import oracles
-from oracles import Conventions, Enclosure
+from oracles import Arithmetic, Conventions, Enclosure
+from oracles.formats import Format
 
-__all__ = ["BATCH", "OPERATIONS", "Operation"]
+__all__ = ["BATCH", "FEATURES", "OPERATIONS", "Operation"]
+
+FEATURES = ("mask", "bias", "scale", "causal", "offset", "offsets", "window", "softcap", "sink", "grad_lse")
+"""What attention may take besides q, k and v, by keyword: `offset` is one number, `offsets` is one for each element of the batch too."""
 
 BATCH = "*"
-"""Any number of leading axes, the same for all arrays that have them; masks may have fewer, and may have size 1 along any axis."""
+"""Any number of leading axes, the same for all arrays that have them; masks and biases may have fewer, and size 1 along any axis."""
 
 _NUMBERS = {"num_heads", "n_q", "n_k", "seq_len", "max_len", "embed_dim", "head_dim", "start_pos"}
 _MASKS = {"mask", "first", "second"}
-_INTEGERS = {"lengths", "indices"}
+_LOOSE = _MASKS | {"bias", "dbias"}
+_INTEGERS = {"lengths", "indices", "offset"}
+_SETTINGS = {"scale", "causal", "offset", "window", "softcap"}
 _TABLES = {"cos", "sin"}
+_SUMS, _BIASES = {"lse", "dlse", "lse_a", "lse_b"}, {"slopes", "biases"}
 _FREQUENCIES = ("rope_pairing", "odd_lane", "rope_base", "rope_scale")
 _ATTENTION = ("dead_rows", "mask_polarity")
 
@@ -33,7 +40,7 @@ Axes = tuple[str, ...]
 @dataclass(frozen=True)
 class Operation:
     """An operation: its parameters in order and its results, the axes of those that are arrays, and the fields of `Conventions` that
-    change it."""
+    change it. `options` are the parameters that are passed by keyword, or, where they are None, left out."""
 
     name: str
     parameters: tuple[str, ...]
@@ -41,6 +48,7 @@ class Operation:
     axes: Mapping[str, Axes]
     oracle: Callable[..., Any]
     conventions: tuple[str, ...] = ()
+    options: tuple[str, ...] = ()
 
     @property
     def forward(self) -> str:
@@ -50,12 +58,12 @@ class Operation:
     @cached_property
     def arrays(self) -> tuple[str, ...]:
         """The parameters that hold numbers of the implementation's format."""
-        return tuple(p for p in self.parameters if p not in _NUMBERS | _MASKS | _INTEGERS)
+        return tuple(p for p in self.parameters if p not in _NUMBERS | _MASKS | _INTEGERS | _SETTINGS)
 
     @property
     def takes_arrays(self) -> bool:
         """Whether it takes an array at all: of numbers, booleans or integers."""
-        return not _NUMBERS.issuperset(self.parameters)
+        return not (_NUMBERS | _SETTINGS).issuperset(self.parameters)
 
     @property
     def returns_booleans(self) -> bool:
@@ -74,10 +82,48 @@ class Operation:
         """Whether a parameter or a result is a table of cosines or sines, whose format is that of the arithmetic's angles."""
         return name in _TABLES
 
+    def broadcasts(self, parameter: str) -> bool:
+        """Whether axes of a parameter may have size 1, or not be there: those of masks and biases."""
+        return parameter in _LOOSE
+
+    def is_setting(self, parameter: str) -> bool:
+        """Whether a parameter is no array and no size, but says what is computed: a window, a cap."""
+        return parameter in _SETTINGS
+
+    def stored(self, name: str, arithmetic: Arithmetic, *, result: bool = False) -> Format:
+        """The format of a parameter's numbers, or of a result's: tables have that of angles, log-sum-exps that in which they are saved,
+        ALiBi's biases are no inputs yet."""
+        if self.is_table(name):
+            return arithmetic.angle.table
+        if name in _SUMS:
+            return arithmetic.saved_lse or arithmetic.elementwise
+        return arithmetic.inputs if not result else arithmetic.elementwise if name in _BIASES else arithmetic.output
+
+    def call(self, function: Callable[..., Any], arguments: Sequence[Any], **others: Any) -> Any:
+        """What a function returns for arguments: options are passed by keyword, where they are given."""
+        each = dict(zip(self.parameters, arguments, strict=False))
+        options = {p: x for p, x in each.items() if p in self.options and x is not None}
+        return function(*(x for p, x in each.items() if p not in self.options), **options, **others)
+
+    def arguments(self, positional: Sequence[Any], options: Mapping[str, Any]) -> tuple[Any, ...]:
+        """The arguments that a call of that kind was of."""
+        rest = iter(positional)
+        return tuple(options.get(p) if p in self.options else next(rest) for p in self.parameters)
+
+    def given(self, arguments: Sequence[Any]) -> tuple[str, ...]:
+        """The features with which a call is made: names of `FEATURES`."""
+        each = {p: x for p, x in zip(self.parameters, arguments, strict=False) if p in self.options and p in FEATURES and x is not None}
+        return (*each, *(["offsets"] if isinstance(each.get("offset"), np.ndarray) else [])) if "q" in self.parameters else ()
+
+    def returned(self, arguments: Sequence[Any]) -> tuple[str, ...]:
+        """The results that there are: of an option that is not given there is no gradient."""
+        absent = {f"d{p}" for p, x in zip(self.parameters, arguments, strict=False) if p in self.options and x is None}
+        return tuple(name for name in self.outputs if name not in absent)
+
     def expected(self, arguments: tuple[Any, ...], arithmetic: Any, conventions: Conventions) -> tuple[Enclosure, ...]:
         """The oracle's enclosures of the results, masks in its own polarity; for a mask builder, the mask with radius 0."""
-        found = self.oracle(*arguments, arithmetic=arithmetic, conventions=conventions)
-        return found if isinstance(found, tuple) else (found,)
+        found = self.call(self.oracle, arguments, arithmetic=arithmetic, conventions=conventions)
+        return tuple(x for x in found if x is not None) if isinstance(found, tuple) else (found,)
 
     def sizes(self, arguments: tuple[Any, ...]) -> dict[str, int]:
         """The sizes of a call by the names of axes and numbers; `batch` is how many problems there are."""
@@ -85,7 +131,7 @@ class Operation:
         for parameter, x in zip(self.parameters, arguments, strict=False):
             if parameter in _NUMBERS and x is not None:
                 found[parameter] = int(x)
-            elif parameter in self.axes and parameter not in _MASKS:
+            elif parameter in self.axes and parameter not in _LOOSE | _SETTINGS and x is not None:
                 axes = self.axes[parameter]
                 if axes[0] == BATCH:
                     found.setdefault("batch", int(np.prod(x.shape[: x.ndim - len(axes) + 1])))
@@ -112,17 +158,16 @@ class Operation:
             for axis in axes:
                 yield from lead if axis == BATCH else (sizes[axis],)
 
-        return tuple(tuple(shape(self.axes[name])) for name in self.outputs)
+        given = dict(zip(self.parameters, arguments, strict=False))
+        return tuple(given[name[1:]].shape if name == "dbias" else tuple(shape(self.axes[name])) for name in self.returned(arguments))
 
 
 def _operation(name: str, parameters: str, outputs: str, *conventions: str) -> Operation:
-    """An operation by its parameters and results, "name[axes]" for arrays."""
-    given, returned = (
-        [re.match(r"(\w+)(?:\[(.*)\])?$", x) for x in re.findall(r"\w+(?:\[.*?\])?", text)] for text in (parameters, outputs)
-    )
-    axes = {m[1]: tuple(m[2].split()) for m in (*given, *returned) if m and m[2] is not None}
-    names, results = (tuple(m[1] for m in found if m) for found in (given, returned))
-    return Operation(name, names, results, axes, getattr(oracles, name), conventions)
+    """An operation by its parameters and results, "name[axes]" for arrays, "name?" for options."""
+    given, returned = (re.findall(r"(\w+)(?:\[(.*?)\])?(\??)", text) for text in (parameters, outputs))
+    axes = {name: tuple(axes.split()) for name, axes, _ in (*given, *returned) if axes}
+    names, results = (tuple(name for name, *_ in found) for found in (given, returned))
+    return Operation(name, names, results, axes, getattr(oracles, name), conventions, tuple(name for name, _, mark in given if mark))
 
 
 _QKV = "q[* n_q head_dim] k[* n_k head_dim] v[* n_k value_dim]"
@@ -133,6 +178,12 @@ _SCORES = "scores[* n_q n_k] mask[* n_q n_k]"
 _WEIGHTS = "wq[model_dim heads_width] wk[model_dim heads_width] wv[model_dim heads_width] wo[heads_width model_dim]"
 _HEADS = f"x[* seq_len model_dim] {_WEIGHTS} num_heads mask[* seq_len seq_len]"
 _ROWS = "[* seq_len head_dim]"
+_HEADED = "q[* num_heads n_q head_dim] k[* kv_heads n_k head_dim] v[* kv_heads n_k value_dim]"
+_BIAS, _SINK = "bias[* num_heads n_q n_k]", "sink[num_heads]"
+_FEATURED = f"{_HEADED} mask[* num_heads n_q n_k]? {_BIAS}? scale? causal? offset[*]? window? softcap? {_SINK}?"
+_OUTPUT, _SUM = "out[* num_heads n_q value_dim]", "lse[* num_heads n_q]"
+_FEATURES = ("causal", "kv_heads", "window", "softcap_order", "lse_base", "lse_sink", "scale_default", "causal_with_mask")
+_MERGED = ("out_a[* n_q value_dim] lse_a[* n_q] out_b[* n_q value_dim] lse_b[* n_q]", "out[* n_q value_dim] lse[* n_q]")
 _TABLE = "cos[seq_len head_dim] sin[seq_len head_dim]"
 
 
@@ -149,6 +200,16 @@ OPERATIONS: dict[str, Operation] = {
         _operation("scaled_dot_product_attention_jvp", f"{_MASKED} {_tangents(_QKV)}", f"d{_OUT}", *_ATTENTION),
         _operation("causal_attention", _QKV, _OUT, "causal", "dead_rows"),
         _operation("grouped_query_attention", _GROUPED, "out[* num_heads n_q value_dim]", "kv_heads", *_ATTENTION),
+        _operation("attention", _FEATURED, f"{_OUTPUT} {_SUM}", *_ATTENTION, *_FEATURES),
+        _operation(
+            "attention_vjp", f"{_FEATURED} grad_{_OUTPUT} grad_{_SUM}?", _tangents(f"{_HEADED} {_BIAS} {_SINK}"), *_ATTENTION, *_FEATURES
+        ),
+        _operation(
+            "attention_jvp", f"{_FEATURED} {_tangents(_HEADED)} d{_BIAS}? d{_SINK}?", f"d{_OUTPUT} d{_SUM}", *_ATTENTION, *_FEATURES
+        ),
+        _operation("merge_attention", *_MERGED, "dead_rows", "lse_base"),
+        _operation("alibi_slopes", "num_heads", "slopes[num_heads]", "alibi_slopes"),
+        _operation("alibi_bias", "num_heads n_q n_k offset?", "biases[num_heads n_q n_k]", "alibi_slopes", "alibi_reference", "causal"),
         _operation("multi_head_attention", _HEADS, "out[* seq_len model_dim]", *_ATTENTION),
         _operation("multi_head_attention_vjp", f"{_HEADS} grad_out[* seq_len model_dim]", _tangents(_HEADS), *_ATTENTION),
         _operation("multi_head_attention_jvp", f"{_HEADS} {_tangents(_HEADS)}", "dout[* seq_len model_dim]", *_ATTENTION),

@@ -62,7 +62,8 @@ class Shapes:
     def admit(self, o: Operation, arguments: tuple[Any, ...]) -> bool:
         """Whether a call has one of the shapes, which it may be the first to have."""
         shape = tuple(
-            x.shape if isinstance(x, np.ndarray) else None if p == "start_pos" else x for p, x in zip(o.parameters, arguments, strict=False)
+            x.shape if isinstance(x, np.ndarray) else None if p == "start_pos" else x is None if o.is_setting(p) else x
+            for p, x in zip(o.parameters, arguments, strict=False)
         )
         known = self.seen.setdefault(o.name, set())
         if len(known) < self.most:

@@ -2,6 +2,7 @@
 
 from properties.bugs.reference import OPERATIONS
 from properties.contract.implementation import Implementation
+from properties.contract.operations import FEATURES
 from properties.implementations import (
     fairseq2,
     leximind,
@@ -10,6 +11,7 @@ from properties.implementations import (
     torch_attention,
     torch_compiled,
     torch_encoder_layer,
+    torch_features,
     torch_flex,
     torch_multi_head,
     torch_positional,
@@ -19,9 +21,10 @@ from properties.implementations import (
 __all__ = ["GROUPS"]
 
 GROUPS: dict[str, list[Implementation]] = {
-    "NumPy": [Implementation("NumPy float64", OPERATIONS)],
+    "NumPy": [Implementation("NumPy float64", OPERATIONS, features=FEATURES)],
     "mpmath": [mpmath_witness.ATTENTION, mpmath_witness.POSITIONAL],
     "PyTorch: attention": [*torch_attention.IMPLEMENTATIONS, *torch_flex.IMPLEMENTATIONS, *torch_compiled.IMPLEMENTATIONS],
+    "PyTorch: attention with its features": torch_features.IMPLEMENTATIONS,
     "PyTorch: multi-head attention": [*torch_multi_head.IMPLEMENTATIONS, *torch_encoder_layer.IMPLEMENTATIONS],
     "PyTorch: positional encodings": torch_positional.IMPLEMENTATIONS,
     "PositionalEmbeddings.jl": positional_embeddings_jl.IMPLEMENTATIONS,

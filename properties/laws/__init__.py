@@ -4,6 +4,7 @@ from properties.contract.operations import OPERATIONS
 from properties.laws import (
     attention,
     conduct,
+    features,
     frequencies,
     gradients,
     interleaving,
@@ -27,6 +28,7 @@ _MODULES = (
     masks,
     softmax,
     attention,
+    features,
     gradients,
     tangents,
     multi_head,

@@ -77,7 +77,7 @@ def the_result_is_no_view_of_an_input(subject: Subject, *arguments: Any) -> None
     """For every case: no result shares memory with an argument, so that neither changes with the other. Exact."""
     o = OPERATIONS[subject.operation]
     seen = subject.seen(arguments)
-    for name, returned in zip(o.outputs, seen.returned, strict=True):
+    for name, returned in zip(o.returned(arguments), seen.returned, strict=True):
         for parameter, given in zip(o.parameters, seen.given, strict=True):
             apart = not exchange.overlaps(returned, given)
             subject.require(apart, f"{name} shares memory with {parameter}, but should be an array of its own.")
@@ -126,7 +126,7 @@ def a_call_does_not_depend_on_earlier_calls(subject: Subject, *arguments: Any) -
     copies = [exchange.values(x) for x in first.returned]
     subject.watch(o.name, _another(o, subject.implementation, arguments))
     subject.judge(2)
-    for name, copy, returned in zip(o.outputs, copies, first.returned, strict=True):
+    for name, copy, returned in zip(o.returned(arguments), copies, first.returned, strict=True):
         subject.require(_equal(copy, returned), f"{name} was changed by a later call, but should be an array of its own.")
     repeats(subject, first.results, subject.watch(o.name, arguments).results)
     return True
@@ -178,7 +178,7 @@ def a_view_equals_its_copy(subject: Subject, *arguments: Any, choose: Choices) -
         except RaisedError as raised:
             subject.require(i.layouts is None, str(raised))
             continue
-        for output, a, b in zip(o.outputs, results_of(views), copies, strict=True):
+        for output, a, b in zip(o.returned(arguments), results_of(views), copies, strict=True):
             subject.alike(a, b, f"{output} of a {layout} {name}")
     return True
 
@@ -200,11 +200,11 @@ def _problems(o: Operation, arguments: tuple[Any, ...], index: tuple[slice | int
 
     def part(parameter: str, x: Any) -> Any:
         axes = o.axes.get(parameter, ())
-        if x is None or BATCH not in axes or x.ndim < len(index) + len(axes) - 1:
+        if not isinstance(x, np.ndarray) or BATCH not in axes or x.ndim < len(index) + len(axes) - 1:
             return x
         return x[
             tuple(
-                k if n > 1 or not o.is_mask(parameter) else slice(None) if isinstance(k, slice) else 0
+                k if n > 1 or not o.broadcasts(parameter) else slice(None) if isinstance(k, slice) else 0
                 for k, n in zip(index, x.shape, strict=False)
             )
         ]
@@ -214,6 +214,16 @@ def _problems(o: Operation, arguments: tuple[Any, ...], index: tuple[slice | int
 
 def _unbatched(i: Implementation) -> str:
     return "" if i.support.batches else WORDS["no batch axes"]
+
+
+def _placed(x: Ball, shape: tuple[int, ...], index: tuple[Any, ...]) -> Ball:
+    """A gradient of one problem as a part of that of what the batch shares, or has along some of its axes."""
+    if x.mid.shape == shape:
+        return x
+    mid, rad = np.zeros(shape), np.zeros(shape)
+    place = tuple(k if n > 1 else slice(None) if isinstance(k, slice) else 0 for k, n in zip(index, shape, strict=False))
+    mid[place], rad[place] = x.mid, x.rad
+    return Ball(mid, rad)
 
 
 @law(*_BATCHED, exempts=_unbatched, effort=0.5)
@@ -235,9 +245,10 @@ def batches_are_computed_one_by_one(subject: Subject, *arguments: Any) -> bool:
     sums: dict[str, Ball] = {}
     for place, single in zip(places, singles, strict=True):
         index = tuple(place) if alone else tuple(slice(k, k + 1) for k in place)
-        for name, batch, one in zip(o.outputs, whole, results_of(subject(*single)), strict=True):
-            if BATCH not in o.axes[name]:
-                sums[name] = sums[name] + one.ball if name in sums else one.ball
+        for name, batch, one in zip(o.returned(arguments), whole, results_of(subject(*single)), strict=True):
+            if BATCH not in o.axes[name] or o.broadcasts(name):
+                part = _placed(one.ball, batch.value.shape, index)
+                sums[name] = sums[name] + part if name in sums else part
                 continue
             subject.finite(batch)
             subject.finite(one)
@@ -245,7 +256,7 @@ def batches_are_computed_one_by_one(subject: Subject, *arguments: Any) -> bool:
                 subject.same(batch.value[index], one.value, name)
             else:
                 subject.close(batch.ball[index], one, name)
-    for name, batch in zip(o.outputs, whole, strict=True):
+    for name, batch in zip(o.returned(arguments), whole, strict=True):
         if name in sums:
             subject.close(batch, sums[name], name)
     return True
@@ -261,7 +272,7 @@ def an_empty_batch_is_empty(subject: Subject, *arguments: Any) -> bool:
     case = _problems(o, case, (slice(0, 0),) + (slice(None),) * (len(o.lead(case)) - 1))
     if not subject.takes(*case):
         return False
-    for name, result in zip(o.outputs, results_of(subject(*case)), strict=True):
+    for name, result in zip(o.returned(case), results_of(subject(*case)), strict=True):
         subject.same(result.value, np.zeros(result.value.shape), name)
     return True
 

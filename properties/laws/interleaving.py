@@ -50,7 +50,7 @@ def _longer(o: Operation, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
     found = []
     for p, x in zip(o.parameters, arguments, strict=True):
         if isinstance(x, np.ndarray):
-            for back, axis in enumerate(reversed(o.axes[p]), 1):
+            for back, axis in enumerate(reversed(o.axes.get(p, ())), 1):
                 if axis in _LENGTHS and x.ndim >= back and x.shape[-back] > 1:
                     x = np.concatenate([x, x], -back)
             found.append(x)
@@ -62,8 +62,10 @@ def _longer(o: Operation, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
 def _for_both(o: Operation, several: tuple[Implementation, ...], arguments: tuple[Any, ...]) -> tuple[Any, ...]:
     """The arguments in numbers that several implementations have."""
     for i in sorted(several, key=lambda i: i.resolved_arithmetic.inputs.unit_roundoff):
-        formats = {p: i.resolved_arithmetic.angle.table if o.is_table(p) else i.resolved_arithmetic.inputs for p in o.arrays}
-        arguments = tuple(rounded(x, formats[p]) if p in formats else x for p, x in zip(o.parameters, arguments, strict=True))
+        formats = {p: o.stored(p, i.resolved_arithmetic) for p in o.arrays}
+        arguments = tuple(
+            rounded(x, formats[p]) if p in formats and x is not None else x for p, x in zip(o.parameters, arguments, strict=True)
+        )
     return arguments
 
 

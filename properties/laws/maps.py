@@ -146,12 +146,13 @@ class Butterfly(Map):
 
 @dataclass(frozen=True)
 class Plus(Map):
-    """The sum with an array that broadcasts, the same for all: the derivative is the identity."""
+    """The sum with an array, or a ball, that broadcasts, the same for all: the derivative is the identity."""
 
     shift: Any
 
     def apply(self, x: Ball) -> Ball:
-        return x + exact(np.broadcast_to(self.shift, x.mid.shape))
+        shift = self.shift if isinstance(self.shift, Ball) else exact(self.shift)
+        return x + Ball(np.broadcast_to(shift.mid, x.mid.shape), np.broadcast_to(shift.rad, x.mid.shape))
 
 
 @dataclass(frozen=True)

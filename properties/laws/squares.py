@@ -27,11 +27,15 @@ __all__ = ["Case", "Square", "Symmetry", "Term"]
 @dataclass(frozen=True)
 class Term:
     """One call of a square: maps of the inputs, by parameter, in the order in which they are applied; other values of parameters that are
-    no arrays of numbers; and maps of the output."""
+    no arrays of numbers; and maps of the output, or of each output by name."""
 
     inputs: Mapping[str, Sequence[Map]] = field(default_factory=dict)
-    output: Sequence[Map] = ()
+    output: Sequence[Map] | Mapping[str, Sequence[Map]] = ()
     instead: Mapping[str, Any] = field(default_factory=dict)
+
+    def outgoing(self, name: str) -> Sequence[Map]:
+        """The maps of an output."""
+        return self.output.get(name, ()) if isinstance(self.output, Mapping) else self.output
 
 
 class Case:
@@ -61,7 +65,9 @@ class Case:
             return named
         x = self.arguments.get(name)
         lead = (
-            len(self.forward.lead(tuple(self.arguments.values()))) if x is None or self.forward.is_mask(name) else x.ndim - len(named) + 1
+            x.ndim - len(named) + 1
+            if isinstance(x, np.ndarray) and not self.forward.broadcasts(name)
+            else len(self.forward.lead(tuple(self.arguments.values())))
         )
         return (*(f"batch {n}" for n in reversed(range(lead))), *named[1:])
 
@@ -76,20 +82,36 @@ class Case:
         return int(lead[-1 - int(axis[6:])]) if axis.startswith("batch ") else self.sizes[axis]
 
     def along(self, axis: str, index: Any, **instead: Any) -> Term:
-        """Some entries of an axis, in every array that has it; in the output they are put back where they were taken."""
+        """Some entries of an axis, in every array that has it; in the outputs they are put back where they were taken.
+
+        Of outputs without the axis the first entry's call tells all, so that they do not add up.
+        """
         n = self.size(axis)
-        inputs = {
-            p: [Take(place - len(axes), index, n) for place, a in enumerate(axes) if a == axis]
-            for p in self.arguments
-            if axis in (axes := self._axes(p)) and self.arguments[p] is not None
-        }
-        axes = self._axes(self.forward.outputs[0])
-        return Term(inputs, [Back(Take(place - len(axes), index, n)) for place, a in enumerate(axes) if a == axis], instead)
+
+        def takes(p: str) -> list[Map]:
+            axes, x = self._axes(p), self.arguments.get(p)
+            places = [place - len(axes) for place, a in enumerate(axes) if a == axis]
+            return [Take(place, index, n) for place in places if x is None or (x.ndim >= -place and x.shape[place] == n)]
+
+        inputs = {p: takes(p) for p, x in self.arguments.items() if isinstance(x, np.ndarray) and axis in self._axes(p)}
+        outputs: dict[str, list[Map]] = {name: [Back(m) for m in takes(name)] for name in self.forward.outputs}
+        if any(outputs.values()):
+            outputs |= {name: self.once(0 in index) for name, maps in outputs.items() if not maps}
+        return Term(inputs, outputs, instead)
+
+    @staticmethod
+    def once(counts: bool) -> list[Map]:
+        """The map of an output that is all there in the call that counts, and is not added to by others."""
+        return [] if counts else [Times(0.0)]
 
     def scaled(self, p: str, axis: str, factors: Any) -> list[Map]:
-        """A parameter, or the output, "", times factors along an axis."""
-        axes = self._axes(p or self.forward.outputs[0])
+        """A parameter, or an output, times factors along an axis."""
+        axes = self._axes(p)
         return [Times(factors.reshape(-1, *[1] * (len(axes) - place - 1))) for place, a in enumerate(axes) if a == axis]
+
+    def kept(self, axis: str, entries: Any) -> dict[str, list[Map]]:
+        """The outputs at some entries of an axis, and 0 at the others."""
+        return {name: self.scaled(name, axis, np.where(entries, 1.0, 0.0)) for name in self.forward.outputs}
 
 
 Terms = Callable[[Case], Sequence[Term] | None]
@@ -125,15 +147,18 @@ class Square:
         calls = [call for term in terms or () if (call := self._arguments(case, term)) is not None]
         if terms is None or not calls or len(calls) < len(terms):
             return False
-        base = _tuple(subject(*arguments))
-        sums: list[Ball | None] = [None] * len(base)
+        returned = self.operation.returned
+        base = dict(zip(returned(arguments), _tuple(subject(*arguments)), strict=True))
+        if any(not base.keys() <= set(returned(call)) for call in calls):
+            return False
+        sums: dict[str, Ball] = {}
         for term, call in zip(terms, calls, strict=True):
-            found = _tuple(subject(*call))
-            for place, (name, result) in enumerate(zip(self.operation.outputs, found, strict=True)):
-                back, before = self._back(name, result, term), sums[place]
-                sums[place] = back if before is None else before + back
-        for result, total in zip(base, sums, strict=True):
-            subject.close(result, total)
+            found = dict(zip(returned(call), _tuple(subject(*call)), strict=True))
+            for name in base:
+                back = self._back(name, found[name], term)
+                sums[name] = sums[name] + back if name in sums else back
+        for name, result in base.items():
+            subject.close(result, sums[name])
         return True
 
     def _arguments(self, case: Case, term: Term) -> tuple[Any, ...] | None:
@@ -143,12 +168,12 @@ class Square:
         for p, x in case.given.items():
             if p in term.instead:
                 found[p] = term.instead[p]
-            elif p in o.axes and x is not None:
-                found[p] = self._changed(p, x, term, i.resolved_arithmetic.angle.table if o.is_table(p) else i.resolved_arithmetic.inputs)
+            elif isinstance(x, np.ndarray):
+                found[p] = self._changed(p, x, term, o.stored(p, i.resolved_arithmetic))
             else:
                 found[p] = x
         values = tuple(found.values())
-        exactly = all(x is not None for p, x in found.items() if p in o.arrays)
+        exactly = all(x is not None or case.given[p] is None for p, x in found.items() if p in o.arrays)
         return values if exactly and i.takes(o, values) else None
 
     def _changed(self, p: str, x: Any, term: Term, target: Format) -> Any:
@@ -158,9 +183,9 @@ class Square:
             for m in term.inputs.get(p, ()):
                 ball = m.apply(ball)
             return ball.mid.astype(x.dtype)
-        ball = exact(x)
+        ball = Ball(x, np.zeros(x.shape))  # −∞ as a number
         if p.startswith("grad_"):
-            for m in reversed(term.output):
+            for m in reversed(term.outgoing(p[5:])):
                 ball = m.pull(ball)
             return _exactly(ball, target)
         tangent = p not in OPERATIONS[self.operation.forward].parameters
@@ -175,8 +200,9 @@ class Square:
             for m in reversed(term.inputs.get(name[1:], ())):
                 ball = m.pull(ball)
             return ball
-        for m in term.output:
-            ball = m.push(ball) if self.operation.name.endswith("_jvp") else m.apply(ball)
+        tangent = self.operation.name.endswith("_jvp")
+        for m in term.outgoing(name[1:] if tangent else name):
+            ball = m.push(ball) if tangent else m.apply(ball)
         return ball
 
 

@@ -6,7 +6,7 @@ One row is a law of every operation that has its axes or parameters, of its JVP 
 # Terms are written as functions without a name of their own: what they are called is the sentence above them.
 # mypy: disable-error-code="no-redef"
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from properties.laws.maps import Back, Butterfly, Pad, Plus, Put, Take, Times
 from properties.laws.squares import Case, Square, Symmetry, Term, Terms
 from properties.strategies.domains import DOMAINS
 
-__all__ = ["law"]
+__all__ = ["composed", "law", "own", "placed", "row"]
 
 law = Laws()
 
@@ -26,17 +26,22 @@ _SDPA, _CAUSAL, _GROUPED = "scaled_dot_product_attention", "causal_attention", "
 _SOFTMAX, _HEADS, _ROPE, _TABLES = "hard_masked_softmax", "multi_head_attention", "rope", "apply_rotary"
 _HALF, _LOOKUP, _LEARNED, _ADDED = "rotate_half", "table_lookup", "learned_positional_encoding", "add_positional_encoding"
 _MASKED, _QKV = (_SDPA, _GROUPED), (_SDPA, _CAUSAL, _GROUPED)
-_BATCHED = (*_QKV, _SOFTMAX, _HEADS, _ROPE, _TABLES, _HALF)
+_FEATURED, _MERGE = "attention", "merge_attention"
+_BATCHED = (*_QKV, _SOFTMAX, _HEADS, _ROPE, _TABLES, _HALF, _FEATURED, _MERGE)
+_BY_PLACE = (*_MASKED, _FEATURED)
 
 
-def _row(name: str, statement: str, *forwards: str, domains: tuple[str, ...] = ("everyday",)) -> Callable[[Terms], Terms]:
-    """The decorator that enters a symmetry of some forwards."""
+def row(
+    name: str, statement: str, *forwards: str, domains: tuple[str, ...] = ("everyday",), features: tuple[str, ...] = ()
+) -> Callable[[Terms], Terms]:
+    """The decorator that enters a symmetry of some forwards, for implementations that declare some features."""
 
     def enter(terms: Terms) -> Terms:
         symmetry = Symmetry(name, statement, terms)
         for o in OPERATIONS.values():
             if o.forward in forwards:
-                law(o.name, domains=tuple(d for d in domains if d in DOMAINS[o.name]))(Square(symmetry, o))
+                offered = tuple(d for d in domains if d in DOMAINS[o.name])
+                law(o.name, domains=offered, exempts=lambda i: i.lacks(*features))(Square(symmetry, o))
         return terms
 
     return enter
@@ -45,17 +50,22 @@ def _row(name: str, statement: str, *forwards: str, domains: tuple[str, ...] = (
 # -- Along an axis -------------------------------------------------------------------------------------------------------------------
 
 
-def _several(axis: str, terms: Terms) -> Terms:
-    """Terms that say something where an axis has at least two entries."""
-    return lambda c: terms(c) if c.has(axis) and c.size(axis) > 1 else None
+def several(axis: str, terms: Terms) -> Terms:
+    """Terms that say something where an axis has at least two entries, and no places along it matter."""
+    return lambda c: terms(c) if c.has(axis) and c.size(axis) > 1 and not (axis in ("n_q", "n_k") and placed(c.arguments)) else None
 
 
-def _ordered(axis: str) -> Terms:
+def placed(x: Mapping[str, Any]) -> bool:
+    """Whether a query's place among the keys matters: it is causal, or has a window."""
+    return bool(x.get("causal") or x.get("window"))
+
+
+def ordered(axis: str) -> Terms:
     """An axis in another order."""
-    return _several(axis, lambda c: [c.along(axis, c.choose.order(c.size(axis)))])
+    return several(axis, lambda c: [c.along(axis, c.choose.order(c.size(axis)))])
 
 
-def _apart(axis: str) -> Terms:
+def apart(axis: str) -> Terms:
     """An axis cut in two, or into every second entry and the others."""
 
     def terms(c: Case) -> Sequence[Term]:
@@ -63,67 +73,66 @@ def _apart(axis: str) -> Terms:
         first = np.arange(n) < c.choose.cut(n) if c.choose.happens() else np.arange(n) % 2 == 0
         return [c.along(axis, np.flatnonzero(part)) for part in (first, ~first)]
 
-    return _several(axis, terms)
+    return several(axis, terms)
 
 
-def _beside(axis: str, factor: float, *parameters: str) -> Terms:
+def beside(axis: str, factor: float, *parameters: str) -> Terms:
     """Every second entry of an axis, beside others that are larger."""
 
     def terms(c: Case) -> Sequence[Term]:
         even = np.arange(c.size(axis)) % 2 == 0
-        return [
-            Term({p: c.scaled(p, axis, np.where(kept, 1.0, factor)) for p in parameters}, c.scaled("", axis, np.where(kept, 1.0, 0.0)))
-            for kept in (even, ~even)
-        ]
+        return [Term({p: c.scaled(p, axis, np.where(kept, 1.0, factor)) for p in parameters}, c.kept(axis, kept)) for kept in (even, ~even)]
 
-    return _several(axis, terms)
+    return several(axis, terms)
 
 
 for _axis, _what, _forwards in (
-    ("n_k", "keys", _MASKED), ("n_q", "queries", _MASKED), ("head_dim", "lanes", _QKV), ("value_dim", "columns of values", _QKV),
+    ("n_k", "keys", _BY_PLACE), ("n_q", "queries", _BY_PLACE), ("head_dim", "lanes", (*_QKV, _FEATURED)),
+    ("value_dim", "columns of values", (*_QKV, _FEATURED)), ("n_q", "queries", (_MERGE,)), ("value_dim", "columns of values", (_MERGE,)),
     ("n_k", "scores", (_SOFTMAX,)), ("n_q", "rows", (_SOFTMAX,)), ("batch 0", "problems", _BATCHED),
-    ("batch 1", "batches", tuple(name for name in _BATCHED if name != _GROUPED)),
+    ("batch 1", "batches", tuple(name for name in _BATCHED if name not in (_GROUPED, _FEATURED))),
     ("seq_len", "tokens", (_HEADS,)), ("seq_len", "rows", (_TABLES, _HALF)), ("batch 0", "indices", (_LOOKUP,)),
     ("seq_len", "rows", (_ADDED,)),
 ):  # fmt: skip
-    _row(
+    row(
         f"the order of {_what} does not matter",
         f"For every order of the {_what}, with all that belongs to them: the result is the same, in this order where it has the axis.",
         *_forwards,
-    )(_ordered(_axis))
+    )(ordered(_axis))
 
 for _axis, _what, _forwards in (
-    ("n_q", "queries", _MASKED), ("value_dim", "columns of values", _QKV), ("n_q", "rows", (_SOFTMAX,)), ("batch 0", "problems", _BATCHED),
+    ("n_q", "queries", (*_BY_PLACE, _MERGE)), ("value_dim", "columns of values", (*_QKV, _FEATURED, _MERGE)),
+    ("n_q", "rows", (_SOFTMAX,)), ("batch 0", "problems", _BATCHED),
     ("seq_len", "rows", (_TABLES, _HALF, _ADDED)), ("embed_dim", "columns", (_LOOKUP, _LEARNED, _ADDED)),
     ("batch 0", "indices", (_LOOKUP,)),
 ):  # fmt: skip
-    _row(
+    row(
         f"{_what} are computed apart",
         f"For every cut of the {_what}, and every second of them: computed without the others they give the same.",
         *_forwards,
-    )(_apart(_axis))
+    )(apart(_axis))
 
-_row(
+row(
     "queries do not see each other",
     "For every second query, whether the others are themselves or 512 times as long: its result is the same.",
-    *_MASKED,
-)(_beside("n_q", 512.0, "q"))
-_row(
+    *_BY_PLACE,
+)(beside("n_q", 512.0, "q"))
+row(
     "rows do not see each other",
     "For every second row, whether the scores of the others are themselves or 512 times as large: its weights are the same.",
     _SOFTMAX,
-)(_beside("n_q", 512.0, "scores"))
-_row(
+)(beside("n_q", 512.0, "scores"))
+row(
     "problems do not see each other",
     "For every second problem of a batch, whether the others are themselves or eight times as large: its result is the same.",
     _ROPE, _TABLES, _HALF,
-)(_beside("batch 0", 8.0, "x"))  # fmt: skip
+)(beside("batch 0", 8.0, "x"))  # fmt: skip
 
 
 # -- Attention and softmax -----------------------------------------------------------------------------------------------------------
 
 
-@_row(
+@row(
     "every key twice changes nothing",
     "For every case: with each key and its value there twice or three times the result is the same.",
     *_MASKED,
@@ -132,21 +141,28 @@ def _(c: Case) -> Sequence[Term]:
     return [c.along("n_k", np.repeat(np.arange(c.size("n_k")), c.choose.among([2, 3])))]
 
 
-@_row(
-    "longer queries and shorter keys", "For every power of two, or minus it: queries times it and keys divided by it give the same.", *_QKV
+@row(
+    "longer queries and shorter keys",
+    "For every power of two, or minus it: queries times it and keys divided by it give the same.",
+    *_QKV,
+    _FEATURED,
 )
 def _(c: Case) -> Sequence[Term]:
     a = c.choose.among([4.0, 0.125, -2.0])
     return [Term({"q": [Times(a)], "k": [Times(1 / a)]})]
 
 
-def _added(*parameters: str) -> Terms:
+def added(*parameters: str) -> Terms:
     """Parts of arrays, by entries, times −4: what comes of them adds up to −4 times what comes of the whole."""
 
     def terms(c: Case) -> Sequence[Term]:
         first = {p: c.choose.bits(getattr(c, p).shape, 0.5) for p in parameters}
         return [
-            Term({p: [Times(np.where(part, -4.0, 0.0))] for p, part in parts.items()}, [Times(-0.25)]) for parts in (first, _not(first))
+            Term(
+                {p: [Times(np.where(part, -4.0, 0.0))] for p, part in parts.items()},
+                {name: [Times(-0.25)] if name == c.forward.outputs[0] else c.once(parts is first) for name in c.forward.outputs},
+            )
+            for parts in (first, _not(first))
         ]
 
     return terms
@@ -156,11 +172,12 @@ def _not(parts: dict[str, Any]) -> dict[str, Any]:
     return {p: ~part for p, part in parts.items()}
 
 
-_row(
+row(
     "values add up",
     "For all values cut in two by their entries: −4 times the parts give results that add up to −4 times the result.",
     *_QKV,
-)(_added("v"))
+    _FEATURED,
+)(added("v"))
 for _forward, _parameters in {
     _ROPE: "x",
     _TABLES: "x",
@@ -168,22 +185,29 @@ for _forward, _parameters in {
     _LOOKUP: "table",
     _LEARNED: "table",
     _ADDED: "x pos",
+    _MERGE: "out_a out_b",
     _HEADS: "wo",
 }.items():
-    _row(
+    row(
         "parts add up",
         "For every array cut in two by its entries: −4 times the parts give results that add up to −4 times the result.",
         _forward,
-    )(_added(*_parameters.split()))
+    )(added(*_parameters.split()))
 
 
-@_row("zero lanes need doubled queries", "For every case: with 3·d lanes of zeros more, queries are doubled, for the scale is 1/√d.", *_QKV)
+@row(
+    "zero lanes need doubled queries",
+    "For every case: with 3·d lanes of zeros more, queries are doubled, for the scale is 1/√d.",
+    *_QKV,
+    _FEATURED,
+)
 def _(c: Case) -> Sequence[Term]:
     pad = Pad(-1, 3 * c.size("head_dim"))
-    return [Term({"q": [pad, Times(2.0)], "k": [pad]})]
+    by_width = c.arguments.get("scale") is None and c.implementation.resolved_conventions.scale_default == "rsqrt"
+    return [Term({"q": [pad, Times(2.0 if by_width else 1.0)], "k": [pad]})]
 
 
-@_row(
+@row(
     "a vector added to all keys changes nothing",
     "For every vector that can be added to all keys exactly, and brings scores to ±1e4: the result is the same.",
     *_QKV,
@@ -194,7 +218,7 @@ def _(c: Case) -> Sequence[Term]:
     return [Term({"k": [Plus(np.where(np.arange(len(shift)) == 0, far or shift, shift))]})]
 
 
-@_row(
+@row(
     "a vector added to all values is added to all outputs",
     "For every vector that can be added to all values exactly: outputs are larger by it, and gradients the same.",
     *_QKV,
@@ -204,23 +228,24 @@ def _(c: Case) -> Sequence[Term]:
     return [Term({"v": [Plus(shift)]}, [Plus(-shift)])]
 
 
-@_row(
+@row(
     "an orthogonal change of basis changes nothing",
     "For all pairs of lanes (a, b), turned to (a + b, a − b) in keys and to half of that in queries, exactly: the result is the same.",
     *_QKV,
+    _FEATURED,
 )
 def _(c: Case) -> Sequence[Term] | None:
     return [Term({"q": [Butterfly(0.5)], "k": [Butterfly(1.0)]})] if c.size("head_dim") > 1 else None
 
 
-@_row(
+@row(
     "unread keys hold anything",
     "For every mask, and keys that no query may read: whatever finite numbers they and their values hold, the result is the same.",
-    *_MASKED,
-    domains=("padded masks",),
+    *_BY_PLACE,
+    domains=("padded masks", "rows without keys", "sinks"),
 )
 def _(c: Case) -> Sequence[Term] | None:
-    if c.mask is None:
+    if c.mask is None or c.implementation.resolved_conventions.softcap_order == "after_mask" or (placed(c.arguments) and not composed(c)):
         return None
     read: Any = np.broadcast_to(c.mask, (*c.q.shape[:-1], c.k.shape[-2])).any(-2)
     unread = ~read[..., None]
@@ -230,7 +255,7 @@ def _(c: Case) -> Sequence[Term] | None:
     return [Term({"k": [Put(unread, size)], "v": [Put(unread, -size)]})] if unread.any() else None
 
 
-@_row(
+@row(
     "blocked scores hold anything",
     "For every mask: whatever finite numbers the blocked scores are, the weights are the same.",
     _SOFTMAX,
@@ -247,7 +272,7 @@ def _longer(mask: Any, shape: tuple[int, ...], count: int) -> Any:
     return np.concatenate([full, np.zeros((*shape[:-1], count), bool)], -1)
 
 
-@_row(
+@row(
     "blocked keys can be appended",
     "For every case: with blocked keys after the last one, whatever they hold, the result is the same.",
     *_MASKED,
@@ -259,7 +284,7 @@ def _(c: Case) -> Sequence[Term]:
     return [Term({"k": [Pad(-2, count, size)], "v": [Pad(-2, count, -size)]}, (), {"mask": mask})]
 
 
-@_row(
+@row(
     "blocked scores can be appended",
     "For every case: with blocked scores after the last one the weights before are the same.",
     _SOFTMAX,
@@ -270,10 +295,10 @@ def _(c: Case) -> Sequence[Term]:
     return [Term({"scores": [pad]}, [Back(pad)], {"mask": _longer(c.mask, c.scores.shape, pad.count)})]
 
 
-@_row(
+@row(
     "a mask can be written out",
     "For every mask with fewer axes, or axes of size 1, and for none: repeated along them, or allowing all, it gives the same.",
-    *_MASKED,
+    *_BY_PLACE,
     _SOFTMAX,
     domains=("everyday", "broadcast masks", "masks of sequences"),
 )
@@ -283,7 +308,7 @@ def _(c: Case) -> Sequence[Term] | None:
     return None if c.mask is not None and c.mask.shape == full else [Term(instead={"mask": written.copy()})]
 
 
-@_row(
+@row(
     "a constant added to a row changes nothing",
     "For every number that can be added to all scores of a row exactly, as far from 0 as the format allows: the weights are the same.",
     _SOFTMAX,
@@ -294,13 +319,18 @@ def _(c: Case) -> Sequence[Term]:
     return [Term({"scores": [Plus(far * c.choose.signs(c.size("n_q"))[:, None])]})]
 
 
+def composed(c: Case) -> bool:
+    """Whether a mask and causality act together."""
+    return c.implementation.resolved_conventions.causal_with_mask == "compose"
+
+
 def _without(parameter: str) -> Terms:
     """Zeros instead of a parameter."""
     return lambda c: [Term({parameter: [Times(0.0)]})]
 
 
 for _forwards, _parameter in ((_MASKED, "q"), ((_HEADS,), "wq")):
-    _row(
+    row(
         "where one key may be read its score does not matter",
         "For every mask that allows each query one key, and scores of any size: with scores of 0 the result is the same.",
         *_forwards,
@@ -317,21 +347,21 @@ def _columns(c: Case, heads: Any) -> Any:
     return (np.asarray(heads)[:, None] * width + np.arange(width)).reshape(-1)
 
 
-@_row(
+@row(
     "the order of heads does not matter", "For every order of the heads, in the columns of wq, wk, wv and the rows of wo: the same.", _HEADS
 )
 def _(c: Case) -> Sequence[Term] | None:
     return [c.along("heads_width", _columns(c, c.choose.order(c.num_heads)))] if c.num_heads > 1 else None
 
 
-@_row(
+@row(
     "heads are computed apart", "For every case: the output is the sum of those of each head by itself, with its columns and rows.", _HEADS
 )
 def _(c: Case) -> Sequence[Term] | None:
     return [c.along("heads_width", _columns(c, [h]), num_heads=1) for h in range(c.num_heads)] if c.num_heads > 1 else None
 
 
-@_row(
+@row(
     "the order of columns within heads does not matter",
     "For every order of the columns of wq and wk within each head, and every other one of wv and the rows of wo: the same.",
     _HEADS,
@@ -346,7 +376,7 @@ def _(c: Case) -> Sequence[Term] | None:
     return [Term(maps)]
 
 
-@_row(
+@row(
     "tokens need only those that they may read",
     "For every mask, and some tokens, the first ones for instance: without all that none of them may read they have the same outputs.",
     _HEADS,
@@ -360,49 +390,54 @@ def _(c: Case) -> Sequence[Term] | None:
         return None
     index = np.flatnonzero(needed)
     short = c.along("seq_len", index, mask=(c.mask | ~some[:, None])[..., index, :][..., index])
-    kept, others = (c.scaled("", "seq_len", np.where(part, 1.0, 0.0)) for part in (some[index], ~some))
-    return [Term(short.inputs, [*kept, *short.output], short.instead), Term({}, others)]
+    kept, others = (c.kept("seq_len", part)["out"] for part in (some[index], ~some))
+    return [Term(short.inputs, [*kept, *short.outgoing("out")], short.instead), Term({}, others)]
 
 
-def _own(c: Case) -> Any:
+def own(c: Case) -> Any:
     """The head of keys that each head of queries reads."""
     return own_heads(c.implementation, c.size("num_heads"), c.size("kv_heads"))
 
 
-def _both(c: Case, queries: Any, keys: Any) -> Term:
+def both(c: Case, queries: Any, keys: Any) -> Term:
     """Some heads of queries, and of keys."""
     term = c.along("num_heads", queries)
     return Term({**term.inputs, **c.along("kv_heads", keys).inputs}, term.output)
 
 
-@_row(
+@row(
     "heads of keys can be repeated",
     "For every case: with a head of keys for each head of queries, its own, the result is the same.",
     _GROUPED,
+    _FEATURED,
     domains=("everyday", "padded masks"),
 )
 def _(c: Case) -> Sequence[Term] | None:
-    return [Term(c.along("kv_heads", _own(c)).inputs)] if c.size("num_heads") > c.size("kv_heads") else None
+    return [Term(c.along("kv_heads", own(c)).inputs)] if c.size("num_heads") > c.size("kv_heads") else None
 
 
-@_row("heads are computed apart", "For every case: the heads that share a head of keys have their outputs without all others.", _GROUPED)
+@row(
+    "heads are computed apart", "For every case: the heads that share a head of keys have their outputs without all others.",
+    _GROUPED, _FEATURED,
+)  # fmt: skip
 def _(c: Case) -> Sequence[Term] | None:
     few = c.size("kv_heads")
-    return [_both(c, np.flatnonzero(_own(c) == head), [head]) for head in range(few)] if few > 1 else None
+    return [both(c, np.flatnonzero(own(c) == head), [head]) for head in range(few)] if few > 1 else None
 
 
-@_row(
+@row(
     "the order of heads does not matter",
     "For every order of the heads of keys, with heads of queries that follow them: the same.",
     _GROUPED,
+    _FEATURED,
 )
 def _(c: Case) -> Sequence[Term] | None:
-    own, order = _own(c), c.choose.order(c.size("kv_heads"))
-    readers = {head: list(np.flatnonzero(own == head)) for head in order}
-    return [_both(c, np.array([readers[order[head]].pop() for head in own]), order)] if len(order) > 1 else None
+    mine, order = own(c), c.choose.order(c.size("kv_heads"))
+    readers = {head: list(np.flatnonzero(mine == head)) for head in order}
+    return [both(c, np.array([readers[order[head]].pop() for head in mine]), order)] if len(order) > 1 else None
 
 
-@_row("heads with zero lanes need doubled queries", "For every case: with heads four times as wide, of zeros, wq is doubled.", _HEADS)
+@row("heads with zero lanes need doubled queries", "For every case: with heads four times as wide, of zeros, wq is doubled.", _HEADS)
 def _(c: Case) -> Sequence[Term]:
     width, n = c.size("heads_width") // c.num_heads, c.size("heads_width")
     index = np.array([h * width + lane if lane < width else n for h in range(c.num_heads) for lane in range(4 * width)], int)
@@ -413,7 +448,7 @@ def _(c: Case) -> Sequence[Term]:
 # -- Positions -----------------------------------------------------------------------------------------------------------------------
 
 
-@_row(
+@row(
     "a chunk is the slice of the whole",
     "For every sequence cut in two, anywhere: each part, from its own position on, is as in the whole.",
     _ROPE, _LEARNED, "sinusoidal_positional_encoding", "rope_angles", "rope_tables",
@@ -436,7 +471,7 @@ def _pairs(c: Case) -> Any:
     return np.arange(d).reshape(2, -1).T if halves else np.arange(d).reshape(-1, 2)
 
 
-@_row(
+@row(
     "the order of pairs does not matter",
     "For every order of the pairs of lanes, of the tables too: the result is in this order.",
     _TABLES,
@@ -451,7 +486,7 @@ def _(c: Case) -> Sequence[Term] | None:
     return [c.along("head_dim", moved)]
 
 
-@_row(
+@row(
     "rows that are not read hold anything",
     "For every table: whatever the rows hold that are not read, the result is the same.",
     _LOOKUP,
@@ -463,7 +498,7 @@ def _(c: Case) -> Sequence[Term] | None:
     return [Term({"table": [Put(unread, c.largest)]})] if unread.any() else None
 
 
-@_row(
+@row(
     "rows before the first can be taken away",
     "For every table: without the rows before the start, from position 0 on, the result is the same.",
     _LEARNED,

@@ -31,8 +31,8 @@ from properties.bugs import CATALOGUE, Bug
 from properties.bugs.equivalent import EQUIVALENT
 from properties.bugs.reference import OPERATIONS
 from properties.contract.implementation import Implementation
+from properties.contract.operations import FEATURES, Operation
 from properties.contract.operations import OPERATIONS as OPERATIONS_
-from properties.contract.operations import Operation
 from properties.contract.results import BrokenError
 from properties.contract.subject import Subject
 from properties.laws import LAWS, find, quick
@@ -81,7 +81,8 @@ class Mutant:
     def implementation(self) -> Implementation:
         """One with the bug; where it has promises of its own, it offers nothing else."""
         others = {} if self.bug.promises else OPERATIONS
-        return Implementation(self.id, {**others, self.operation: self.bug.mutants[self.operation]()}, **self.bug.promises)
+        mutant = {**others, self.operation: self.bug.mutants[self.operation]()}
+        return Implementation(self.id, mutant, **{"features": FEATURES, **self.bug.promises})
 
 
 def _mutants(bugs: Iterable[Bug]) -> dict[str, Mutant]:
@@ -121,7 +122,7 @@ def kills_of(law_id: str, mutants: Sequence[str] | None = None, seed: int = SEED
     """The mutants, among some or all, that a law kills, and after how many examples."""
     (law,) = find(law_id)
     entries = [m for m in (MUTANTS | TRAPS).values() if m.is_about(law) and (mutants is None or m.id in mutants)]
-    usual, answers, found = cases_of(law, Implementation("NumPy", OPERATIONS), seed), dict[Any, tuple[Any, ...]](), {}
+    usual, answers, found = cases_of(law, Implementation("NumPy", OPERATIONS, features=FEATURES), seed), dict[Any, tuple[Any, ...]](), {}
     for mutant in entries:
         own = (cases_of(law, mutant.implementation(), seed), dict[Any, tuple[Any, ...]]()) if mutant.bug.promises else (usual, answers)
         found[mutant.id] = examples_to_kill(mutant, law, *own)

@@ -8,6 +8,7 @@ import numpy as np
 from oracles.ball import Array
 from properties.contract.implementation import Implementation
 from properties.contract.operations import BATCH, Operation
+from properties.strategies import features
 from properties.strategies.choices import Choices, rounded
 from properties.strategies.domain import Domain
 from properties.strategies.sizes import Sizes, UnsupportedError
@@ -38,13 +39,26 @@ class Cases:
         sizes, lead = self.sizes.chosen(choose)
         kind = choose.among(_KINDS)
         found: dict[str, Any] = {}
+        options = features.chosen(o, i, self.domain.features, choose)
         for p in o.parameters:
             axes = o.axes.get(p)
+            if p in o.options and p not in options:
+                found[p] = None
+                continue
+            if o.is_setting(p):
+                found[p] = features.setting(p, i, sizes, lead, choose)
+                continue
             if axes is None:
                 found[p] = sizes[p]
                 continue
             shape = tuple(n for axis in axes for n in (lead if axis == BATCH else (sizes[axis],)))
-            if o.is_mask(p):
+            if p == "bias":
+                found[p] = features.bias(shape, i.resolved_arithmetic.inputs, kind, choose)
+            elif p == "sink":
+                found[p] = features.sink(shape[0], i.resolved_arithmetic.inputs, kind, choose)
+            elif p == "dbias":
+                found[p] = self._numbers(p, found["bias"].shape, kind, choose)
+            elif o.is_mask(p):
                 found[p] = self.domain.mask(choose, i.support.mask_shape(o, shape))
             elif o.is_integer(p):
                 found[p] = _integers(p, shape, sizes, choose)
@@ -55,13 +69,13 @@ class Cases:
         return i.support.written(o, tuple(found.values()))
 
     def _numbers(self, p: str, shape: tuple[int, ...], kind: str, choose: Choices) -> Array:
-        a = self.implementation.resolved_arithmetic
+        target = self.operation.stored(p, self.implementation.resolved_arithmetic)
         if self.operation.is_table(p):
-            return choose.numbers(shape, a.angle.table, kind)
+            return choose.numbers(shape, target, kind)
         scales = self.domain.scales.get(p) or SCALES.get(p, (1.0,))
         if p in ("wq", "wk", "wv", "wo"):  # everyday projections, and scores, of tokens of size 8
             scales = [scale * 2.0 ** -round(np.log2(8 * np.sqrt(max(shape[0], 1)))) for scale in (1.0, 0.25, 4.0, *[0.0] * (p == "wq"))]
-        return rounded(choose.numbers(shape, a.inputs, kind) * choose.among(scales), a.inputs)
+        return rounded(choose.numbers(shape, target, kind) * choose.among(scales), target)
 
 
 def _integers(p: str, shape: tuple[int, ...], sizes: dict[str, int], choose: Choices) -> Any:

@@ -19,7 +19,7 @@ def rounded(x: Array, target: Format) -> Array:
     if target == BINARY64:
         return x
     unit = np.maximum(np.ldexp(target.unit_roundoff, np.frexp(x)[1]), target.smallest_subnormal)
-    return np.asarray(np.clip(np.rint(x / unit) * unit, -target.largest, target.largest))
+    return np.where(np.isinf(x), x, np.clip(np.rint(x / unit) * unit, -target.largest, target.largest))
 
 
 class Choices:

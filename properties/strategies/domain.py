@@ -38,14 +38,15 @@ Finish = Callable[[Operation, Implementation, dict[str, Any], Choices], None]
 class Domain:
     """A kind of cases: the sizes and scales that are not those of everyday cases, which masks there are, what is done to a case at last.
 
-    `masks_are` says whether those are "loose", with axes of size 1 or fewer axes, or of "keys" alone. Of the cases asked for it gets the
-    share `share`.
+    `features` are given in every case. `masks_are` says whether masks are "loose", with axes of size 1 or fewer axes, or of "keys" alone.
+    Of the cases asked for it gets the share `share`.
     """
 
     name: str
     statement: str
     sizes: Mapping[str, Sequence[int]] = field(default_factory=dict)
     scales: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    features: tuple[str, ...] = ()
     mask: masks.Masks = masks.any_or_none
     masks_are: Literal["", "loose", "keys"] = ""
     rank: int = 0

@@ -15,6 +15,7 @@ _SOFTMAX = ("hard_masked_softmax", "hard_masked_softmax_vjp")
 _HEADS = ("multi_head_attention", "multi_head_attention_vjp", "multi_head_attention_jvp")
 _GROUPED = ("grouped_query_attention",)
 _CAUSAL = ("causal_attention",)
+_FEATURED = ("attention", "attention_vjp", "attention_jvp")
 _ROTARY = ("rope", "rope_vjp", "apply_rotary", "apply_rotary_vjp", "rope_angles", "rope_tables", "inv_freq")
 
 QUIRKS = ("dead rows", "odd widths", "no rows", "no columns", "width zero")
@@ -30,6 +31,15 @@ def _domain(name: str, statement: str, *operations: str, **entry: Any) -> None:
 
 
 _domain("everyday", "Sizes, masks and numbers of every kind.", *OPERATIONS)
+_domain(
+    "everyday", "Sizes, numbers, and every combination of the features that are declared.", *_FEATURED,
+    sizes={"n_q": (2, 1, 3, *SHORT * 2, 40, 64, 65), "n_k": (2, 1, 3, *SHORT * 2, 40, 64, 65), "head_dim": WIDTHS, "value_dim": WIDTHS},
+)  # fmt: skip
+_domain("everyday", "Parts of the keys, some of them empty.", "merge_attention", finish=finishing.parts)
+_domain(
+    "everyday", "Numbers of heads, of queries and of keys.", "alibi_slopes", "alibi_bias",
+    sizes={"num_heads": (1, 2, 3, 4, 5, 6, 7, 8, 12, 16, 20, 24, 32, 33, 64), "n_q": SHORT, "n_k": SHORT},
+)  # fmt: skip
 _domain("everyday", "Masks that broadcast to one shape.", "combine_masks", sizes={"n_q": SHORT, "n_k": SHORT}, mask=masks.loose)
 _domain(
     "square batches", "Masks of queries and of padding, often of as many problems as queries.", "combine_masks",
@@ -46,6 +56,24 @@ _domain(
 _TILED = {"n_q": TILES, "n_k": TILES, "head_dim": (1, 2, 8, 16, 64), "value_dim": (1, 2, 8, 16, 64)}
 _domain("tiles", "Lengths around the tiles of kernels, to 300.", *_CAUSAL, sizes=_TILED, share=0.2, finish=finishing.alive)
 _domain("tiles", "Lengths around the tiles of kernels, to 300.", *_ATTENTION, *_SOFTMAX, *_GROUPED, sizes=_TILED, share=0.2)
+_domain("tiles", "Lengths around the tiles of kernels, to 300.", *_FEATURED, sizes=_TILED | {"kv_heads": (1, 2)}, share=0.15)
+_FEW_HEADS = {"n_q": SHORT, "n_k": SHORT, "head_dim": WIDTHS, "value_dim": WIDTHS, "kv_heads": (1, 2)}
+for _name, _statement, _needed, _others in (
+    ("windows at edges", "Windows beside lengths of tiles.", ("window",), {"sizes": _TILED | {"kv_heads": (1,)}}),
+    ("broadcast biases", "Biases with axes of size 1, or with fewer axes.", ("bias",), {"sizes": _FEW_HEADS}),
+    ("near the cap", "Scores from a quarter of the cap to many times it.", ("softcap",), {"sizes": _FEW_HEADS, "finish": finishing.capped}),
+    ("rows without keys", "Masks that leave some query no key.", ("mask",), {"sizes": _FEW_HEADS, "mask": masks.dead}),
+    ("sinks", "Sinks, beside all other features.", ("sink",), {"sizes": _FEW_HEADS, "mask": masks.dead}),
+    ("no keys", "No keys at all.", (), {"sizes": _FEW_HEADS | {"n_k": (0,)}, "mask": masks.none}),
+    ("extreme scores", "Scores of every size that the formats have.", (), {"sizes": _FEW_HEADS, "finish": finishing.far}),
+):
+    _domain(_name, _statement, *_FEATURED, features=_needed, share=0.15, **_others)
+_domain(
+    "decoding", "One to four queries, the last ones of up to 1100 keys.", *_FEATURED, features=("offset",),
+    sizes={"n_q": (1, 2, 3, 4), "n_k": (100, 1, 31, 64, 65, 128, 129, 257, 513, 1100), "head_dim": (1, 8, 16, 64), "value_dim": (1, 8, 16),
+           "kv_heads": (1, 2)},
+    share=0.15, finish=finishing.last,
+)  # fmt: skip
 _domain(
     "long rows", "Rows of lengths to 1100.", *_SOFTMAX,
     sizes={"n_q": (1, 2, 3, 16), "n_k": (*TILES, *LONG)}, share=0.2,

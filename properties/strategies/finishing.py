@@ -10,7 +10,7 @@ from properties.strategies.choices import Choices, rounded
 from properties.strategies.domain import EDGES
 from properties.strategies.dominating import dominating, scores_of
 
-__all__ = ["alive", "decoders", "far", "few_keys", "rotations", "shared", "unmasked", "untold"]
+__all__ = ["alive", "capped", "decoders", "far", "few_keys", "last", "parts", "rotations", "shared", "unmasked", "untold"]
 
 
 def far(o: Operation, i: Implementation, x: dict[str, Any], choose: Choices) -> None:
@@ -100,3 +100,24 @@ def rotations(o: Operation, i: Implementation, x: dict[str, Any], choose: Choice
         i.resolved_conventions.rope_scale * i.resolved_conventions.rope_base ** (-2.0 * pairs / max(d, 1))
     )
     x["cos"], x["sin"] = rounded(np.cos(theta), target), rounded(np.sin(theta), target)
+
+
+def parts(o: Operation, i: Implementation, x: dict[str, Any], choose: Choices) -> None:
+    """Parts of the keys whose weights differ by everyday factors, or by thousands, near 0 or far from it; some are empty, and not read."""
+    target, far = o.stored("lse_a", i.resolved_arithmetic), choose.among([1.0, 4.0, 64.0])
+    common = choose.among([0.0, 0.0, 1024.0, -1024.0])
+    for part in "ab":
+        empty = choose.bits(x[f"lse_{part}"].shape, 0.2) if choose.happens(0.4) else np.zeros(x[f"lse_{part}"].shape, bool)
+        x[f"lse_{part}"] = np.where(empty, -np.inf, rounded(x[f"lse_{part}"] * far + common, target))
+        x[f"out_{part}"] = np.where(empty[..., None], choose.among([64.0, 0.0]), x[f"out_{part}"])
+
+
+def capped(o: Operation, i: Implementation, x: dict[str, Any], choose: Choices) -> None:
+    """Scores from a part of the cap to a multiple, where it is all but reached."""
+    size = x["softcap"] * choose.among([1.0, 0.25, 4.0, 16.0])
+    x["q"] = rounded(x["q"] * 2.0 ** np.round(np.log2(size)), i.resolved_arithmetic.inputs)
+
+
+def last(o: Operation, i: Implementation, x: dict[str, Any], choose: Choices) -> None:
+    """Queries that stand where the keys end."""
+    x["offset"] = x["k"].shape[-2] - x["q"].shape[-2]

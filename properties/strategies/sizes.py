@@ -51,7 +51,7 @@ class Sizes:
         if not self.ranks:
             taken = implementation.batch_ranks if implementation.support.batches else "no"
             raise UnsupportedError(f"{implementation.name} takes {taken} leading axes, but more are needed.")
-        if why := implementation.support.without(operation, domain.masks_are):
+        if why := implementation.support.without(operation, domain.masks_are) or implementation.lacks(*domain.features):
             raise UnsupportedError(why)
         self._supported: dict[Any, Sequence[int]] = {}
         self._fixed = [] if implementation.support.shapes is None else self._some(implementation.support.shapes.most)
@@ -119,7 +119,9 @@ class Sizes:
         o = self.operation
         if "wq" in o.axes:
             return ("seq_len", "num_heads", "heads_width")
-        named = dict.fromkeys(axis for p in o.parameters for axis in o.axes.get(p, (p,)) if axis not in (BATCH, "pairs"))
+        named = dict.fromkeys(
+            axis for p in o.parameters for axis in o.axes.get(p, (p,)) if axis not in (BATCH, "pairs") and not o.is_setting(axis)
+        )
         late = {"start_pos": 1, "rows": 2, "num_heads": 1}
         return sorted(named, key=lambda name: late.get(name, 0))
 

@@ -73,6 +73,7 @@ class Candidate:
         for name, x in zip(o.parameters, call.arguments, strict=False):
             to = table if o.is_table(name) else self.converted if name in o.arrays else None
             largest = implementation.resolved_arithmetic.inputs.largest
+            to = None if x is None else to
             given.append(x if to is None else rounded(x, replace(to, largest=min(to.largest, largest))))
             beyond |= to is not None and bool((np.abs(x) > to.largest).any())
         found = o.expected(tuple(given), self.arithmetic, replace(implementation.resolved_conventions, mask_polarity="true_allows"))

@@ -270,8 +270,9 @@ def _instances(bug: Bug, names: tuple[str, ...]) -> dict[str, Callable[..., Any]
     return {name: bug.mutants[name]() for name in names}
 
 
-def _answer(operation: Operation, implementation: Implementation, field: str, value: Any, *arguments: Any) -> Any:
+def _answer(operation: Operation, implementation: Implementation, field: str, value: Any, *positional: Any, **options: Any) -> Any:
     """The oracle's own values where one field of the conventions has another value."""
+    arguments = operation.arguments(positional, options)
     inverted = field == "mask_polarity"
     changed = {"mask_polarity": "true_allows"} | ({} if inverted else {field: value})
     given = tuple(
@@ -279,7 +280,8 @@ def _answer(operation: Operation, implementation: Implementation, field: str, va
     )
     found = operation.expected(given, implementation.resolved_arithmetic, replace(implementation.resolved_conventions, **changed))
     values = tuple((~x if inverted else x.copy()) if isinstance(x, np.ndarray) else x.mid.copy() for x in found)
-    return values[0] if len(values) == 1 else values
+    each = dict(zip(operation.returned(arguments), values, strict=True))
+    return values[0] if len(operation.outputs) == 1 else tuple(each.get(name) for name in operation.outputs)
 
 
 def _stand_in(c: _Candidate, law: Law, implementation: Implementation) -> Subject:
@@ -298,12 +300,12 @@ def _stand_in(c: _Candidate, law: Law, implementation: Implementation) -> Subjec
     return Subject(promises, law.operation)
 
 
-def _stored(operation: Operation, function: Callable[..., Any], implementation: Implementation, *arguments: Any) -> Any:
+def _stored(operation: Operation, function: Callable[..., Any], implementation: Implementation, *arguments: Any, **options: Any) -> Any:
     """What a function returns, float64 results as numbers of the implementation's format: they may be given to another operation."""
-    found, a = function(*arguments), implementation.resolved_arithmetic
+    found, a = function(*arguments, **options), implementation.resolved_arithmetic
     several = found if isinstance(found, tuple) and len(found) == len(operation.outputs) else (found,)
     kept = tuple(
-        rounded(x, a.angle.table if operation.is_table(name) else a.output) if isinstance(x, np.ndarray) and x.dtype == np.float64 else x
+        rounded(x, operation.stored(name, a, result=True)) if isinstance(x, np.ndarray) and x.dtype == np.float64 else x
         for name, x in zip(operation.outputs, several, strict=False)
     )
     return kept if several is found else kept[0]

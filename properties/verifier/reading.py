@@ -41,9 +41,12 @@ def read(file: Path) -> dict[str, Any]:
 
 
 def array(x: Any) -> Any:
-    """The array that JSON has as lists, with NaN and ±∞ as strings; anything else as it is. Raises ValueError for lists that are none."""
+    """The array that JSON has as lists, with NaN and ±∞ as strings; anything else as it is, a window with an open side as a pair. Raises
+    ValueError for lists that are none."""
     if not isinstance(x, list):
         return x
+    if len(x) == 2 and None in x and all(side is None or type(side) is int for side in x):
+        return tuple(x)
     found = np.array(x)
     if found.dtype.kind not in "biufU":
         raise ValueError("Its entries are no numbers.")

@@ -46,7 +46,9 @@ def handed_over(case: Mapping[str, Any], operation: str, calls: tuple[Call, ...]
     if not own or any(not np.array_equal(case[p], x) for p, x in zip(o.parameters, call.arguments, strict=True)):
         layout = "" if call.layout == "contiguous" else f", {call.layout}"
         yield f"The call was {o.name}({', '.join(f'{p}={_brief(x)}' for p, x in zip(o.parameters, given, strict=True))}){layout}."
-    elif types := sorted({exchange.type_of(x) for p, x in zip(o.parameters, given, strict=True) if p in o.arrays} - {"float64"}):
+    elif types := sorted(
+        {exchange.type_of(x) for p, x in zip(o.parameters, given, strict=True) if p in o.arrays and x is not None} - {"float64"}
+    ):
         yield f"The numbers are handed over as {' and '.join(types)}."
 
 
@@ -73,7 +75,8 @@ def _where(calls: tuple[Call, ...], implementation: Implementation) -> Iterator[
         operation, caller = OPERATIONS[call.operation], Caller(implementation, call.operation)
         if operation.returns_booleans or call.error:
             continue
-        for name, x, budget in zip(operation.outputs, call.outputs, caller.expected(operation, call.arguments), strict=True):
+        budgets = caller.expected(operation, call.arguments)
+        for name, x, budget in zip(operation.returned(call.arguments), call.outputs, budgets, strict=True):
             wrong = budget.excess(x) > 1
             if wrong.any():
                 yield f"{name}, of shape {x.shape}, is wrong in {_described(wrong)}."

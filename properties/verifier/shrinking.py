@@ -70,9 +70,15 @@ def _smaller(o: Operation, case: Case) -> Iterator[Case]:
         x = case[p]
         if o.is_mask(p) and o.name != "combine_masks" and x is not None:
             yield case | {p: None}
+        elif p in o.options and x is not None:
+            yield case | {p: None} | ({f"d{p}": None} if f"d{p}" in case and p in ("bias", "sink") else {})
+            if p == "offset" and isinstance(x, int):
+                yield from (case | {p: n} for n in (0, int(x / 2)) if n != x)
         elif isinstance(x, int) and p == "start_pos":
             yield from (case | {p: n} for n in (0, x // 2, x - 1) if 0 <= n < x)
     for p in o.arrays:
+        if case[p] is None:
+            continue
         yield from (case | {p: y} for y in _simpler(case[p]))
 
 
@@ -105,7 +111,7 @@ def _along(o: Operation, case: Case, axis: str, part: range) -> Case:
             found[p] = len(part)
         for place, name in enumerate(axes := o.axes.get(p, ())):
             back = place - len(axes)
-            if name == axis and found[p] is not None and found[p].ndim >= -back and found[p].shape[back] > 1:
+            if name == axis and isinstance(found[p], np.ndarray) and found[p].ndim >= -back and found[p].shape[back] > 1:
                 found[p] = found[p].take(part, back)
     return found
 
@@ -115,7 +121,13 @@ def _lead(o: Operation, case: Case, part: Any, axis: int = 0) -> Case:
     found = dict(case)
     rank = len(o.lead(tuple(case[p] for p in o.parameters)))
     for p, axes in o.axes.items():
-        if p in found and found[p] is not None and axes[0] == BATCH and found[p].ndim == rank + len(axes) - 1 and found[p].shape[axis] > 0:
+        if (
+            p in found
+            and isinstance(found[p], np.ndarray)
+            and axes[0] == BATCH
+            and found[p].ndim == rank + len(axes) - 1
+            and found[p].shape[axis] > 0
+        ):
             found[p] = part(found[p])
     return found
 

@@ -18,6 +18,7 @@ __all__ = ["markdown", "print_operations", "print_page", "readings", "shapes", "
 _NOTES = (
     "Functions are called by position, as written. … stands for any number of leading batch axes, the same for all arrays.",
     "A mask is of booleans and broadcasts: any of its axes may have size 1, and it may have fewer axes. mask=None allows everything.",
+    'What stands after * is passed by keyword in calls that have it, if it is declared: features=["bias", "window"], for instance.',
     "Sizes and positions are whole numbers; start_pos is the position of the first row. n_k is None in causal_mask where it is n_q.",
     "heads_width is num_heads × head_dim, pairs is head_dim / 2, rounded up. wq, wk, wv and wo are shared by the batch.",
 )
@@ -25,7 +26,8 @@ _NOTES = (
 
 def signature(o: Operation) -> str:
     """How an operation is called, and what it returns."""
-    return f"{o.name}({', '.join(o.parameters)}) -> {', '.join(o.outputs)}"
+    options = ["*", *(f"{p}=None" for p in o.options)] if o.options else []
+    return f"{o.name}({', '.join([*(p for p in o.parameters if p not in o.options), *options])}) -> {', '.join(o.outputs)}"
 
 
 def summary(o: Operation) -> str:

@@ -1,0 +1,136 @@
+"""Features are declared: what is not is never passed, of what is every pair comes up, and conventions are told from outputs alone."""
+
+import subprocess
+import sys
+from itertools import combinations, product
+
+import numpy as np
+import pytest
+
+import oracles
+from oracles import Conventions
+from properties import verify
+from properties.bugs.reference import OPERATIONS as REFERENCE
+from properties.contract.implementation import Implementation
+from properties.contract.operations import FEATURES, OPERATIONS
+from properties.implementations import torch_features
+from properties.strategies.cases import Cases
+from properties.strategies.domains import DOMAINS
+from properties.verifier.reading import array
+
+FEATURED = ("attention", "attention_vjp", "attention_jvp")
+
+
+def recording(operation, seen):
+    def called(*arguments, **options):
+        seen.append(options)
+        return REFERENCE[operation](*arguments, **options)
+
+    return called
+
+
+@pytest.mark.parametrize("declared", [(), ("bias",), ("window", "offset"), ("mask", "sink", "softcap")])
+@pytest.mark.parametrize("operation", FEATURED)
+def test_what_is_not_declared_is_never_passed_and_said_not_to_apply(operation, declared):
+    seen = []
+    offered = {**{name: REFERENCE[name] for name in FEATURED}, operation: recording(operation, seen)}
+    report = verify(Implementation("some", offered, features=declared), max_examples=20)
+    passed = {p for options in seen for p in options}
+    assert report.ok
+    assert passed == {*declared, *(f"d{p}" for p in declared if operation.endswith("jvp") and p in ("bias", "sink"))}
+    (outcome,) = [o for o in report.outcomes if (o.law, o.operation) == ("a window is the mask of its band", operation)]
+    missing = [p for p in ("mask", "window") if p not in declared]
+    assert outcome.status == "not applicable"
+    assert outcome.reason == f"It does not declare the feature{'s' * (len(missing) > 1)} {' and '.join(missing)}."
+
+
+@pytest.mark.parametrize("operation", FEATURED)
+def test_every_pair_of_features_comes_up_with_and_without_each(operation):
+    o = OPERATIONS[operation]
+    i = Implementation("NumPy", REFERENCE, features=FEATURES)
+    cases = Cases(o, DOMAINS[operation]["everyday"], i)
+    given = [set(o.given(cases.draw(seed))) for seed in range(1, 80)]
+    named = [p for p in FEATURES if p in o.options]
+    met = {(a, b, a in x, b in x) for x in given for a, b in combinations(named, 2)}
+    assert met >= {(a, b, *has) for a, b in combinations(named, 2) for has in product((True, False), repeat=2)}
+    assert any(x.issuperset(named) for x in given)
+    assert set() in given
+    assert any("offsets" in x for x in given)
+
+
+def test_a_feature_that_there_is_not_is_refused_in_a_sentence():
+    with pytest.raises(ValueError, match="A feature is 'biass', but should be one of mask, bias, scale"):
+        Implementation("x", {"attention": REFERENCE["attention"]}, features=["biass"])
+    with pytest.raises(TypeError, match="features='bias', but should be some of mask, bias"):
+        Implementation("x", {"attention": REFERENCE["attention"]}, features="bias")
+
+
+def test_gradients_of_what_is_not_given_are_none():
+    def gives_all(*arguments, **options):
+        dq, dk, dv, dbias, dsink = REFERENCE["attention_vjp"](*arguments, **options)
+        return dq, dk, dv, dbias, np.zeros(arguments[0].shape[-3]) if dsink is None else dsink
+
+    report = verify({"attention_vjp": gives_all}, laws=["what it returns is as promised"], max_examples=3)
+    assert "dsink is an array, but should be None, since no sink is given." in report.outcomes[0].violation.summary
+
+
+MEANT = [
+    ("attention", {"window": "count"}),
+    ("attention", {"lse_base": "2"}),
+    ("attention_vjp", {"lse_base": "2"}),
+    ("attention", {"softcap_order": "after_bias"}),
+    ("attention", {"softcap_order": "after_mask"}),
+    ("attention", {"lse_sink": "excluded"}),
+    ("attention_vjp", {"lse_sink": "excluded"}),
+    ("attention", {"scale_default": "one"}),
+    ("attention", {"kv_heads": "tile"}),
+    ("attention", {"causal": "bottom_right"}),
+    ("attention", {"causal_with_mask": "mask_wins"}),
+    ("attention", {"causal_with_mask": "causal_wins"}),
+    ("alibi_bias", {"alibi_slopes": "geometric"}),
+    ("alibi_bias", {"alibi_reference": "key"}),
+]
+
+
+@pytest.mark.parametrize(("operation", "meant"), MEANT, ids=str)
+def test_a_convention_is_told_from_outputs_alone(operation, meant):
+    def answer(*arguments, **options):
+        found = getattr(oracles, operation)(*arguments, conventions=Conventions(**meant), **options)
+        return tuple(None if x is None else x.mid.copy() for x in found) if isinstance(found, tuple) else found.mid.copy()
+
+    report = verify(Implementation("other", {operation: answer}, features=FEATURES), max_examples=30)
+    ((field, value),) = meant.items()
+    assert f"{field}={value}" in {d.id for d in report.causes[0].diagnosis}
+
+
+@pytest.mark.parametrize("implementation", torch_features.IMPLEMENTATIONS, ids=lambda i: i.name)
+def test_torch_keeps_every_law(implementation):
+    report = verify(implementation, max_examples=20, seed=7)
+    assert report.ok, report
+    silent = {o.law for o in report.outcomes if o.operation == "attention" and o.status != "held"}
+    assert silent <= {"what is not supported is refused", "an empty batch is empty"}
+
+
+WRONG = """
+import properties
+from properties.bugs import CATALOGUE
+from properties.contract.operations import FEATURES
+
+wrong = CATALOGUE["attention-window-one-key-too-many"].mutants
+adapter = properties.Implementation("mine", {name: make() for name, make in wrong.items()}, features=FEATURES)
+"""
+
+
+def test_the_command_passes_options_and_names_the_cause(tmp_path):
+    (tmp_path / "mine.py").write_text(WRONG)
+    line = [sys.executable, "-P", "-m", "properties", "verify", "mine.py", "--max-examples", "30", "--json", "r.json", "--html", "page"]
+    ran = subprocess.run(line, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False)
+    assert (ran.returncode, ran.stderr.count("Traceback")) == (1, 0)
+    assert "by 1 cause: attention-window-one-key-too-many" in ran.stdout
+
+
+def test_a_window_with_an_open_side_is_read_back_as_a_pair():
+    assert array([None, 2]) == (None, 2)
+    assert array([1, None]) == (1, None)
+    with pytest.raises(ValueError, match="no numbers"):
+        array([None, None, 1])
