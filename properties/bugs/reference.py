@@ -23,6 +23,8 @@ from properties.bugs.attended import (
     merge_attention,
     transposed,
 )
+from properties.bugs.cached import Buffered
+from properties.contract.caches import Decoder
 
 __all__ = [
     "OPERATIONS",
@@ -36,6 +38,7 @@ __all__ = [
     "causal_mask",
     "channels",
     "combine_masks",
+    "decode",
     "exponentials",
     "exponents",
     "grouped_query_attention",
@@ -362,6 +365,9 @@ def rope_vjp(x: Array, grad_out: Array, start_pos: int = 0) -> Array:
 
 # -- The operations, and slips in them -------------------------------------------------------------------------------------------
 
+
+decode = Decoder(Buffered)
+
 OPERATIONS: dict[str, Callable[..., Any]] = {
     f.__name__: f
     for f in (
@@ -397,7 +403,7 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
         rope_angles,
         rope_tables,
     )
-}
+} | {"decode": decode}
 _SCOPE = {**vars(attended), **globals()}
 _FUNCTIONS = {name: f for name, f in _SCOPE.items() if isinstance(f, FunctionType) and f.__module__ in (__name__, attended.__name__)}
 

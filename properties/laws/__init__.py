@@ -3,6 +3,7 @@
 from properties.contract.operations import OPERATIONS
 from properties.laws import (
     attention,
+    caches,
     conduct,
     features,
     frequencies,
@@ -29,6 +30,7 @@ _MODULES = (
     softmax,
     attention,
     features,
+    caches,
     gradients,
     tangents,
     multi_head,

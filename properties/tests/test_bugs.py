@@ -16,6 +16,7 @@ from properties.bugs.reference import OPERATIONS as REFERENCE
 from properties.bugs.reference import operations, users_of
 from properties.contract.implementation import Implementation
 from properties.contract.operations import FEATURES, OPERATIONS
+from properties.contract.results import BrokenError
 from properties.laws import LAWS
 from properties.strategies.cases import Cases
 from properties.strategies.domains import DOMAINS
@@ -87,7 +88,7 @@ def scores(draw):
 
 def arguments_of(operation, seed):
     """The arguments of an operation on a seeded draw."""
-    if OPERATIONS[operation].forward in ("attention", "merge_attention", "alibi_slopes", "alibi_bias"):
+    if OPERATIONS[operation].forward in ("attention", "merge_attention", "alibi_slopes", "alibi_bias", "decode"):
         domains = [d for d in DOMAINS[operation].values() if d.name not in ("no keys", "tiles", "windows at edges")]
         return Cases(OPERATIONS[operation], domains[seed % len(domains)], NUMPY).draw(seed)
     d = Draw(seed)
@@ -174,7 +175,7 @@ class Watch:
                 earlier = state()
                 found = OPERATIONS[self.operation].call(self.mutant, given)
                 changed = state() != earlier
-        except (ValueError, ZeroDivisionError) as error:
+        except (ValueError, ZeroDivisionError, BrokenError) as error:
             return f"raises {type(error).__name__}"
         finally:
             np.seterr(**before)

@@ -14,6 +14,7 @@ from properties.contract.operations import BATCH, OPERATIONS, Operation
 from properties.contract.results import BrokenError
 from properties.contract.subject import Subject
 from properties.laws.law import Law
+from properties.strategies import programs
 from properties.verifier.examination import Observer
 from properties.verifier.report import Violation
 
@@ -40,7 +41,7 @@ def smallest(
     again = True
     while again:
         again = False
-        for case in _smaller(operation, best.counterexample):
+        for case in _smaller(operation, best.counterexample, implementation):
             if left == 0 or time.monotonic() >= until:
                 return replace(best, shrunk=True)
             arguments = tuple(case[p] for p in operation.parameters)
@@ -63,10 +64,12 @@ def _leaves_a_query_nothing(case: Case) -> bool:
     return mask is not None and not mask.any(-1).all()
 
 
-def _smaller(o: Operation, case: Case) -> Iterator[Case]:
+def _smaller(o: Operation, case: Case, i: Implementation) -> Iterator[Case]:
     """Simpler cases, those with most taken away first."""
+    if o.is_played:
+        yield from programs.shorter(i, case)
     yield from _fewer(o, case)
-    for p in o.parameters:
+    for p in () if o.is_played else o.parameters:
         x = case[p]
         if o.is_mask(p) and o.name != "combine_masks" and x is not None:
             yield case | {p: None}
@@ -92,7 +95,8 @@ def _fewer(o: Operation, case: Case) -> Iterator[Case]:
             for place in range(min(n, _PLACES) if n > 1 else 0):
                 yield _lead(o, case, lambda x, place=place, axis=axis: x.take([place], axis), axis)
     sizes = o.sizes(tuple(case[p] for p in o.parameters))
-    for name in dict.fromkeys(a for p in o.parameters for a in o.axes.get(p, (p,)) if a in sizes and a not in _FIXED):
+    fixed = (*_FIXED, *(_ROWS if o.is_played else ()))
+    for name in dict.fromkeys(a for p in o.parameters for a in o.axes.get(p, (p,)) if a in sizes and a not in fixed):
         n, least = sizes[name], 1 + (name == "head_dim" and "n_q" not in sizes)  # lanes of pairs, by pairs
         for part in (range(n // 2 // least * least), range(n // 2 // least * least, n), range(n - least), range(least, n)):
             if 0 < len(part) < n:
@@ -101,6 +105,9 @@ def _fewer(o: Operation, case: Case) -> Iterator[Case]:
 
 _FIXED = ("heads_width", "num_heads", "kv_heads", "rows", "start_pos", "batch")
 """What cannot be cut by itself."""
+
+_ROWS = ("n_q", "n_k")
+"""What the steps of a program decide."""
 
 
 def _along(o: Operation, case: Case, axis: str, part: range) -> Case:

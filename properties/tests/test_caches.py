@@ -1,0 +1,136 @@
+"""Caches are run by programs of steps: each bug is seen and named, right ones are right, and what is shown is short."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import oracles
+import properties
+from properties.bugs.cached import Buffered, Paged
+from properties.bugs.caches import bug as register
+from properties.contract.caches import CACHES, decode, held_of, offered
+from properties.contract.implementation import Implementation
+from properties.contract.operations import OPERATIONS
+from properties.contract.programs import Held, Step, attends, is_legal, parse, written
+from properties.laws import LAWS
+from properties.strategies.cases import Cases
+from properties.strategies.domains import DOMAINS
+
+RNG = np.random.default_rng(0)
+Q, K, V = RNG.standard_normal((3, 2)), RNG.standard_normal((5, 2)), RNG.standard_normal((5, 3))
+
+
+class Plain:
+    """As little as a cache may be: keys in a list, and no window."""
+
+    def __init__(self, d, d_v):
+        self.rows = []
+
+    def append(self, k, v):
+        self.rows += zip(k, v, strict=True)
+
+    def attend(self, q):
+        if len(q) > len(self.rows):
+            raise ValueError("There are fewer positions.")
+        k, v = (np.array(x) for x in zip(*self.rows, strict=True))
+        may = np.arange(len(k)) <= np.arange(len(k) - len(q), len(k))[:, None]
+        scores = np.where(may, q @ k.T / np.sqrt(q.shape[1]), -np.inf)
+        weights = np.exp(scores - scores.max(-1, keepdims=True))
+        return weights @ v / weights.sum(-1, keepdims=True)
+
+
+def test_a_program_is_read_as_it_is_written_and_else_refused_in_a_sentence():
+    text = "append 3; attend 2; other append 1; rollback 2; evict 9 refused; restart; poison 64.0; other attend 1"
+    assert written(parse(text)) == text
+    with pytest.raises(ValueError, match="A step is 'append', but should be one as 'append 3', 'other attend 1' or 'evict 9 refused'."):
+        parse("append; attend 1")
+    with pytest.raises(ValueError, match="The step evict 4 is of more positions than there are, 3."):
+        list(attends(parse("append 3; evict 4")))
+
+
+def test_an_attend_is_of_what_is_left_at_absolute_positions():
+    first, second = attends(parse("append 2; other append 1; append 1; rollback 1; append 1; evict 1; attend 2; other attend 1"))
+    assert (first.queries, first.keys, first.evicted) == (range(2), (0, 1, 4), 1)
+    assert (second.queries, second.keys, second.evicted) == (range(2, 3), (2,), 0)
+
+
+def test_the_oracle_is_attention_on_the_whole_history():
+    """By hand: after rows 0, 1 and 4, without the evicted row 0, query 1 at position 2 reads rows 1 and 4, with a window of 0 row 4 alone."""
+    out, lse = decode(Q[:2], K, V, "append 4; rollback 2; append 1; evict 1; attend 2", arithmetic="float64")
+    scores = K[[1, 4]] @ Q[1] / np.sqrt(2)
+    weights = np.exp(scores) / np.exp(scores).sum()
+    assert (out.excess(np.stack([V[1], weights @ V[[1, 4]]])) <= 1).all()
+    assert lse.excess(np.array([K[1] @ Q[0] / np.sqrt(2), np.log(np.exp(scores).sum())])).max() <= 1
+    out, _ = decode(Q[:1], K[:2], V[:2], "append 2; attend 1", window=1, conventions=oracles.Conventions(window="count"))
+    assert out.contains(V[1:2]).all()
+
+
+@pytest.mark.parametrize(
+    ("steps", "legal"),
+    [
+        ("append 4; attend 1", True),
+        ("append 5; attend 1", False),  # more than the capacity
+        ("append 5 refused; append 1; attend 1", True),
+        ("append 4; append 2; attend 2", True),  # a ring: 0 and 1 gave way
+        ("append 4; append 2; attend 3", False),  # position 3 looks back to 1
+        ("append 4; append 2; attend 3 refused; attend 1", True),
+        ("append 4; append 2; rollback 1; attend 1", True),
+        ("append 4; append 2; rollback 3; attend 1", False),  # position 2 looks back to 1
+        ("append 2; evict 3 refused; evict 2; attend 1 refused; append 1; attend 1", True),
+        ("append 4; append 1; evict 1; attend 1", False),  # which is the oldest of a ring's?
+        ("append 1", False),  # nothing is asked
+    ],
+)
+def test_a_ring_of_four_with_a_left_bound_of_two_holds_the_newest(steps, legal):
+    steps = steps.replace("attend 3 refused", "attend 3 refused")
+    assert is_legal(parse(steps), Held(2, 4, gives_way=True)) is legal
+
+
+def test_what_is_drawn_is_legal_reaches_every_step_and_wraps():
+    i = Implementation("ring", {"decode": Buffered})
+    drawn = [Cases(OPERATIONS["decode"], DOMAINS["decode"][name], i).draw(seed) for name in ("everyday", "rings") for seed in range(120)]
+    seen = set()
+    for q, k, v, text, window, capacity in drawn:
+        empty = held_of(window, capacity, i.of_caches, i.resolved_conventions)
+        assert is_legal(parse(text), empty), text
+        found = list(attends(parse(text)))
+        assert len(q) == sum(len(each.queries) for each in found)
+        assert len(k) == len(v) == sum(step.n for step in parse(text) if step.name == "append" and not step.refused)
+        for step in parse(text):
+            seen.add(f"{'other ' * step.other}{step.name}{' refused' * step.refused}")
+            if not step.other and not step.refused:
+                empty.take(step)
+        seen |= {"wraps"} if empty.dropped else set()
+    names = {"append", "attend", "rollback", "evict"}
+    assert seen == {*names, *(f"{name} refused" for name in names), "poison", "restart", "wraps"} | {
+        f"other {name}" for name in (*names, *(f"{name} refused" for name in names), "poison", "restart")
+    }
+
+
+def test_a_class_shows_what_its_caches_offer_and_nothing_else_is_asked():
+    assert offered(Buffered) == offered(Paged) == set(CACHES)
+    assert offered(Plain) == set()
+    report = properties.verify({"decode": Plain}, max_examples=30)
+    assert report.ok
+    reasons = {o.law: o.reason for o in report.outcomes if o.status == "not applicable"}
+    assert reasons["a rollback is as if nothing had been appended"] == "Its caches offer no rollback."
+    assert reasons["unused slots do not matter"] == "Its caches offer no poison."
+
+
+def test_what_makes_caches_is_refused_where_it_does_not_say_what_it_is():
+    with pytest.raises(TypeError, match=r"operations\['decode'\]=<function .*>, but should be a class of caches, or properties.Decoder"):
+        Implementation("x", {"decode": lambda d, d_v, window=None, capacity=None: Plain(d, d_v)})
+    with pytest.raises(ValueError, match="What caches offer is 'forks', but should be one of window, capacity, ring"):
+        Implementation("x", {"decode": Plain}, caches=["forks"])
+    made = properties.Decoder(lambda d, d_v: Plain(d, d_v))
+    assert properties.verify(Implementation("x", {"decode": made}), max_examples=5).ok
+
+
+@pytest.mark.parametrize("entry", register.bugs, ids=lambda entry: entry.id)
+def test_a_wrong_cache_is_seen_and_named(entry):
+    report = properties.verify(Implementation(entry.id, entry.fresh and {"decode": entry.fresh()}), max_examples=60)
+    assert entry.id in {d.id for cause in report.causes for d in cause.diagnosis}
+    shortest = report.causes[0].example.counterexample["steps"]
+    assert len(parse(shortest)) <= 5
