@@ -13,7 +13,7 @@ __all__ = ["concatenating"]
 
 class Concatenating:
     """A cache of a function with past keys: `attention(q, k, v, causal=True, offset=…, window=(left, None))`, with one head, which gives
-    (out, lse), is called on all keys that are held. `concatenate` joins arrays of its kind along their first axis."""
+    out, or (out, lse), is called on all keys that are held. `concatenate` joins arrays of its kind along their first axis."""
 
     def __init__(
         self, d: int, d_v: int, window: int | None = None, *, attention: Callable[..., Any], concatenate: Callable[..., Any]
@@ -27,11 +27,11 @@ class Concatenating:
         """Add positions."""
         self._k, self._v = ([self._concatenate([*x, new])] for x, new in ((self._k, k), (self._v, v)))
 
-    def attend(self, q: Any) -> tuple[Any, Any]:
-        """The output and the log-sum-exp of queries at the last positions."""
+    def attend(self, q: Any) -> Any:
+        """The output of queries at the last positions, and the log-sum-exp, if the function gives it."""
         past = self._require(len(q))
-        out, lse = self._attention(q[None], self._k[0][None], self._v[0][None], causal=True, offset=past, **self._options)
-        return out[0], lse[0]
+        found = self._attention(q[None], self._k[0][None], self._v[0][None], causal=True, offset=past, **self._options)
+        return (found[0][0], found[1][0]) if isinstance(found, tuple) else found[0]
 
     def rollback(self, n: int) -> None:
         """The newest positions go."""
