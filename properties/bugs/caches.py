@@ -16,7 +16,7 @@ DECODE = "decode"
 PREFILL, ROLLBACK = "decoding equals prefill", "a rollback is as if nothing had been appended"
 EVICTED, UNUSED = "evicted positions might never have been", "unused slots do not matter"
 SIDE, RESTART = "caches side by side share nothing", "a restart forgets everything"
-REFUSED = "what is refused changes nothing"
+REFUSED, GONE = "what is refused changes nothing", "a ring refuses what is gone"
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,7 @@ def cache_mask_as_wide_as_the_buffer(self: Buffered, q: Array) -> tuple[Array, A
     return attended(q, self.k[at], self.v[at], may)
 
 
-@slip(Buffered, "rollback", law=REFUSED)
+@slip(Buffered, "rollback", law=GONE)
 def cache_ring_rolls_back_to_what_is_overwritten(self: Buffered, n: int) -> None:
     """Rolling back gives positions back that had given way: their slots hold newer keys.
     Effect: After a rejected draft the window has keys of the draft. Repair: Remember which positions are gone. Seen: none: a ring that is
@@ -215,10 +215,10 @@ def cache_one_page_too_many(self: Paged) -> tuple[Any, Any]:
 
 @slip(Paged, "write", law=SIDE)
 def cache_padded_tail_in_other_pages(self: Paged, k: Array, v: Array) -> None:
-    """A chunk is padded to whole pages, and its tail written behind it in the pool, whosever page that is.
+    """A chunk is padded to a tile of two pages, and its tail written behind it in the pool, whosever page that is.
     Effect: Another sequence's keys change. Repair: Write the rows of the chunk alone. Seen: tenstorrent/tt-metal#56324"""
     last = int(self.slots(np.array([self.end + len(k) - 1]))[0])
-    tail = np.arange(last + 1, min(last + 1 + -len(k) % PAGE, len(self.k)))
+    tail = np.arange(last + 1, min(last + 1 + -len(k) % (2 * PAGE), len(self.k)))
     self.k[tail], self.v[tail] = 0.0, 0.0
     Buffered.write(self, k, v)
 

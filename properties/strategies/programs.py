@@ -16,8 +16,8 @@ _WINDOWS = (2, 1, 3, 4, 5, 8, 16)
 _CHUNKS = (1, 2, 3, 4, 1, 2, 5, 8, 15, 16, 17, 32)
 _LONG = (1, 16, 32, 63, 64, 65, 128)
 _MANY = 100  # rows from which on chunks are long
-_LENGTHS = (2, 4, 5, 6, 8, 10, 12)
-_SHARES = {"append": 6, "attend": 6, "rollback": 2, "evict": 2, "poison": 2, "restart": 1, "refused": 3}
+_LENGTHS = (2, 5, 6, 8, 10, 12)
+_SHARES = {"append": 6, "attend": 6, "rollback": 3, "evict": 2, "poison": 1, "restart": 1, "refused": 3}
 """How often each kind of step is chosen, among those that are possible."""
 
 _OF_FIRST, _OF_SECOND = False, True
@@ -42,8 +42,10 @@ def _steps(offers: frozenset[str], empty: Held, keys: int, queries: int, poison:
     """Steps of both caches, each possible when it comes; at last the first one is asked."""
     held = {other: replace(empty) for other in (_OF_FIRST, _OF_SECOND)}
     for _ in range(choose.among(_LENGTHS)):
-        other = choose.happens(0.25)
+        other = choose.happens(0.35)
         options = [*_possible(offers, held[other], keys - 1, queries - 1, poison, choose)]
+        if held[other].end == 0 and choose.happens(0.8):  # of what is empty little is to be said
+            options = [step for step in options if step.name == "append"]
         if not options:
             continue
         step = choose.among([step for step in options for _ in range(_SHARES["refused" if step.refused else step.name])])
@@ -53,7 +55,7 @@ def _steps(offers: frozenset[str], empty: Held, keys: int, queries: int, poison:
             keys, queries = keys - step.n * (step.name == "append"), queries - step.n * (step.name == "attend")
     ask = Step("attend", 1)
     if held[_OF_FIRST].refuses(ask):
-        yield from (Step("restart"), Step("append", 1))
+        yield from (replace(ask, refused=True), Step("restart"), Step("append", 1))
     yield ask
 
 
@@ -65,7 +67,7 @@ def _possible(offers: frozenset[str], held: Held, keys: int, queries: int, poiso
     sizes = {
         "append": (min(chunk, keys, room),),
         "attend": (min(choose.among((1, chunk, live)), queries), 1),
-        "rollback": (min(choose.among((1, 2, chunk)), held.most), held.most),
+        "rollback": (min(choose.among((1, 2, 3, held.most)), held.most),),
         "evict": (min(choose.among((1, 2, chunk)), held.most),),
     }
     for name, numbers in sizes.items():
@@ -75,9 +77,8 @@ def _possible(offers: frozenset[str], held: Held, keys: int, queries: int, poiso
     beyond = {"append": (room + 1,), "attend": (least, live + 1), "rollback": (held.most + 1,), "evict": (held.most + 1,)}
     steps = [Step(name, n, refused=True) for name, numbers in beyond.items() for n in numbers if n > 0 and _is_offered(name, offers)]
     steps = [step for step in steps if held.is_plain(step) and held.refuses(step)]
-    gone = [step for step in steps if step.name == "attend" and step.n <= live]  # what a ring should refuse and others need not
-    if steps:
-        yield choose.among(gone if gone and choose.happens() else steps)
+    yield from [choose.among(steps)] if steps else []
+    yield from [step for step in steps if step.name == "attend" and step.n <= live]  # of a ring, whose positions are gone
     if "poison" in offers:
         yield Step("poison", poison)
     if held.end:

@@ -1,6 +1,5 @@
 """Caches are run by programs of steps: each bug is seen and named, right ones are right, and what is shown is short."""
 
-
 import numpy as np
 import pytest
 
