@@ -6,8 +6,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from oracles.alibi import alibi_bias
+from oracles.conventions import Conventions
 from oracles.dot_product import scaled_dot_product_attention, scaled_dot_product_attention_vjp
 from oracles.formats import BINARY16, BRAIN16, FLOAT32, preset
+from oracles.generalised_attention import attention
 from oracles.softmax import hard_masked_softmax, hard_masked_softmax_vjp
 
 Array = Any
@@ -125,3 +128,18 @@ def test_weights_of_which_there_are_too_many_for_their_format_overflow_though_va
     assert np.isinf(scaled_dot_product_attention(q, k, v, arithmetic=narrow).rad).all()
     assert np.isinf(scaled_dot_product_attention_vjp(q, k, v, None, q, arithmetic=narrow)[2].rad).all()
     assert np.isinf(hard_masked_softmax(k.T, None, arithmetic=narrow).rad).all()
+
+
+@pytest.mark.parametrize("offset", [2**63 - 1, -(2**63), 2**63])
+def test_positions_that_leave_the_integers_of_64_bits_are_refused(offset: int) -> None:
+    """The last of three queries stood on the other side of the keys, and an offset of 2⁶³ itself did."""
+    q, k, v = np.ones((1, 3, 1)), np.ones((1, 4, 1)), np.ones((1, 4, 1))
+    with pytest.raises(ValueError, match=r"offset=-?92\d+, but should be within ±2\*\*53\."):
+        attention(q, k, v, offset=offset, causal=True)
+
+
+def test_distances_that_are_no_numbers_of_float64_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"offset=92\d+, but should be within ±2\*\*52\."):
+        alibi_bias(3, 2, 3, 2**63 - 1)
+    far = alibi_bias(3, 1, 2**20, 2**52 - 1, conventions=Conventions(alibi_slopes="geometric"))
+    assert (far.mid[2, 0, :1] == -(2.0**-8) * (2**52 - 1)).all()
