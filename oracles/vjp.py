@@ -231,6 +231,8 @@ def grad_scores(
         ds, error, together = ds * h, error * h + moved, together * h + moved
     if p.features is not None and p.features.bias is not None:
         of_bias = (ds, together) if p.features.after_bias else of_bias
+        lost = t.grad_underflow if u.blocked is None else np.where(u.blocked, 0.0, t.grad_underflow)
+        of_bias = of_bias[0], of_bias[1] + lost
         of_bias = of_bias if allowed is None else (np.where(allowed, of_bias[0], 0.0), np.where(allowed, of_bias[1], 0.0))
     if allowed is not None:
         for x in (ds, error, together, possible):

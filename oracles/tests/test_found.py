@@ -10,7 +10,7 @@ from oracles.alibi import alibi_bias
 from oracles.conventions import Conventions
 from oracles.dot_product import scaled_dot_product_attention, scaled_dot_product_attention_vjp
 from oracles.formats import BINARY16, BRAIN16, FLOAT32, preset
-from oracles.generalised_attention import attention
+from oracles.generalised_attention import attention, attention_vjp
 from oracles.softmax import hard_masked_softmax, hard_masked_softmax_vjp
 
 Array = Any
@@ -143,3 +143,15 @@ def test_distances_that_are_no_numbers_of_float64_are_refused() -> None:
         alibi_bias(3, 2, 3, 2**63 - 1)
     far = alibi_bias(3, 1, 2**20, 2**52 - 1, conventions=Conventions(alibi_slopes="geometric"))
     assert (far.mid[2, 0, :1] == -(2.0**-8) * (2**52 - 1)).all()
+
+
+def test_the_gradient_of_a_bias_that_underflows_is_no_exact_zero() -> None:
+    """Its weight is 7e-238 and what it is multiplied by 1e-124: the product, and the bound of its error, were 0."""
+    zero, bias = np.zeros((1, 1, 1)), np.array([[-545.0, 0.0]])
+    lse = np.array([[1e-124]])
+    found = attention_vjp(zero, np.zeros((1, 2, 1)), np.zeros((1, 2, 1)), zero, lse, bias=bias, method="fast")[3]
+    assert found is not None
+    assert 0 < found.rad[0, 0] < 1e-300
+    blocked = attention_vjp(zero, np.zeros((1, 2, 1)), np.zeros((1, 2, 1)), zero, lse, bias=np.array([[-np.inf, 0.0]]), method="fast")[3]
+    assert blocked is not None
+    assert blocked.rad[0, 0] == 0
