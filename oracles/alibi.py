@@ -63,7 +63,8 @@ def alibi_bias(
     bottom_right.
 
     Shapes: (num_heads, n_q, n_k).
-    Edge cases: 0 queries or keys are legal; on the diagonal it is exactly 0.
+    Edge cases: 0 queries or keys are legal; on the diagonal it is exactly 0.  Nothing is promised where a distance is beyond the
+    arithmetic's largest number.
     Raises TypeError and ValueError for sizes that are no natural numbers, or more than 2²⁸ entries together, and for an offset beyond
     ±2⁵².
     """
@@ -84,7 +85,10 @@ def alibi_bias(
 
     def product(slopes: Balls) -> Balls:
         found = multiply(Ball(slopes[0].mid[:, None, None], slopes[0].rad[:, None, None]), steps)
-        return (found if a is None else rounded(found, a.elementwise, times=2, flush=a.flush_to_zero),)
+        if a is None:
+            return (found,)
+        found = rounded(found, a.elementwise, times=2, flush=a.flush_to_zero)
+        return (Ball(found.mid, np.where(np.abs(far) <= a.elementwise.largest, found.rad, np.inf)),)
 
     return settle(
         Evaluation(a, method, lambda: product((_slopes(exponents, a),)), lambda: product(_exactly(exponents)), len(exponents) * rows * keys)

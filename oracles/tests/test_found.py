@@ -155,3 +155,9 @@ def test_the_gradient_of_a_bias_that_underflows_is_no_exact_zero() -> None:
     blocked = attention_vjp(zero, np.zeros((1, 2, 1)), np.zeros((1, 2, 1)), zero, lse, bias=np.array([[-np.inf, 0.0]]), method="fast")[3]
     assert blocked is not None
     assert blocked.rad[0, 0] == 0
+
+
+def test_a_distance_that_its_format_does_not_hold_has_no_bias_there() -> None:
+    budget = alibi_bias(1, 1, 2, 65505, arithmetic="float16-elementwise")
+    assert budget.rad[0, 0, 0] == np.inf
+    assert np.isfinite(budget.rad[0, 0, 1])

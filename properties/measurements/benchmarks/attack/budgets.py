@@ -12,9 +12,12 @@ import numpy as np
 from numpy.random import Generator
 
 from oracles import Arithmetic
-from properties.measurements.benchmarks.attack import featured_budgets, plain_budgets
+from properties.measurements.benchmarks.attack import featured_budgets, frequencies, plain_budgets
+from properties.measurements.benchmarks.attack import part_budgets as parts
+from properties.measurements.benchmarks.attack import rotary_budgets as rotary
 from properties.measurements.benchmarks.attack.arithmetics import ARITHMETICS
 from properties.measurements.benchmarks.attack.climb import Climbed, Height, climb
+from properties.measurements.benchmarks.attack.features import MERGED, biases_by_distance, merges, slopes
 
 __all__ = ["ARITHMETICS", "OPERATIONS", "attack", "families", "measure"]
 
@@ -32,6 +35,7 @@ class Target:
     draw: Callable[[str, Arithmetic, Generator], Any]
     changed: Callable[[Any, Arithmetic, Generator], Any]
     excess: Callable[[Arithmetic, Any], dict[str, float]]
+    arithmetics: tuple[str, ...] = tuple(ARITHMETICS)
 
 
 def _plain(excess: Callable[[Arithmetic, Any], dict[str, float]], *results: str) -> Target:
@@ -42,6 +46,16 @@ def _featured(excess: Callable[[Arithmetic, Any], dict[str, float]], *results: s
     return Target("attention ", results, tuple(featured_budgets.FAMILIES), featured_budgets.draw, featured_budgets.changed, excess)
 
 
+def _rotary(
+    name: str,
+    draw: Callable[[str, Arithmetic, Generator], Any],
+    excess: Callable[[Arithmetic, Any], dict[str, float]],
+    families: tuple[str, ...],
+    *results: str,
+) -> Target:
+    return Target(name, results, families, draw, rotary.changed, excess, rotary.ARITHMETICS)
+
+
 TARGETS = (
     _plain(plain_budgets.output, "out"),
     _plain(plain_budgets.gradients, "dq", "dk", "dv"),
@@ -49,6 +63,12 @@ TARGETS = (
     _featured(featured_budgets.forward, "out", "lse"),
     _featured(featured_budgets.gradients, "dq", "dk", "dv", "dbias", "dsink"),
     _featured(featured_budgets.tangents, "dout", "dlse"),
+    Target("merge ", ("out", "lse"), tuple(MERGED), parts.draw_merge, parts.changed(parts.MERGES, merges), parts.merge),
+    Target("alibi ", ("slopes",), ("slopes",), parts.draw_alibi, parts.changed(parts.SLOPES, slopes), parts.alibi),
+    Target("alibi ", ("bias",), ("bias",), parts.draw_alibi, parts.changed(parts.SLOPES, biases_by_distance), parts.alibi),
+    _rotary("", rotary.draw_frequencies, rotary.inv_freq, tuple(frequencies.FREQUENCIES), "inv_freq", "factor"),
+    _rotary("", rotary.draw_rotation, rotary.rotation, frequencies.ROTATIONS, "rope", "rope_vjp"),
+    _rotary("table of ", rotary.draw_tables, rotary.tables, frequencies.TABLES, "cos", "sin"),
 )
 OPERATIONS = {target.name + result: (target, result) for target in TARGETS for result in target.results}
 """Which result is climbed on, and of what."""
@@ -56,7 +76,7 @@ OPERATIONS = {target.name + result: (target, result) for target in TARGETS for r
 
 def families() -> list[tuple[str, str, str]]:
     """Every (operation, family, arithmetic) to be attacked."""
-    return [(name, family, a) for name, (target, _) in OPERATIONS.items() for family in target.families for a in ARITHMETICS]
+    return [(name, family, a) for name, (target, _) in OPERATIONS.items() for family in target.families for a in target.arithmetics]
 
 
 def measure(operation: str, a: Arithmetic, trial: Any) -> Height:

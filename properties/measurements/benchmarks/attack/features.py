@@ -16,7 +16,7 @@ from properties.measurements.benchmarks.attack.calls import Arrays, Call, Option
 from properties.measurements.benchmarks.attack.climb import Array
 from properties.measurements.benchmarks.attack.inputs import ATTENTION, Operands, plain
 
-__all__ = ["FEATURED", "LONG", "MERGED", "alibi_bias", "alibi_slopes", "featured", "merged"]
+__all__ = ["FEATURED", "LONG", "MERGED", "alibi_bias", "alibi_slopes", "biases_by_distance", "featured", "merged", "merges", "slopes"]
 
 LONG = ("rising", "edges")
 """Families of several tiles."""
@@ -277,10 +277,11 @@ def merged(family: str, rng: Generator) -> Call:
     if rng.random() < 0.3:
         outs = outs[0], -outs[0] * (1 + 2.0 ** -rng.integers(20, 53))
     arrays = {"out_a": outs[0], "lse_a": a, "out_b": outs[1], "lse_b": b}
-    return Call(arrays, _of_merge(rng, arrays), _of_merge)
+    return Call(arrays, merges(rng, arrays), merges)
 
 
-def _of_merge(rng: Generator, _arrays: Arrays) -> Options:
+def merges(rng: Generator, _arrays: Arrays) -> Options:
+    """Options of a merge."""
     return {"conventions": conventions(rng, "lse_base", "dead_rows")}
 
 
@@ -305,20 +306,22 @@ MERGED: dict[str, Callable[[Generator, int], Pair]] = {
 
 def alibi_slopes(rng: Generator) -> Call:
     """Any number of heads to 80, powers of two and their neighbours often."""
-    return Call({}, _of_slopes(rng, {}), _of_slopes)
+    return Call({}, slopes(rng, {}), slopes)
 
 
 def alibi_bias(rng: Generator) -> Call:
     """A few heads, queries and keys, at offsets to 2⁵²."""
-    return Call({}, _of_biases(rng, {}), _of_biases)
+    return Call({}, biases_by_distance(rng, {}), biases_by_distance)
 
 
-def _of_slopes(rng: Generator, _arrays: Arrays) -> Options:
+def slopes(rng: Generator, _arrays: Arrays) -> Options:
+    """A number of heads."""
     n = int(rng.choice([rng.integers(1, 80), max(1, 2 ** int(rng.integers(0, 7)) + int(rng.integers(-1, 2)))]))
     return {"num_heads": n, "conventions": conventions(rng, "alibi_slopes")}
 
 
-def _of_biases(rng: Generator, _arrays: Arrays) -> Options:
+def biases_by_distance(rng: Generator, _arrays: Arrays) -> Options:
+    """Sizes and an offset."""
     n_q, n_k = int(rng.integers(0, 4)), int(rng.integers(0, 5))
     offset = (
         None if rng.random() < 0.3 else int(rng.choice([rng.integers(-5, 6), int(2.0 ** rng.uniform(3, 52)) * int(rng.choice([-1, 1]))]))
