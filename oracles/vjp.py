@@ -108,6 +108,8 @@ def gradients(p: AttentionProblem, g: Operand, dead_rows_are_unchecked: bool, of
                 x[..., rows, :] = here
         if p.elementwise:
             lost = live(~(np.isfinite(forward.sums.x) & (p.n_k * (1 + 2.0**-6) <= p.ranges.sums)), forward.dead, False)
+            if dsink is not None:  # exp(sink − m) may overflow, and all weights be lost
+                lost = lost | np.isinf(forward.error).any(axis=-1, keepdims=True)
             dv_error[lost.any(axis=(-2, -1))] = np.inf
             dk_error[(lost | live(np.isinf(delta), forward.dead, False)).any(axis=(-2, -1))] = np.inf
         mean, slack = np.zeros(dq[..., rows, :].shape), np.zeros(dq[..., rows, :].shape)

@@ -10,7 +10,9 @@ from oracles.alibi import alibi_bias
 from oracles.conventions import Conventions
 from oracles.dot_product import scaled_dot_product_attention, scaled_dot_product_attention_vjp
 from oracles.formats import BINARY16, BRAIN16, FLOAT32, preset
-from oracles.generalised_attention import attention, attention_vjp
+from oracles.frequencies import rotary_frequencies
+from oracles.generalised_attention import attention, attention_jvp, attention_vjp
+from oracles.rotary import rope
 from oracles.softmax import hard_masked_softmax, hard_masked_softmax_vjp
 
 Array = Any
@@ -161,3 +163,28 @@ def test_a_distance_that_its_format_does_not_hold_has_no_bias_there() -> None:
     budget = alibi_bias(1, 1, 2, 65505, arithmetic="float16-elementwise")
     assert budget.rad[0, 0, 0] == np.inf
     assert np.isfinite(budget.rad[0, 0, 1])
+
+
+@pytest.mark.parametrize("parameters", [{"attention_factor": 1.5e-242}, {"factor": 1.3e149, "mscale": 1.0, "mscale_all_dim": 0.8}])
+def test_a_parameter_that_binary32_does_not_hold_leaves_nothing_known(parameters: dict[str, float]) -> None:
+    """A kernel has 0 or ∞ for it."""
+    given = {"factor": 2.0, "original_max_position_embeddings": 105} | parameters
+    assert all(np.isinf(e.rad).all() for e in rotary_frequencies("yarn", 8, arithmetic="float32", **given))
+    assert all(np.isfinite(e.rad).all() for e in rotary_frequencies("yarn", 8, arithmetic="float64", **given))
+
+
+def test_a_frequency_that_overflows_makes_the_angle_of_position_0_unknown_too() -> None:
+    """0·∞ is NaN."""
+    x = np.ones((1, 4), f32)
+    found = rope(x, positions=np.array([0]), inv_freq=np.array([1e39, 1.0]), arithmetic="float32")
+    assert np.isinf(found.rad).tolist() == [[True, True, False, False]]
+
+
+@pytest.mark.parametrize("name", ["float32", "float16-elementwise"])
+def test_a_sink_that_overflows_beside_the_largest_key_loses_all_weights_in_derivatives_too(name: str) -> None:
+    """A kernel that takes the maximum over keys alone adds up ∞, and has weights of 0."""
+    one, k = np.ones((1, 1, 1), f32), np.array([[[0.0], [-1.0]]], f32)
+    sink = np.array([89.0 if name == "float32" else 12.0], f32)
+    dq, dk, dv, _, dsink = attention_vjp(one, k, k, one, sink=sink, scale=1.0, arithmetic=name)
+    moved = attention_jvp(one, k, k, one, k, k, dsink=np.ones(1, f32), sink=sink, scale=1.0, arithmetic=name)
+    assert all(e is not None and np.isinf(e.rad).all() for e in (dq, dk, dv, dsink, *moved))

@@ -1,6 +1,7 @@
 """Honest kernels of rotary frequencies, in the order of operations of the libraries that have them, every operation rounded.
 
-Numbers are held in binary64 or binary32; logarithms and powers are the nearest number, or off by what `oracles.frequencies` grants them.
+Numbers are held in binary64 or binary32; logarithms and powers are the nearest number, or off by what `oracles.frequencies` grants them,
+but for the logarithm of the base in the exponent of a power, which is rounded once.
 """
 
 from dataclasses import dataclass
@@ -59,7 +60,7 @@ class FrequencyKernel:
             return self.exactly_one(e, self.off(base ** (-e)))
         if self.form["power"] == "reciprocal":
             return self.exactly_one(e, self.work(1 / self.off(base**e)))
-        return self.exactly_one(e, self.off(np.exp(self.work(-e * self.off(np.log(base))))))
+        return self.exactly_one(e, self.off(np.exp(self.work(-e * self.work(np.log(base))))))
 
     @staticmethod
     def exactly_one(e: Array, x: Array) -> Array:
@@ -132,7 +133,7 @@ class FrequencyKernel:
         last = channels - 1 if c.yarn_upper == "last_channel" else channels // 2 - 1
         low, high = max(low, 0.0), min(high, float(last))
         high = high if high != low else high + 0.001
-        ramp = self.work(self.work(np.arange(channels // 2) - self.work(low)) / self.work(self.work(high) - self.work(low)))
+        ramp = self.work(self.work(np.arange(channels // 2) - self.work(low)) / self.work(w(high - low)))
         return np.clip(ramp, 0, 1)
 
     def _sharpened(self, said: dict[str, Any]) -> Array:
