@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 import oracles
 from oracles import Enclosure
-from properties.measurements.benchmarks import judge_attention, judge_rotary
+from properties.measurements.benchmarks.exact import attention, derivatives, parts, rotary
 from spec import ARB, errata, tensor
 from spec import attention as literal
 from spec import positional_encoding as positional
@@ -271,16 +271,16 @@ _OPERATIONS: dict[str, Callable[..., Balls | tuple[Balls, ...]]] = {
     "rope_vjp": _rope_vjp,
     "apply_rotary": _rotary,
     "apply_rotary_vjp": _rotary_vjp,
-    "attention": judge_attention.attention,
-    "attention_vjp": judge_attention.attention_vjp,
-    "attention_vjp by series": judge_attention.vjp_by_series,
-    "attention_jvp": judge_attention.attention_jvp,
-    "attention_jvp by series": judge_attention.by_series,
-    "merge_attention": judge_attention.merge_attention,
-    "alibi_slopes": judge_attention.alibi_slopes,
-    "alibi_bias": judge_attention.alibi_bias,
-    "rotary_frequencies": judge_rotary.rotary_frequencies,
-    "rope at positions": judge_rotary.rope,
-    "rope_vjp at positions": judge_rotary.rope_vjp,
-    "rotary_tables": judge_rotary.rotary_tables,
+    "attention": attention.attention,
+    "attention_vjp": derivatives.attention_vjp,
+    "attention_vjp by series": derivatives.vjp_by_series,
+    "attention_jvp": derivatives.attention_jvp,
+    "attention_jvp by series": derivatives.jvp_by_series,
+    "merge_attention": parts.merge_attention,
+    "alibi_slopes": parts.alibi_slopes,
+    "alibi_bias": parts.alibi_bias,
+    "rotary_frequencies": rotary.rotary_frequencies,
+    "rope at positions": rotary.rope,
+    "rope_vjp at positions": rotary.rope_vjp,
+    "rotary_tables": rotary.rotary_tables,
 }

@@ -13,8 +13,8 @@ from numpy.random import Generator
 
 import oracles
 from oracles import Conventions
-from properties.measurements.benchmarks import judge_attention
 from properties.measurements.benchmarks.attack.climb import Array, mutated
+from properties.measurements.benchmarks.exact.reading import unread_keys
 
 __all__ = ["Arrays", "Call", "Options", "changed"]
 
@@ -44,7 +44,7 @@ class Call:
         if isinstance(of := said.get("inv_freq"), Mapping):
             said["inv_freq"], said["attention_factor"] = oracles.rotary_frequencies(**of)
         if self.poison is not None:
-            unread = judge_attention.unread_keys(said)[..., None]
+            unread = unread_keys(said)[..., None]
             said |= {name: np.where(unread, self.poison, said[name]) for name in ("k", "v", "dk", "dv") if name in said}
         return said
 

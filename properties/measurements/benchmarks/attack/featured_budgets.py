@@ -9,13 +9,13 @@ from numpy.random import Generator
 
 import oracles
 from oracles import Arithmetic, Conventions
-from properties.measurements.benchmarks import judge_attention
 from properties.measurements.benchmarks.attack import plain_budgets
 from properties.measurements.benchmarks.attack.climb import Array, mutated
 from properties.measurements.benchmarks.attack.featured_kernels import FeaturedKernel, Features
 from properties.measurements.benchmarks.attack.kernels import Form, any_form, other_form
 from properties.measurements.benchmarks.attack.plain_budgets import any_mask, any_sizes, held
 from properties.measurements.benchmarks.attack.rounding import rounding
+from properties.measurements.benchmarks.exact.reading import read
 
 __all__ = ["FAMILIES", "FeaturedTrial", "changed", "draw", "forward", "gradients", "tangents"]
 
@@ -150,7 +150,7 @@ def changed(trial: FeaturedTrial, a: Arithmetic, rng: Generator) -> FeaturedTria
 
 def _kernel(a: Arithmetic, trial: FeaturedTrial) -> tuple[FeaturedKernel, dict[str, Array]]:
     """The kernel, and its operands: all heads as rows of one problem."""
-    x, reading = trial.arrays, judge_attention.read(trial.given())
+    x, reading = trial.arrays, read(trial.given())
     full = reading.visible.shape
     rows = full[0] * full[1]
 

@@ -14,10 +14,10 @@ import numpy as np
 from numpy.random import Generator
 
 from oracles import Conventions
-from properties.measurements.benchmarks import judge_rotary
 from properties.measurements.benchmarks.attack.calls import Call, Options
 from properties.measurements.benchmarks.attack.climb import Array, mutated
 from properties.measurements.benchmarks.attack.inputs import plain, position
+from properties.measurements.benchmarks.exact.rotary import rotary_frequencies
 
 __all__ = ["FREQUENCIES", "ROTATIONS", "TABLES", "changed", "rotated", "tables"]
 
@@ -84,7 +84,7 @@ def _parameters(kind: str, place: str, rng: Generator) -> Options:
 def sensible(said: Options) -> bool:
     """Whether the definition has a value for these parameters, and balls decide which."""
     try:
-        judge_rotary.rotary_frequencies(said)
+        rotary_frequencies(said)
     except (ValueError, ZeroDivisionError):
         return False
     return True

@@ -1,7 +1,6 @@
-"""The exact values of rotary frequencies, rotations and tables, by every convention: `spec.extended` over balls.
+"""The exact values of rotary frequencies, rotations and tables.
 
-Each function takes one mapping, the arguments of the oracle of its name by keyword, and returns balls at the working precision. Where
-`inv_freq` is a mapping, it is the arguments of `rotary_frequencies`: its exact frequencies and attention factor are those meant.
+Where `inv_freq` is a mapping, it is the arguments of `rotary_frequencies`: its exact frequencies and attention factor are those meant.
 """
 
 from collections.abc import Mapping
@@ -11,6 +10,7 @@ import flint
 import numpy as np
 
 from oracles import Conventions
+from properties.measurements.benchmarks.exact.reading import Given
 from spec import ARB, tensor
 from spec.extended import rotary
 from spec.extended.frequency_bands import yarn_ramp
@@ -20,7 +20,6 @@ from spec.tensor_core import Array as Balls
 
 __all__ = ["rope", "rope_vjp", "rotary_frequencies", "rotary_tables"]
 
-Given = Mapping[str, Any]
 DECIDED = 1024
 """Bits in which branches of frequencies are decided: the definitions refuse to guess one."""
 
@@ -51,7 +50,8 @@ def _to_the_last_pair(channels: int, said: dict[str, Any]) -> Balls:
     names = ("original_max_position_embeddings", "base", "beta_fast", "beta_slow", "truncate")
     ramp = yarn_ramp(channels, upper=max(channels // 2 - 1, 0), scalar=ARB, **{name: said[name] for name in names if name in said})
     f, _ = default_frequencies(channels, base=said.get("base", 10000.0), scalar=ARB)
-    return f * ((1 - ramp) + ramp / flint.arb(said["factor"]))
+    found: Balls = f * ((1 - ramp) + ramp / flint.arb(said["factor"]))
+    return found
 
 
 def rope(given: Given, back: bool = False) -> tuple[Balls, ...]:
