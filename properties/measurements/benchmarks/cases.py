@@ -3,7 +3,7 @@
 A case is determined by a seed, its operation and its number alone, so that any one of them can be drawn again.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -12,7 +12,7 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-from properties.measurements.benchmarks.attack import features, frequencies
+from properties.measurements.benchmarks.attack import features, frequencies, parts
 from properties.measurements.benchmarks.attack.calls import Call
 
 __all__ = ["OPERATIONS", "SHARES", "Case", "draw"]
@@ -204,7 +204,7 @@ def _rope(count: int) -> Callable[[Generator, bool], Case]:
     return case
 
 
-def _called(families: dict[str, Callable[[Generator], Call]], *long: str) -> Callable[[Generator, bool], Case]:
+def _called(families: Mapping[str, Callable[[Generator], Call]], *long: str) -> Callable[[Generator, bool], Case]:
     """A case of any family, of those of many keys where a long one is asked for."""
     short = [name for name in families if name not in long]
 
@@ -259,9 +259,9 @@ OPERATIONS: dict[str, Callable[[Generator, bool], Case]] = {
     "attention_vjp by series": _by_series("g"),
     "attention_jvp": _featured("d"),
     "attention_jvp by series": _by_series("d"),
-    "merge_attention": _named(features.merged, tuple(features.MERGED)),
-    "alibi_slopes": _called({"plain": features.alibi_slopes}),
-    "alibi_bias": _called({"plain": features.alibi_bias}),
+    "merge_attention": _named(parts.merged, tuple(parts.MERGED)),
+    "alibi_slopes": _called({"plain": parts.alibi_slopes}),
+    "alibi_bias": _called({"plain": parts.alibi_bias}),
     "rotary_frequencies": _called(frequencies.FREQUENCIES),
     "rope at positions": _named(frequencies.rotated, frequencies.ROTATIONS, ("x",)),
     "rope_vjp at positions": _named(frequencies.rotated, frequencies.ROTATIONS, ("x", "grad_out")),

@@ -5,7 +5,7 @@ from dataclasses import replace
 from oracles import Arithmetic
 from oracles.formats import BINARY16, BRAIN16, PRESETS
 
-__all__ = ["ARITHMETICS"]
+__all__ = ["ARITHMETICS", "FEATURED"]
 
 
 def _also(name: str, what: str, **fields: object) -> Arithmetic:
@@ -32,3 +32,11 @@ ARITHMETICS = {
     )
 }  # fmt: skip
 """Every preset, and single fields that no preset has."""
+
+FEATURED = (
+    *(a.name for a in PRESETS),
+    "bfloat16, a rescaling for each key",
+    "float32, one pass, no rescaling",
+    "float32, flushing",
+)
+"""Those that attention is attacked in with features: the others differ in what features have no part in."""

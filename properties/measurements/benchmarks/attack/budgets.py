@@ -12,12 +12,11 @@ import numpy as np
 from numpy.random import Generator
 
 from oracles import Arithmetic
-from properties.measurements.benchmarks.attack import featured_budgets, frequencies, plain_budgets
-from properties.measurements.benchmarks.attack import part_budgets as parts
+from properties.measurements.benchmarks.attack import featured_budgets, frequencies, part_budgets, plain_budgets
 from properties.measurements.benchmarks.attack import rotary_budgets as rotary
-from properties.measurements.benchmarks.attack.arithmetics import ARITHMETICS
+from properties.measurements.benchmarks.attack.arithmetics import ARITHMETICS, FEATURED
 from properties.measurements.benchmarks.attack.climb import Climbed, Height, climb
-from properties.measurements.benchmarks.attack.features import MERGED, biases_by_distance, merges, slopes
+from properties.measurements.benchmarks.attack.parts import MERGED, biases_by_distance, merges, slopes
 
 __all__ = ["ARITHMETICS", "OPERATIONS", "attack", "families", "measure"]
 
@@ -43,7 +42,20 @@ def _plain(excess: Callable[[Arithmetic, Any], dict[str, float]], *results: str)
 
 
 def _featured(excess: Callable[[Arithmetic, Any], dict[str, float]], *results: str) -> Target:
-    return Target("attention ", results, tuple(featured_budgets.FAMILIES), featured_budgets.draw, featured_budgets.changed, excess)
+    return Target(
+        "attention ", results, tuple(featured_budgets.FAMILIES), featured_budgets.draw, featured_budgets.changed, excess, FEATURED
+    )
+
+
+def _part(
+    name: str,
+    draw: Callable[[str, Arithmetic, Generator], Any],
+    choices: tuple[tuple[str, ...], Callable[[Generator, Any], dict[str, Any]]],
+    excess: Callable[[Arithmetic, Any], dict[str, float]],
+    families: tuple[str, ...],
+    *results: str,
+) -> Target:
+    return Target(name, results, families, draw, part_budgets.changed(*choices), excess, part_budgets.ARITHMETICS)
 
 
 def _rotary(
@@ -63,14 +75,14 @@ TARGETS = (
     _featured(featured_budgets.forward, "out", "lse"),
     _featured(featured_budgets.gradients, "dq", "dk", "dv", "dbias", "dsink"),
     _featured(featured_budgets.tangents, "dout", "dlse"),
-    Target("merge ", ("out", "lse"), tuple(MERGED), parts.draw_merge, parts.changed(parts.MERGES, merges), parts.merge),
-    Target("alibi ", ("slopes",), ("slopes",), parts.draw_alibi, parts.changed(parts.SLOPES, slopes), parts.alibi),
-    Target("alibi ", ("bias",), ("bias",), parts.draw_alibi, parts.changed(parts.SLOPES, biases_by_distance), parts.alibi),
+    _part("merge ", part_budgets.draw_merge, (part_budgets.MERGES, merges), part_budgets.merge, tuple(MERGED), "out", "lse"),
+    _part("alibi ", part_budgets.draw_alibi, (part_budgets.SLOPES, slopes), part_budgets.alibi, ("slopes",), "slopes"),
+    _part("alibi ", part_budgets.draw_alibi, (part_budgets.SLOPES, biases_by_distance), part_budgets.alibi, ("bias",), "bias"),
     _rotary("", rotary.draw_frequencies, rotary.inv_freq, tuple(frequencies.FREQUENCIES), "inv_freq", "factor"),
     _rotary("", rotary.draw_rotation, rotary.rotation, frequencies.ROTATIONS, "rope", "rope_vjp"),
     _rotary("table of ", rotary.draw_tables, rotary.tables, frequencies.TABLES, "cos", "sin"),
 )
-OPERATIONS = {target.name + result: (target, result) for target in TARGETS for result in target.results}
+OPERATIONS: dict[str, tuple[Target, str]] = {target.name + result: (target, result) for target in TARGETS for result in target.results}
 """Which result is climbed on, and of what."""
 
 

@@ -4,7 +4,7 @@ Every entry whose radius is finite has to contain the exact value, whether the o
 radius is wider than a whole row of its midpoints is true, and useless: it is counted apart, as a remark.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -13,7 +13,7 @@ import numpy as np
 from numpy.random import Generator
 
 from oracles import Conventions, Enclosure
-from properties.measurements.benchmarks.attack import calls, features, frequencies
+from properties.measurements.benchmarks.attack import calls, features, frequencies, parts
 from properties.measurements.benchmarks.attack.climb import Array, Climbed, Height, climb
 from properties.measurements.benchmarks.attack.inputs import ATTENTION, ROTARY, SCORES, Operands, Point, changed, plain, position
 from properties.measurements.benchmarks.judge import SPEC, Meaning, compare, enclosed
@@ -87,7 +87,7 @@ Said = tuple[tuple[Any, ...], tuple[Any, ...], dict[str, Any], Meaning]
 class Target:
     """A row of the table of operations: families, as functions that draw a point, what a mutation does, and what a point says."""
 
-    families: dict[str, Draw]
+    families: Mapping[str, Draw]
     changed: Callable[[Any, Generator], Any]
     said: Callable[[Any], Said]
 
@@ -153,9 +153,9 @@ OPERATIONS: dict[str, Target] = {
     "attention": _featured(""),
     "attention_vjp": _featured("g"),
     "attention_jvp": _featured("d"),
-    "merge_attention": Target(_named(tuple(features.MERGED), features.merged), calls.changed, _by_keyword),
-    "alibi_slopes": Target({"plain": features.alibi_slopes}, calls.changed, _by_keyword),
-    "alibi_bias": Target({"plain": features.alibi_bias}, calls.changed, _by_keyword),
+    "merge_attention": Target(_named(tuple(parts.MERGED), parts.merged), calls.changed, _by_keyword),
+    "alibi_slopes": Target({"plain": parts.alibi_slopes}, calls.changed, _by_keyword),
+    "alibi_bias": Target({"plain": parts.alibi_bias}, calls.changed, _by_keyword),
     "rotary_frequencies": Target(frequencies.FREQUENCIES, frequencies.changed, _by_keyword),
     "rope at positions": Target(_named(frequencies.ROTATIONS, frequencies.rotated, ("x",)), frequencies.changed, _by_keyword),
     "rope_vjp at positions": Target(

@@ -12,7 +12,7 @@ from oracles import Arithmetic, Conventions
 from properties.measurements.benchmarks.attack import plain_budgets
 from properties.measurements.benchmarks.attack.climb import Array, mutated
 from properties.measurements.benchmarks.attack.featured_kernels import FeaturedKernel, Features
-from properties.measurements.benchmarks.attack.kernels import Form, any_form, other_form
+from properties.measurements.benchmarks.attack.forms import Form, any_form, other_form
 from properties.measurements.benchmarks.attack.plain_budgets import any_mask, any_sizes, held
 from properties.measurements.benchmarks.attack.rounding import rounding
 from properties.measurements.benchmarks.exact.reading import read

@@ -10,13 +10,14 @@ from numpy.random import Generator
 import oracles
 from oracles import Arithmetic, Conventions
 from oracles.formats import BINARY64
-from properties.measurements.benchmarks.attack import features
+from properties.measurements.benchmarks.attack import parts
 from properties.measurements.benchmarks.attack.climb import Array, mutated
 from properties.measurements.benchmarks.attack.kernels import LN2, LOG2E
 from properties.measurements.benchmarks.attack.rounding import rounding
 
-__all__ = ["Elementary", "PartTrial", "alibi", "changed", "draw_alibi", "draw_merge", "merge"]
+__all__ = ["ARITHMETICS", "MERGES", "SLOPES", "Elementary", "PartTrial", "alibi", "changed", "draw_alibi", "draw_merge", "merge"]
 
+ARITHMETICS = ("float64", "float32", "float16", "bfloat16", "float16-elementwise", "bfloat16-elementwise", "float32, flushing")
 MERGES = ("quotient", "weights", "by lse", "sigmoid")
 SLOPES = ("power", "product", "power of the first")
 ACCURACY = ("near", "above", "below", "random")
@@ -74,7 +75,7 @@ class Elementary:
 
 def draw_merge(family: str, a: Arithmetic, rng: Generator) -> PartTrial:
     """A trial of a merge; log-sum-exps that the format does not hold are brought within it."""
-    call = features.merged(family, rng)
+    call = parts.merged(family, rng)
     stored = a.saved_lse or a.elementwise
     arrays = {name: _held(x, a.inputs if name.startswith("out") else stored) for name, x in call.arrays.items()}
     base = str(rng.choice(["e", "2"]))
@@ -89,7 +90,8 @@ def _held(x: Array, target: Any) -> Array:
 
 def merge(a: Arithmetic, trial: PartTrial) -> dict[str, float]:
     """error ÷ budget of both results."""
-    budgets = oracles.merge_attention(**trial.arrays, **trial.options, arithmetic=a)
+    given: dict[str, Any] = trial.arrays | trial.options
+    budgets = oracles.merge_attention(**given, arithmetic=a)
     found = _merged(a, trial)
     return {name: float(budget.excess(x).max(initial=0.0)) for name, budget, x in zip(("out", "lse"), budgets, found, strict=True)}
 
@@ -135,7 +137,7 @@ def _merged(a: Arithmetic, trial: PartTrial) -> tuple[Array, Array]:
 
 def draw_alibi(family: str, a: Arithmetic, rng: Generator) -> PartTrial:
     """A trial of "slopes" or of a "bias"."""
-    call = (features.alibi_slopes if family == "slopes" else features.alibi_bias)(rng)
+    call = (parts.alibi_slopes if family == "slopes" else parts.alibi_bias)(rng)
     return PartTrial(
         {}, call.options, str(rng.choice(SLOPES)), str(rng.choice(["e", "2"])), str(rng.choice(ACCURACY)), int(rng.integers(2**31))
     )
