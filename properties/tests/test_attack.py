@@ -31,7 +31,8 @@ def altered(operation, change):
 
     def unsound(*arguments, **options):
         found = operation(*arguments, **options)
-        changed = tuple(replace(e, **dict(zip(("mid", "rad"), change(e.mid, e.rad), strict=True))) for e in np.atleast_1d(found))
+        present = [e for e in np.atleast_1d(found) if e is not None]
+        changed = tuple(replace(e, **dict(zip(("mid", "rad"), change(e.mid, e.rad), strict=True))) for e in present)
         return changed if isinstance(found, tuple) else changed[0]
 
     return unsound
