@@ -49,9 +49,9 @@ def test_radii_of_zero_are_found_out(operation, monkeypatch, unchecked):
 
 def every_feature(rng):
     """Arguments of attention with each of its features."""
-    inputs = dict(zip("qkv", (rng.standard_normal((n, m, 2)) for n, m in ((4, 2), (2, 3), (2, 3))), strict=True))
-    mask = np.array([[True, False, True], [False, True, True]])
-    rest = {"mask": mask, "bias": rng.standard_normal((4, 2, 3)), "sink": rng.standard_normal(4), "softcap": 0.7}
+    inputs = dict(zip("qkv", (rng.standard_normal((n, m, 2)) for n, m in ((4, 3), (2, 4), (2, 4))), strict=True))
+    mask = np.array([[1, 0, 1, 1], [1, 1, 0, 1], [0, 1, 0, 1]], dtype=bool)
+    rest = {"mask": mask, "bias": rng.standard_normal((4, 3, 4)), "sink": rng.standard_normal(4), "softcap": 0.7}
     return inputs | rest | {"causal": True, "window": (1, None)}
 
 
@@ -61,7 +61,7 @@ def test_written_out_derivatives_are_those_of_series(conventions, unchecked):
     rng = np.random.default_rng(0)
     given = every_feature(rng) | {"conventions": oracles.Conventions(**conventions)}
     tangents = {f"d{name}": rng.standard_normal(given[name].shape) for name in ("q", "k", "v", "bias", "sink")}
-    cotangents = {"grad_out": rng.standard_normal((4, 2, 2)), "grad_lse": rng.standard_normal((4, 2))}
+    cotangents = {"grad_out": rng.standard_normal((4, 3, 2)), "grad_lse": rng.standard_normal((4, 3))}
     for operation, arguments in (("attention_vjp", given | cotangents), ("attention_jvp", given | tangents)):
         written, series = (judge.evaluate(name, (arguments,), 200) for name in (operation, f"{operation} by series"))
         for one, other in zip(written, series, strict=True):
