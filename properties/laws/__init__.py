@@ -2,14 +2,17 @@
 
 from properties.contract.operations import OPERATIONS
 from properties.laws import (
+    alibi,
     attention,
     conduct,
+    feature_gradients,
     features,
     frequencies,
     gradients,
     interleaving,
     lanes,
     masks,
+    merging,
     multi_head,
     positional,
     rotary,
@@ -29,6 +32,9 @@ _MODULES = (
     softmax,
     attention,
     features,
+    merging,
+    feature_gradients,
+    alibi,
     gradients,
     tangents,
     multi_head,
