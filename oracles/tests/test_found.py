@@ -188,3 +188,12 @@ def test_a_sink_that_overflows_beside_the_largest_key_loses_all_weights_in_deriv
     dq, dk, dv, _, dsink = attention_vjp(one, k, k, one, sink=sink, scale=1.0, arithmetic=name)
     moved = attention_jvp(one, k, k, one, k, k, dsink=np.ones(1, f32), sink=sink, scale=1.0, arithmetic=name)
     assert all(e is not None and np.isinf(e.rad).all() for e in (dq, dk, dv, dsink, *moved))
+
+
+def test_a_row_whose_scores_overflow_spoils_the_gradient_of_its_blocked_biases_too() -> None:
+    q, bias = np.array([[[300.0], [0.0]]]), np.zeros((2, 2))
+    mask = np.array([[True, False], [True, False]])
+    one = np.ones((1, 2, 1))
+    found = attention_vjp(q, q, one, one, bias=bias, mask=mask, scale=1.0, arithmetic="float16-elementwise")[3]
+    assert found is not None
+    assert np.isinf(found.rad).tolist() == [[True, True], [False, False]]
