@@ -2,6 +2,7 @@
 
 from properties.contract.operations import OPERATIONS
 from properties.laws import (
+    alibi,
     attention,
     caches,
     conduct,
@@ -11,6 +12,7 @@ from properties.laws import (
     interleaving,
     lanes,
     masks,
+    merging,
     multi_head,
     positional,
     rotary,
@@ -30,6 +32,8 @@ _MODULES = (
     softmax,
     attention,
     features,
+    merging,
+    alibi,
     caches,
     gradients,
     tangents,
