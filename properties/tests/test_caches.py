@@ -1,5 +1,11 @@
 """Caches are run by programs of steps: each bug is seen and named, right ones are right, and what is shown is short."""
 
+import os
+import subprocess
+import sys
+from functools import partial
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -7,12 +13,15 @@ import oracles
 import properties
 from properties.bugs.cached import Buffered, Paged
 from properties.bugs.caches import bug as register
+from properties.bugs.reference import OPERATIONS as OPERATIONS_OF_NUMPY
 from properties.contract.caches import CACHES, decode, held_of, offered
 from properties.contract.implementation import Implementation
 from properties.contract.operations import OPERATIONS
 from properties.contract.programs import Held, attends, is_legal, parse, written
+from properties.contract.results import BrokenError
 from properties.strategies.cases import Cases
 from properties.strategies.domains import DOMAINS
+from properties.verifier.reading import read
 
 RNG = np.random.default_rng(0)
 Q, K, V = RNG.standard_normal((3, 2)), RNG.standard_normal((5, 2)), RNG.standard_normal((5, 3))
@@ -130,3 +139,57 @@ def test_a_wrong_cache_is_seen_and_named(entry):
     assert entry.id in {d.id for cause in report.causes for d in cause.diagnosis}
     shortest = report.causes[0].example.counterexample["steps"]
     assert len(parse(shortest)) <= 6
+
+
+WRONG = """\
+import numpy as np
+
+import properties
+from properties.bugs.cached import Buffered
+
+
+class Ring(Buffered):
+    def slots(self, positions):  # when it is read: as if the order of slots were that of time
+        reads = self.wraps and len(positions) and positions[-1] < self.end
+        return positions - positions[0] if reads else super().slots(positions)
+
+
+adapter = {"decode": Ring}
+"""
+
+
+def test_the_command_shows_the_shortest_program_and_a_script_that_runs_it_again(tmp_path):
+    (tmp_path / "mine.py").write_text(WRONG)
+    options = ["--laws", "decoding is within its budget", "--json", "out.json", "--html", "page"]
+    environment = {**os.environ, "PYTHONPATH": str(Path(properties.__file__).parents[1]), "COLUMNS": "120"}
+    run = partial(subprocess.run, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    ran = run([sys.executable, "-m", "properties", "verify", "mine.py", *options])
+    assert ran.returncode == 1
+    assert "cache-ring-read-by-its-length" in ran.stdout
+    (cause,) = read(tmp_path / "out.json")["causes"]
+    steps = cause["example"]["counterexample"]["steps"]
+    assert f"steps     '{steps}'" in ran.stdout
+    assert any(steps in page.read_text() for page in (tmp_path / "page").rglob("*.html"))
+    assert "import properties\nfrom mine import adapter\n" in cause["example"]["script"]
+    (tmp_path / "again.py").write_text(cause["example"]["script"])
+    again = run([sys.executable, "again.py"])
+    assert again.returncode == 1
+    assert f"BrokenError: {cause['example']['summary']}" in again.stderr
+
+
+def test_a_step_that_raises_or_should_have_is_said_with_its_place():
+    with pytest.raises(BrokenError, match=r"^raised ValueError: There are fewer positions\. It was in step 2, attend 2\.$"):
+        properties.call("decode", {"decode": Plain}, q=Q, k=K, v=V, steps="append 1; attend 2", window=None, capacity=None)
+    with pytest.raises(BrokenError, match=r"^nothing was raised in step 2, attend 1, but a ValueError should be\.$"):
+        properties.call("decode", {"decode": Plain}, q=Q, k=K, v=V, steps="append 1; attend 1 refused", window=None, capacity=None)
+
+
+def test_a_function_with_past_keys_is_a_cache_that_gives_the_log_sum_exp_if_the_function_does():
+    attention = OPERATIONS_OF_NUMPY["attention"]
+    both, alone = (Implementation("x", {"decode": properties.concatenating(f)}) for f in (attention, lambda *x, **y: attention(*x, **y)[0]))
+    assert both.of_caches == alone.of_caches == {"window", "rollback", "evict"}
+    for i, results in ((both, 2), (alone, 1)):
+        assert properties.verify(i, max_examples=20, laws=["decoding is within its budget", "decoding equals prefill"]).ok
+        given = {"q": Q[:1], "k": K, "v": V, "window": 1, "capacity": None}
+        found = properties.call("decode", i, steps="append 5; evict 1; rollback 1; attend 1", **given)
+        assert (len(found) if isinstance(found, tuple) else 1) == results
