@@ -3,13 +3,16 @@
 They are the right ones, in which `properties.bugs.caches` puts slips: a step done in another way.
 """
 
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
 
 from oracles.ball import Array
+from properties.contract.caches import Decoder
 
-__all__ = ["PAGE", "Buffered", "Paged", "attended"]
+__all__ = ["PAGE", "Buffered", "Cached", "Paged", "attended"]
 
 PAGE = 4
 """Positions of a page."""
@@ -30,7 +33,7 @@ def attended(q: Array, k: Array, v: Array, may: Any) -> tuple[Array, Array]:
 class Buffered:
     """Keys and values side by side in a buffer, the oldest first, which grows; with a window and a capacity it is a ring."""
 
-    ring = True
+    ring, rotates = True, False
 
     def __init__(self, d: int, d_v: int, window: int | None = None, capacity: int | None = None) -> None:
         self.left, self.capacity = window, capacity
@@ -51,8 +54,17 @@ class Buffered:
         """Add positions."""
         self.admit(len(k))
         self.make_room(len(k))
-        self.write(k, v)
+        self.write(self.rotated(k, self.offset), v)
         self.advance(len(k))
+
+    def rotated(self, x: Array, start: int) -> Array:
+        """Each pair of channels rotated by its angle at positions from `start` on, if this is what rotates; else as it is."""
+        if not self.rotates:
+            return x
+        angle = (start + np.arange(len(x)))[:, None] * 10000.0 ** (-np.arange(0, x.shape[1], 2) / x.shape[1])
+        first, second = x[:, ::2], x[:, 1::2]
+        pairs = first * np.cos(angle) - second * np.sin(angle), first * np.sin(angle) + second * np.cos(angle)
+        return np.stack(pairs, -1).reshape(x.shape)
 
     def admit(self, n: int) -> None:
         """Refuse more positions than the capacity."""
@@ -84,6 +96,7 @@ class Buffered:
         """The output and the log-sum-exp of queries at the last positions."""
         self.require(len(q))
         at, j = self.read()
+        q = self.rotated(q, self.offset - len(q))
         return attended(q, self.k[at], self.v[at], self.visible(self.positions(len(q)), j))
 
     def require(self, n: int) -> None:
@@ -213,3 +226,17 @@ class Paged(Buffered):
     def own(self) -> Any:
         """The slots of its pages and of free ones."""
         return np.array([page * PAGE + row for page in (*self.table.values(), *self.pool.free) for row in range(PAGE)], int)
+
+
+@dataclass(frozen=True)
+class Cached(Decoder):
+    """Right caches, with other functions in the place of some steps, which rotate where the program's should. Each program is run on a
+    class of its own, with pools and a memory that its caches share, and no other's."""
+
+    name: str = "Right"
+    steps: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
+
+    def __call__(self, *arguments: Any, rotates: bool | None = None, **options: Any) -> Any:
+        """What a program gives on them."""
+        own: dict[str, Any] = {"pools": {}, "memory": {}, "rotates": bool(rotates), **self.steps}
+        return Decoder(type(self.name, (self.make,), own))(*arguments, **options)  # type: ignore[arg-type]

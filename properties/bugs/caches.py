@@ -1,14 +1,13 @@
 """Slips in caches: in how they count, keep, find and read positions, and in what they share. Each is a right cache with a wrong step."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from oracles.ball import Array
 from properties.bugs.bug import Register
-from properties.bugs.cached import PAGE, Buffered, Paged, attended
+from properties.bugs.cached import PAGE, Buffered, Cached, Paged, attended
 from properties.contract.caches import Decoder
 
 bug = Register()
@@ -19,25 +18,12 @@ SIDE, RESTART = "caches side by side share nothing", "a restart forgets everythi
 REFUSED, GONE = "what is refused changes nothing", "a ring refuses what is gone"
 
 
-@dataclass(frozen=True)
-class _Slipped(Decoder):
-    """Right caches with other functions in the place of steps. Each program is run on a class of its own, with pools and a memory that its
-    caches share, and no other's."""
-
-    name: str
-    steps: Mapping[str, Callable[..., Any]]
-
-    def __call__(self, *arguments: Any, **options: Any) -> Any:
-        own: dict[str, Any] = {"pools": {}, "memory": {}, **self.steps}
-        return Decoder(type(self.name, (self.make,), own))(*arguments, **options)  # type: ignore[arg-type]
-
-
 def slip(cache: type[Buffered], *steps: str, law: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """The decorator for a function in the place of a step, or of several, of a right cache."""
 
     def register(function: Callable[..., Any]) -> Callable[..., Any]:
         def make() -> Decoder:
-            return _Slipped(cache, function.__name__, dict.fromkeys(steps, function))
+            return Cached(cache, function.__name__, dict.fromkeys(steps, function))
 
         make.__name__, make.__doc__ = function.__name__, function.__doc__
         bug(DECODE, making=True, law=law)(make)
@@ -105,6 +91,7 @@ def cache_mask_as_wide_as_the_buffer(self: Buffered, q: Array) -> tuple[Array, A
     self.require(len(q))
     at, j = self.read()
     unused = np.setdiff1d(self.own(), at)
+    q = self.rotated(q, self.offset - len(q))
     may = np.concatenate([self.visible(self.positions(len(q)), j), np.ones((len(q), len(unused)), bool)], 1)
     at = np.concatenate([at, unused])
     return attended(q, self.k[at], self.v[at], may)
@@ -188,7 +175,7 @@ def cache_refuses_after_it_has_counted(self: Buffered, k: Array, v: Array) -> No
         self.offset += len(k)
         raise
     self.make_room(len(k))
-    self.write(k, v)
+    self.write(self.rotated(k, self.offset), v)
     self.advance(len(k))
 
 
@@ -257,6 +244,7 @@ def _behind(self: Buffered, q: Array, before: tuple[Array, Array]) -> tuple[Arra
     self.require(len(q))
     at, j = self.read()
     k, v = (np.concatenate([x, y[at]]) for x, y in zip(before, (self.k, self.v), strict=True))
+    q = self.rotated(q, self.offset - len(q))
     may = self.visible(self.positions(len(q)), j)
     return attended(q, k, v, np.concatenate([np.ones((len(q), len(before[0])), bool), may], 1))
 

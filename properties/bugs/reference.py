@@ -23,8 +23,7 @@ from properties.bugs.attended import (
     merge_attention,
     transposed,
 )
-from properties.bugs.cached import Buffered
-from properties.contract.caches import Decoder
+from properties.bugs.cached import Buffered, Cached
 
 __all__ = [
     "OPERATIONS",
@@ -366,7 +365,7 @@ def rope_vjp(x: Array, grad_out: Array, start_pos: int = 0) -> Array:
 # -- The operations, and slips in them -------------------------------------------------------------------------------------------
 
 
-decode = Decoder(Buffered)
+decode = Cached(Buffered)
 
 OPERATIONS: dict[str, Callable[..., Any]] = {
     f.__name__: f

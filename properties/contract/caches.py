@@ -1,11 +1,12 @@
 """Caches of keys and values: what they offer, how a program of steps is run on two of them, and what each of its attends should give.
 
-    Cache(d, d_v, window=None, capacity=None)   window by `Conventions.window`; keys, values and queries come rotated
+    Cache(d, d_v, window=None, capacity=None)   window by `Conventions.window`; keys and queries come rotated
     append(k, v)                                n more positions: k (n, d), v (n, d_v)
     attend(q)                                   out (n, d_v), or (out, lse), of q (n, d) at the last n positions
     rollback(n), evict(n), poison(value)        where it offers them: see `properties.contract.programs`
     ring = True                                 says that with a window and a capacity the newest positions take the places of the oldest,
                                                 which are gone; without it more positions than the capacity are refused
+    rotates = True                              says that it rotates keys and queries itself, by their positions, as `oracles.rope` does
 
 A query sees the positions up to its own, within the window, that are not evicted. Positions are absolute: neither evict nor rollback
 numbers others anew. ValueError, and nothing changed, for more queries than positions, more than the capacity, and positions that are gone.
@@ -21,14 +22,15 @@ import numpy as np
 
 import oracles
 from oracles import Arithmetic, Conventions, Enclosure
+from oracles.rotated_attention import rotated_attention
 from properties.contract.programs import Held, Step, attends, parse
 from properties.contract.results import BrokenError, RaisedError
 from properties.contract.wording import said, shown
 
 __all__ = ["CACHES", "Decoder", "decode", "held_of", "offered"]
 
-CACHES = ("window", "capacity", "ring", "rollback", "evict", "poison")
-"""What a cache may offer besides `append` and `attend`: parameters of what makes it, an attribute, and methods."""
+CACHES = ("window", "capacity", "ring", "rotates", "rollback", "evict", "poison")
+"""What a cache may offer besides `append` and `attend`: parameters of what makes it, attributes, and methods."""
 
 
 def offered(make: Any) -> frozenset[str]:
@@ -53,8 +55,11 @@ class Decoder:
 
     make: Callable[..., Any]
 
-    def __call__(self, q: Any, k: Any, v: Any, steps: str, *, window: int | None = None, capacity: int | None = None) -> tuple[Any, Any]:
-        """What the attends gave, one after the other, and their log-sum-exps, or None. Raises BrokenError for a step that went wrong."""
+    def __call__(
+        self, q: Any, k: Any, v: Any, steps: str, *, window: int | None = None, capacity: int | None = None, rotates: bool | None = None
+    ) -> tuple[Any, Any]:
+        """What the attends gave, one after the other, and their log-sum-exps, or None; a cache knows itself whether it rotates. Raises
+        BrokenError for a step that went wrong."""
         given = {name: x for name, x in (("window", window), ("capacity", capacity)) if x is not None}
         make = partial(self.make, q.shape[-1], v.shape[-1], **given)
         caches = {False: make(), True: make()}
@@ -136,22 +141,24 @@ def decode(
     *,
     window: int | None = None,
     capacity: int | None = None,
+    rotates: bool | None = None,
     arithmetic: Arithmetic | str | None = None,
     conventions: Conventions | None = None,
 ) -> tuple[Enclosure, Enclosure]:
     """Attention by caches, of whose keys and values each query sees those that a program of steps has left it.
 
     Each attend is `oracles.attention` on the whole history of its cache, causal, with the offset and the window, and a mask of what is
-    evicted. Raises ValueError for a program that is none.
+    evicted; where the cache `rotates`, of queries and keys rotated by their positions. Raises ValueError for a program that is none.
     """
     found = []
+    attention = rotated_attention if rotates else partial(oracles.attention, causal=True)
     for each in attends(parse(steps)):
         keys, n = np.array(each.keys, int), len(each.keys)
         mask = None if each.evicted == 0 else np.arange(n) >= each.evicted
         found.append(
-            oracles.attention(
+            attention(
                 *(x[None] for x in (q[each.queries.start : each.queries.stop], k[keys], v[keys])),
-                mask=mask, causal=True, offset=n - len(each.queries), window=(window, None), arithmetic=arithmetic, conventions=conventions,
+                mask=mask, offset=n - len(each.queries), window=(window, None), arithmetic=arithmetic, conventions=conventions,
             )
         )  # fmt: skip
     if not found:

@@ -262,7 +262,7 @@ def implementation_of(
 def _runs_programs(function: Callable[..., Any]) -> bool:
     """Whether a function can be called as `decode` is written, with a program: what makes caches cannot."""
     try:
-        inspect.signature(function).bind("q", "k", "v", "steps", window=None, capacity=None)
+        inspect.signature(function).bind("q", "k", "v", "steps", window=None, capacity=None, rotates=None)
     except TypeError:
         return False
     return True

@@ -29,7 +29,7 @@ _NUMBERS = {"num_heads", "n_q", "n_k", "seq_len", "max_len", "embed_dim", "head_
 _MASKS = {"mask", "first", "second"}
 _LOOSE = _MASKS | {"bias", "dbias"}
 _INTEGERS = {"lengths", "indices", "offset"}
-_SETTINGS = {"scale", "causal", "offset", "window", "softcap", "steps", "capacity"}
+_SETTINGS = {"scale", "causal", "offset", "window", "softcap", "steps", "capacity", "rotates"}
 _TABLES = {"cos", "sin"}
 _SUMS, _BIASES = {"lse", "dlse", "lse_a", "lse_b"}, {"slopes", "biases"}
 _FREQUENCIES = ("rope_pairing", "odd_lane", "rope_base", "rope_scale")
@@ -192,7 +192,7 @@ _FEATURED = f"{_HEADED} mask[* num_heads n_q n_k]? {_BIAS}? scale? causal? offse
 _OUTPUT, _SUM = "out[* num_heads n_q value_dim]", "lse[* num_heads n_q]"
 _FEATURES = ("causal", "kv_heads", "window", "softcap_order", "lse_base", "lse_sink", "scale_default", "causal_with_mask")
 _MERGED = ("out_a[* n_q value_dim] lse_a[* n_q] out_b[* n_q value_dim] lse_b[* n_q]", "out[* n_q value_dim] lse[* n_q]")
-_STEPS = "q[n_q head_dim] k[n_k head_dim] v[n_k value_dim] steps window? capacity?"
+_STEPS = "q[n_q head_dim] k[n_k head_dim] v[n_k value_dim] steps window? capacity? rotates?"
 _TABLE = "cos[seq_len head_dim] sin[seq_len head_dim]"
 
 
@@ -219,7 +219,7 @@ OPERATIONS: dict[str, Operation] = {
         _operation("merge_attention", *_MERGED, "dead_rows", "lse_base"),
         _operation("alibi_slopes", "num_heads", "slopes[num_heads]", "alibi_slopes"),
         _operation("alibi_bias", "num_heads n_q n_k offset?", "biases[num_heads n_q n_k]", "alibi_slopes", "alibi_reference", "causal"),
-        _operation("decode", _STEPS, "out[n_q value_dim] lse[n_q]", "window", "lse_base", "scale_default", oracle=decode),
+        _operation("decode", _STEPS, "out[n_q value_dim] lse[n_q]", "window", "lse_base", "scale_default", *_FREQUENCIES, oracle=decode),
         _operation("multi_head_attention", _HEADS, "out[* seq_len model_dim]", *_ATTENTION),
         _operation("multi_head_attention_vjp", f"{_HEADS} grad_out[* seq_len model_dim]", _tangents(_HEADS), *_ATTENTION),
         _operation("multi_head_attention_jvp", f"{_HEADS} {_tangents(_HEADS)}", "dout[* seq_len model_dim]", *_ATTENTION),

@@ -58,6 +58,30 @@ class WrittenOut:
             raise ValueError(f"{n} positions are asked for, of {len(self.rows)}.")
 
 
+class Rotating(WrittenOut):
+    """The same, of keys and queries that it rotates itself, by the position at which each is, with angles in its own precision."""
+
+    rotates = True
+
+    def append(self, k: Any, v: Any) -> None:
+        """Add positions, rotated."""
+        super().append(self._rotated(k, self.end), v)
+
+    def attend(self, q: Any) -> tuple[Any, Any]:
+        """The output and the log-sum-exp of the last positions' queries, rotated."""
+        self._require(len(q))
+        return super().attend(self._rotated(q, self.end - len(q)))
+
+    @staticmethod
+    def _rotated(x: Any, start: int) -> Any:
+        of_pairs = x.reshape(len(x), -1, 2).astype(x.dtype)
+        speeds = 10000.0 ** -np.linspace(0, 1, of_pairs.shape[1], endpoint=False)
+        turn = np.outer(np.arange(start, start + len(x)), speeds).astype(x.dtype)
+        c, s = np.cos(turn), np.sin(turn)
+        left, right = of_pairs[..., 0], of_pairs[..., 1]
+        return np.stack([c * left - s * right, s * left + c * right], -1).reshape(x.shape)
+
+
 def _attention(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, offset: int, window: Any = (None, None)) -> Tensor:
     """Attention with past keys, whose mask is the causal band at the offset."""
     behind = torch.arange(offset, offset + q.shape[-2])[:, None] - torch.arange(k.shape[-2])
@@ -126,6 +150,7 @@ def _implementation(name: str, arrays: Any, decode: Any) -> Implementation:
 
 IMPLEMENTATIONS = [
     _implementation("NumPy cache written out", "numpy", WrittenOut),
+    _implementation("NumPy cache that rotates", "numpy", Rotating),
     _implementation("torch cache of concatenated keys", "torch", concatenating(_attention, torch.cat)),
     _implementation("torch cache as a ring", "torch", TorchRing),
 ]

@@ -5,6 +5,8 @@ from dataclasses import replace
 from itertools import combinations
 from typing import Any
 
+import numpy as np
+
 from properties.contract.caches import held_of
 from properties.contract.implementation import Implementation
 from properties.contract.programs import Held, Step, is_legal, parse, rows_of_part, written
@@ -34,7 +36,9 @@ def fill(i: Implementation, x: dict[str, Any], needed: tuple[str, ...], choose: 
     poison = float("nan") if i.resolved_conventions.blocked_values == "unread" else 64.0
     empty = held_of(x["window"], x["capacity"], offers, i.resolved_conventions)
     steps = tuple(_steps(offers, empty, len(x["k"]), len(x["q"]), poison, choose))
-    x["steps"] = written(steps)
+    x["steps"], x["rotates"] = written(steps), True if "rotates" in offers else None
+    if x["rotates"] and x["q"].shape[1] % 2:  # what becomes of a last channel without a partner is another question
+        x["q"], x["k"] = (np.concatenate([y, y[:, :1]], 1) for y in (x["q"], x["k"]))
     x |= _cut(x, rows_of_part(steps, list(enumerate(steps))))
 
 

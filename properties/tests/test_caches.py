@@ -6,6 +6,7 @@ import sys
 from functools import partial
 from pathlib import Path
 
+import mpmath
 import numpy as np
 import pytest
 
@@ -72,6 +73,40 @@ def test_the_oracle_is_attention_on_the_whole_history():
     assert out.contains(V[1:2]).all()
 
 
+def test_a_cache_that_rotates_is_judged_by_rotated_attention():
+    """By hand, in 50 digits: pairs are complex numbers, and a score is the real part of q·k̄·e^(i(p − j))."""
+    q, k, v = Q[:1], K[:2], V[:2]
+    with mpmath.workdps(50):
+        query, keys = mpmath.mpc(*q[0]), [mpmath.mpc(*key) for key in k]
+        e = [mpmath.exp((query * mpmath.conj(key) * mpmath.expj(1 - j)).real / mpmath.sqrt(2)) for j, key in enumerate(keys)]
+        lse, out = mpmath.log(sum(e)), [sum(w * mpmath.mpf(x) for w, x in zip(e, column, strict=True)) / sum(e) for column in v.T]
+        found = decode(q, k, v, "append 2; attend 1", rotates=True)
+        for enclosure, exact in zip(found, (out, [lse]), strict=True):
+            assert enclosure.rad.max() < 1e-14
+            for mid, rad, x in zip(enclosure.mid.ravel(), enclosure.rad.ravel(), exact, strict=True):
+                assert abs(mpmath.mpf(mid) - x) <= rad
+
+
+def test_a_rotating_cache_that_counts_wrongly_or_pairs_otherwise_is_named():
+    class Right(Buffered):
+        rotates = True
+
+    class Renumbering(Right):
+        def evict(self, n):
+            super().evict(n)
+            self.offset = self.end - self.first
+
+    class OfHalves(Right):
+        def rotated(self, x, start):
+            return super().rotated(np.stack(np.split(x, 2, 1), -1).reshape(x.shape), start)
+
+    agreement = ["decoding is within its budget"]
+    assert properties.verify({"decode": Right}, laws=agreement, max_examples=30).ok
+    for wrong, name in ((Renumbering, "cache-offset-of-the-rows-kept"), (OfHalves, "rope_pairing=half")):
+        (cause,) = properties.verify({"decode": wrong}, laws=agreement, max_examples=30).causes
+        assert cause.diagnosis[0].id == name
+
+
 @pytest.mark.parametrize(
     ("steps", "legal"),
     [
@@ -96,7 +131,7 @@ def test_what_is_drawn_is_legal_reaches_every_step_and_wraps():
     i = Implementation("ring", {"decode": Buffered})
     drawn = [Cases(OPERATIONS["decode"], DOMAINS["decode"][name], i).draw(seed) for name in ("everyday", "rings") for seed in range(120)]
     seen = set()
-    for q, k, v, text, window, capacity in drawn:
+    for q, k, v, text, window, capacity, _ in drawn:
         empty = held_of(window, capacity, i.of_caches, i.resolved_conventions)
         assert is_legal(parse(text), empty), text
         found = list(attends(parse(text)))
@@ -114,7 +149,7 @@ def test_what_is_drawn_is_legal_reaches_every_step_and_wraps():
 
 
 def test_a_class_shows_what_its_caches_offer_and_nothing_else_is_asked():
-    assert offered(Buffered) == offered(Paged) == set(CACHES)
+    assert offered(Buffered) == offered(Paged) == set(CACHES) - {"rotates"}
     assert offered(Plain) == set()
     report = properties.verify({"decode": Plain}, max_examples=30)
     assert report.ok
@@ -179,9 +214,11 @@ def test_the_command_shows_the_shortest_program_and_a_script_that_runs_it_again(
 
 def test_a_step_that_raises_or_should_have_is_said_with_its_place():
     with pytest.raises(BrokenError, match=r"^raised ValueError: There are fewer positions\. It was in step 2, attend 2\.$"):
-        properties.call("decode", {"decode": Plain}, q=Q, k=K, v=V, steps="append 1; attend 2", window=None, capacity=None)
+        properties.call("decode", {"decode": Plain}, q=Q, k=K, v=V, steps="append 1; attend 2", window=None, capacity=None, rotates=None)
     with pytest.raises(BrokenError, match=r"^nothing was raised in step 2, attend 1, but a ValueError should be\.$"):
-        properties.call("decode", {"decode": Plain}, q=Q, k=K, v=V, steps="append 1; attend 1 refused", window=None, capacity=None)
+        properties.call(
+            "decode", {"decode": Plain}, q=Q, k=K, v=V, steps="append 1; attend 1 refused", window=None, capacity=None, rotates=None
+        )
 
 
 def test_a_function_with_past_keys_is_a_cache_that_gives_the_log_sum_exp_if_the_function_does():
@@ -190,6 +227,6 @@ def test_a_function_with_past_keys_is_a_cache_that_gives_the_log_sum_exp_if_the_
     assert both.of_caches == alone.of_caches == {"window", "rollback", "evict"}
     for i, results in ((both, 2), (alone, 1)):
         assert properties.verify(i, max_examples=20, laws=["decoding is within its budget", "decoding equals prefill"]).ok
-        given = {"q": Q[:1], "k": K, "v": V, "window": 1, "capacity": None}
+        given = {"q": Q[:1], "k": K, "v": V, "window": 1, "capacity": None, "rotates": None}
         found = properties.call("decode", i, steps="append 5; evict 1; rollback 1; attend 1", **given)
         assert (len(found) if isinstance(found, tuple) else 1) == results

@@ -97,7 +97,7 @@ def _fewer(o: Operation, case: Case) -> Iterator[Case]:
     sizes = o.sizes(tuple(case[p] for p in o.parameters))
     fixed = (*_FIXED, *(_ROWS if o.is_played else ()))
     for name in dict.fromkeys(a for p in o.parameters for a in o.axes.get(p, (p,)) if a in sizes and a not in fixed):
-        n, least = sizes[name], 1 + (name == "head_dim" and "n_q" not in sizes)  # lanes of pairs, by pairs
+        n, least = sizes[name], 1 + (name == "head_dim" and ("n_q" not in sizes or bool(case.get("rotates"))))  # lanes of pairs, by pairs
         for part in (range(n // 2 // least * least), range(n // 2 // least * least, n), range(n - least), range(least, n)):
             if 0 < len(part) < n:
                 yield _along(o, case, name, part)
