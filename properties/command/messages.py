@@ -5,6 +5,7 @@ from math import inf
 from typing import Any
 
 from oracles import Conventions
+from properties.verifier.comparison import Known
 from properties.verifier.report import Violation
 
 __all__ = ["Entry", "Explain", "Order", "Task", "parts_of"]
@@ -12,7 +13,7 @@ __all__ = ["Entry", "Explain", "Order", "Task", "parts_of"]
 
 @dataclass(frozen=True, kw_only=True)
 class Order:
-    """What is verified, and how: the same for all children."""
+    """What is verified, and how: the same for all children. With `fail_fast` to the first violation that is not `known`."""
 
     targets: tuple[str, ...]
     only: tuple[str, ...]
@@ -27,6 +28,8 @@ class Order:
     seed: int
     timeout: float
     budget: float
+    fail_fast: bool
+    known: Known
 
 
 @dataclass(frozen=True)

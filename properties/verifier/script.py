@@ -42,7 +42,7 @@ def script(
         return ""
     named = _replaced(arithmetic, conventions)
     named += [f"beside=[{', '.join(beside)}]"] if beside and any(law.interleaves for law in find(violation.law_id)) else []
-    return _text("replay", f"{violation.law}[{violation.operation}]", _implementation(target, pick, case), case, named)
+    return _text("replay", violation.law_id, _implementation(target, pick, case), case, named)
 
 
 def script_of_call(

@@ -82,7 +82,7 @@ def _unsaid(report: Report) -> Iterator[Result]:
     groups: dict[tuple[str, str, str, bool], list[str]] = {}
     for o in report.outcomes:
         if o.status != "violated" and report.fails(o):
-            groups.setdefault((o.implementation, o.status, o.reason, o.known), []).append(f"{o.law}[{o.operation}]")
+            groups.setdefault((o.implementation, o.status, o.reason, o.known), []).append(o.law_id)
     for (implementation, status, reason, known), laws in groups.items():
         said = f"{counted(len(laws), 'law')} {'is' if len(laws) == 1 else 'are'} {status}. {reason}".rstrip()
         yield Result(implementation, laws[0], tuple(laws), status, "", said, "\n".join([said, "", *laws]), known=known)
@@ -97,7 +97,7 @@ def _nothing(report: Report) -> Iterator[Result]:
 
 
 def _by_law(report: Report) -> dict[tuple[str, str], Outcome]:
-    return {(o.implementation, f"{o.law}[{o.operation}]"): o for o in report.outcomes}
+    return {(o.implementation, o.law_id): o for o in report.outcomes}
 
 
 def _placed(result: Result, sources: dict[str, dict[str, Any]]) -> Result:
