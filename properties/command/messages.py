@@ -8,7 +8,7 @@ from oracles import Conventions
 from properties.verifier.comparison import Known
 from properties.verifier.report import Violation
 
-__all__ = ["Entry", "Explain", "Order", "Task", "parts_of"]
+__all__ = ["Entry", "Explain", "Order", "Task"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,9 +72,3 @@ class Explain:
     violations: tuple[Violation, ...]
     shrinks: bool = True
     until: float = inf
-
-
-def parts_of(law: str) -> tuple[str, str]:
-    """The name of a law and its operation, which "law[operation]" says."""
-    name, _, operation = law.partition("[")
-    return name, operation.removesuffix("]")

@@ -11,10 +11,11 @@ from select import select
 from types import TracebackType
 
 from properties.command.child import Child
-from properties.command.messages import Entry, Explain, Order, Task, parts_of
+from properties.command.messages import Entry, Explain, Order, Task
 from properties.command.signals import Signals
 from properties.command.targets import TargetError
 from properties.contract.operations import OPERATIONS
+from properties.laws.names import parts_of
 from properties.verifier.note import Note
 from properties.verifier.report import Cause, Outcome, Status, Violation
 from properties.verifier.script import script_of_call

@@ -4,8 +4,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
+from properties.laws.names import parts_of
 from properties.verifier.report import Cause, Outcome, Report, counted
-from properties.views.terminal import violation_text
+from properties.views.violation import violation_text
 
 __all__ = ["Result", "results"]
 
@@ -33,8 +34,8 @@ class Result:
     @property
     def title(self) -> str:
         """What is wrong, and with what, in a line."""
-        law, _, operation = self.law.partition("[")
-        return ": ".join(filter(None, (self.implementation, operation.removesuffix("]"), self.cause or law)))
+        law, operation = parts_of(self.law)
+        return ": ".join(filter(None, (self.implementation, operation, self.cause or law)))
 
 
 def results(report: Report) -> list[Result]:
@@ -101,5 +102,5 @@ def _by_law(report: Report) -> dict[tuple[str, str], Outcome]:
 
 
 def _placed(result: Result, sources: dict[str, dict[str, Any]]) -> Result:
-    place = sources.get(result.law.partition("[")[2].removesuffix("]"))
+    place = sources.get(parts_of(result.law)[1])
     return replace(result, file=place["file"], line=place["line"]) if place else result
