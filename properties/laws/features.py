@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from oracles.ball import Array, Ball, divide, exact
+from oracles.ball import Array, Ball, divide, exact, total
+from properties.contract.implementation import Implementation
 from properties.contract.subject import Subject
 from properties.laws.algebra import kept
 from properties.laws.law import Laws
@@ -209,3 +210,35 @@ def a_cap_bounds_the_log_sum_exp(subject: Subject, *case: Any) -> bool:
     inside = Ball(np.clip(lse.mid, middle - x["softcap"], middle + x["softcap"]), np.full(m.shape, rounding))
     subject.close(kept(lse, alive), kept(inside, alive), "lse")
     return bool(alive.any())
+
+
+def _whole_gradients(i: Implementation) -> str:
+    if i.resolved_conventions.dead_rows != "zero":
+        return "Its gradients of rows without keys are not those of zeros."
+    return i.lacks("bias") or unmergeable(i)
+
+
+@law(f"{ATTENTION}_vjp", domains=("everyday", "broadcast biases", "sinks"), exempts=_whole_gradients, watches=True)
+def gradients_of_bias_and_sink_sum_to_those_of_the_log_sum_exp(subject: Subject, *case: Any) -> bool:
+    """For every bias and sink: their gradients sum to grad_lse, over all queries that are alive, since a constant added to all of them is
+    added to the log-sum-exp, and changes no output.
+
+    Within budget.
+    """
+    x, i = by_name(subject, case), subject.implementation
+    if x["bias"] is None or (x["softcap"] is not None and not caps_scores(i)):
+        return False
+    found = {r.name: r for r in subject(*case)}
+    alive = reads(x, i).any(-1)
+    if x["sink"] is not None:
+        alive = alive | (x["sink"] > -np.inf)[:, None]
+    g = kept(exact(np.zeros(alive.shape) if x["grad_lse"] is None else x["grad_lse"]), alive)
+    g = g if subject.conventions.lse_base == "e" else divide(g, LN2)
+    rest = _sum(g) - _sum(found["dsink"].ball) if "dsink" in found else _sum(g)
+    dbias, up = found["dbias"].ball, found["dbias"].value > 0  # the positive ones make up for the negative ones, whose size is seen so
+    subject.close(_sum(kept(dbias, up)), rest - _sum(kept(dbias, ~up)), "sum of positive dbias")
+    return True
+
+
+def _sum(x: Ball) -> Ball:
+    return total(Ball(x.mid.reshape(1, -1), x.rad.reshape(1, -1)))
