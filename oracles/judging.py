@@ -174,25 +174,30 @@ def _is_narrow(x: Ball) -> bool:
     mid, rad = (part.reshape(-1, rows, x.mid.shape[-1]) for part in (x.mid, x.rad))
     size, most = np.abs(mid[:, :: -(-rows // SAMPLE)]), rad.max(axis=1)
 
-    def fits(size: Array) -> NDArray[np.bool_]:
-        found: NDArray[np.bool_] = most <= BINARY32.unit_roundoff / 4 * size + BINARY32.smallest_subnormal
-        return found
-
-    if fits(size.min(axis=1)).all():  # nothing is NaN, and no typical element is smaller
+    if _fits(size.min(axis=1), most).all():  # nothing is NaN, and no typical element is smaller
         return True
     if not np.isfinite(most).all():
         most = np.where(np.isnan(mid), 0.0, rad).max(axis=1)
-    typical = _typical(size.swapaxes(-1, -2))
-    unseen = (typical == 0) & ~fits(typical)
-    typical[unseen] = _typical(np.abs(mid.swapaxes(-1, -2)[unseen]))
-    return bool(fits(typical).all())
+    narrow = _typically_fits(size, most)
+    if not narrow.all():
+        unseen = ~narrow & ~(size > 0).any(axis=1)
+        narrow[unseen] = _typically_fits(np.abs(mid.swapaxes(-1, -2)[unseen])[..., None], most[unseen][:, None])[:, 0]
+    return bool(narrow.all())
 
 
-def _typical(size: Array) -> Array:
-    """The median along the last axis of what is neither 0 nor NaN; 0 where there is nothing else."""
-    ordered = np.sort(np.where(np.isnan(size), 0.0, size), axis=-1)
-    zeros = (ordered == 0).sum(axis=-1, keepdims=True)
-    return np.take_along_axis(ordered, (zeros + ordered.shape[-1] - 1) // 2, axis=-1)[..., 0]
+def _fits(size: Array, most: Array) -> NDArray[np.bool_]:
+    """Whether radii of so much at most are narrow beside elements of a size; it holds for all that are larger, too."""
+    found: NDArray[np.bool_] = most <= BINARY32.unit_roundoff / 4 * size + BINARY32.smallest_subnormal
+    return found
+
+
+def _typically_fits(size: Array, most: Array) -> NDArray[np.bool_]:
+    """The same beside the lower median of each column's elements other than 0 and NaN, which is to say, beside more than half of them; and
+    beside 0 where there are none."""
+    counts = size > 0
+    wide = counts & ~_fits(size, most[:, None])
+    found: NDArray[np.bool_] = _fits(np.zeros(()), most) | (2 * wide.sum(axis=1) < counts.sum(axis=1))
+    return found
 
 
 def _around(value: Ball, budget: Ball) -> Ball:

@@ -300,6 +300,17 @@ def test_grouped_heads_have_masks_and_rows_of_their_own(kv_heads: Any) -> None:
     )
 
 
+def test_grouped_heads_without_queries_or_keys_are_legal() -> None:
+    q, k, v = drawn((4, 3, 2), (2, 5, 2), (2, 5, 3))
+    for method in ("fast", "arb"):
+        assert grouped_query_attention(q[:, :0], k, v, method=method).mid.shape == (4, 0, 3)  # type: ignore[arg-type]
+        out = grouped_query_attention(q, k[:, :0], v[:, :0], method=method)  # type: ignore[arg-type]
+        assert (out.mid == 0).all()
+        assert (out.rad == 0).all()
+        nan = grouped_query_attention(q, k[:, :0], v[:, :0], method=method, conventions=Conventions(dead_rows="nan"))  # type: ignore[arg-type]
+        assert np.isnan(nan.mid).all()
+
+
 def test_shared_heads_are_not_copied() -> None:
     q, k = np.zeros((64, 1, 1)), np.zeros((1, 1 << 16, 1))
     tracemalloc.start()

@@ -1,5 +1,6 @@
 """Generalised attention: enclosed as the definitions say, by convention, within budget of kernels, and refusing what makes no sense."""
 
+import tracemalloc
 from dataclasses import replace
 from typing import Any
 
@@ -180,6 +181,51 @@ def test_kernels_are_within_budget_and_in_float32_dropped_features_are_not(seed:
     for cap, b, s in ((None, bias, sink), (features["softcap"], None, sink), (features["softcap"], bias, None)):
         wrong = written_out(inputs, cap, b, s, kind)
         assert max(e.excess(x.detach().double().numpy()).max() for e, x in zip(budgets[:2], wrong[:2], strict=True)) > 1
+
+
+FORMS = [(600,), (300, 1), (4, 1, 1), (2, 1, 1, 600), (2, 4, 300, 1), (4, 1, 600), (1,), (4, 300, 600)]
+
+
+@pytest.mark.parametrize("kv_heads", ["repeat", "tile"])
+@pytest.mark.parametrize("shape", FORMS, ids=str)
+def test_the_gradient_of_a_broadcast_bias_is_the_sum_over_all_that_share_it(shape: tuple[int, ...], kv_heads: Any) -> None:
+    """Over several tiles of rows, of keys, and of grouped heads in one tile; the sink's beside it."""
+    rng = np.random.default_rng(0)
+    q, k, v, g = (rng.standard_normal((2, heads, n, 2)) for heads, n in ((4, 300), (2, 600), (2, 600), (4, 300)))
+    bias, sink = rng.standard_normal(shape), rng.standard_normal(4)
+    given = {"window": (250, 400), "softcap": 5.0, "sink": sink, "conventions": Conventions(kv_heads=kv_heads), "method": "fast"}
+    *_, dbias, dsink = oracles.attention_vjp(q, k, v, g, bias=bias, **given)
+    *_, of_all, same = oracles.attention_vjp(q, k, v, g, bias=np.broadcast_to(bias, (2, 4, 300, 600)), **given)
+    assert dbias is not None
+    assert of_all is not None
+    assert dsink is not None
+    assert same is not None
+    assert dbias.mid.shape == shape
+    axes = tuple(i for i, n in enumerate((1,) * (4 - len(shape)) + shape) if n == 1 or i < 4 - len(shape))
+    total, rad = (x.sum(axis=axes).reshape(shape) for x in (of_all.mid, of_all.rad))
+    assert (np.abs(total - dbias.mid) <= rad + dbias.rad).all()
+    additions = 2 * 4 * 300 * 600 / bias.size * 2.0**-53 * np.abs(of_all.mid).sum(axis=axes).reshape(shape)
+    assert (dbias.rad <= 2 * (rad + additions)).all()
+    assert (np.abs(dsink.mid - same.mid) <= dsink.rad + same.rad).all()
+
+
+@pytest.mark.parametrize("shape", [(2048,), (4, 1, 1), (4, 1, 2048), (512, 1)], ids=str)
+def test_what_is_broadcast_is_never_as_large_as_the_scores(shape: tuple[int, ...]) -> None:
+    """Neither a mask nor a bias of grouped heads, nor its gradient: 4 × 512 × 2048 scores take 32 MiB, and a mask 4."""
+    rng = np.random.default_rng(0)
+    q, k = rng.standard_normal((4, 512, 1)), rng.standard_normal((2, 2048, 1))
+    bias, mask = rng.standard_normal(shape), rng.random(2048) < 0.9
+    given = {"bias": bias, "mask": mask, "window": (32, 0), "offset": 100, "method": "fast"}
+    for run in (
+        lambda: oracles.attention(q, k, k, **given),
+        lambda: oracles.attention_vjp(q, k, k, q, **given),
+        lambda: oracles.attention_jvp(q, k, k, q, k, k, bias, **given),
+    ):
+        tracemalloc.start()
+        run()
+        _, most = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert most < 9 << 20  # of which the five tiles that are kept take five
 
 
 def test_a_window_far_along_a_long_sequence_looks_at_its_own_keys_only() -> None:
