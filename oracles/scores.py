@@ -254,7 +254,7 @@ def readable(p: AttentionProblem, x: Array, allowed: Mask | None) -> Array:
     """
     if p.elementwise or allowed is None:
         return over_keys(allowed, x)
-    return np.asarray(x.shape[-2] * _largest(x.max(axis=-1, initial=0.0), allowed) * x.any(axis=-2, keepdims=True))
+    return np.asarray(np.where(x.any(axis=-2, keepdims=True), x.shape[-2] * _largest(x.max(axis=-1, initial=0.0), allowed), 0.0))
 
 
 def _largest(x: Array, allowed: Mask | None) -> Array:

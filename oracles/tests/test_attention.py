@@ -277,6 +277,8 @@ def test_grouped_heads_read_the_head_of_their_convention() -> None:
     for kv_heads, reads in (("repeat", [0, 0, 1, 1]), ("tile", [0, 1, 0, 1])):
         c = Conventions(kv_heads=kv_heads)  # type: ignore[arg-type]
         require_same(grouped_query_attention(q, k, v, conventions=c), scaled_dot_product_attention(q, k[reads], v[reads]))
+        exact = scaled_dot_product_attention(q, k[reads], v[reads], method="arb")
+        require_same(grouped_query_attention(q, k, v, conventions=c, method="arb"), exact)
 
 
 def test_a_certificate_is_sharpened_where_one_number_per_row_does_not_do() -> None:
