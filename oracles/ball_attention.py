@@ -136,7 +136,7 @@ def vjp(
     Those of a bias and of sinks are added to `finer`, where there are such.  `of_lse` (…, n_q, 1) is the cotangent of the log-sum-exp, of
     which the statistical line knows nothing: with it the budget stands.
     """
-    if of_lse is None and (points := _points(q, k, v, setting, g)) is not None:
+    if of_lse is None and setting.features is None and (points := _points(q, k, v, setting, g)) is not None:
         certificates, budgets = vjp(q, k, v, g, replace(setting, arithmetic=None)), vjp(q, k, v, g, _proved(setting))
         with np.errstate(all="ignore"):
             lines = list(zip(*(likely.vjp(x, rest[0]) for x, rest in points), strict=True))
@@ -174,11 +174,11 @@ def _proved(setting: Setting) -> Setting:
 def _points(q: Operand, k: Operand, v: Operand, setting: Setting, *others: Operand) -> list[tuple[likely.Point, list[Array]]] | None:
     """The problem's batches in plain numbers, for a statistical line.
 
-    None where none is asked for, where logits are more than scores, where sums are so short that it would not be below the
-    budget, where inputs have radii of their own, or are not finite, or where a row may read no key: there the budget stands.
+    None where none is asked for, where sums are so short that it would not be below the budget, where inputs have radii of their own, or
+    are not finite, or where a row may read no key: there the budget stands.
     """
     a = setting.arithmetic
-    if a is None or a.likely is None or setting.features is not None or not q.value.size:
+    if a is None or a.likely is None or not q.value.size:
         return None
     if max(q.shape[-2:] + k.shape[-2:] + v.shape[-1:]) <= likely.SHORT:
         return None
@@ -189,9 +189,10 @@ def _points(q: Operand, k: Operand, v: Operand, setting: Setting, *others: Opera
         allowed = np.broadcast_to(allowed, (*q.shape[:-1], k.shape[-2]))
         if not allowed.any(axis=-1).all():
             return None
+    f = setting.features or Tiled()
     return [
         (
-            likely.Point(q.value[at], k.value[at], v.value[at], None if allowed is None else allowed[at], setting.scale, a),
+            likely.Point(q.value[at], k.value[at], v.value[at], None if allowed is None else allowed[at], setting.scale, a, f.at(at)),
             [x.value[at] for x in others],
         )
         for at in np.ndindex(q.shape[:-2])

@@ -374,6 +374,23 @@ def test_a_statistical_line_follows_the_cotangent_of_the_log_sum_exp() -> None:
         assert (np.abs(line.mid - budget.mid) <= line.rad + budget.rad).all()
 
 
+@pytest.mark.parametrize("seed", range(6))
+def test_the_output_with_features_has_a_statistical_line_below_its_budget(seed: int) -> None:
+    """PyTorch's operators in float32 are within it, with a cap, a bias and a sink, and the same without each of these are not."""
+    rng = np.random.default_rng(seed)
+    shapes = ((4, 100, 16), (2, 600, 16), (2, 600, 5), (4, 1, 600), (4,))
+    *inputs, bias, sink = (rng.standard_normal(shape).astype(np.float32) * 2 for shape in shapes)
+    given: dict[str, Any] = {"softcap": float(rng.choice([2.0, 30.0])), "bias": bias, "sink": sink + 4}
+    line, budget = (oracles.attention(*inputs, **given, arithmetic=replace(oracles.FLOAT32, likely=x))[0] for x in (8.4, None))
+    assert np.median(line.rad / budget.rad) < 0.4
+    found, *others = (
+        written_out(inputs, cap, b, s, torch.float32)[0].detach().double().numpy()
+        for cap, b, s in (tuple(given.values()), (None, bias, sink + 4), (given["softcap"], None, sink + 4), (given["softcap"], bias, None))
+    )
+    assert 0.001 < line.excess(found).max() <= 1
+    assert all(line.excess(other).max() > 1 for other in others)
+
+
 def test_the_gradient_of_a_bias_of_each_head_has_its_shape_beside_a_sink() -> None:
     """A bias of shape (H, 1, 1) is shaped as sinks are while they are broadcast: its gradient keeps its axes, theirs has one."""
     rng = np.random.default_rng(3)
