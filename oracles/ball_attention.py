@@ -134,7 +134,7 @@ def vjp(
     """The gradients of Σ g ⊙ forward(q, k, v) with respect to q, k and v.
 
     Those of a bias and of sinks are added to `finer`, where there are such.  `of_lse` (…, n_q, 1) is the cotangent of the log-sum-exp, of
-    which the statistical line knows nothing: with it the budget stands.
+    which the statistical line knows nothing: with it, and with features, the budget stands.
     """
     if of_lse is None and setting.features is None and (points := _points(q, k, v, setting, g)) is not None:
         certificates, budgets = vjp(q, k, v, g, replace(setting, arithmetic=None)), vjp(q, k, v, g, _proved(setting))
