@@ -14,7 +14,7 @@ import numpy as np
 
 from oracles.ball import Array
 from oracles.groups import Gathered
-from oracles.logits import slope_of
+from oracles.logits import Logits, slope_of
 from oracles.quotient import Rows
 from oracles.scores import AttentionProblem, Operand, expm1, growth, part, row_products, scores
 from oracles.terms import Terms
@@ -82,7 +82,7 @@ def grad_scores(
             growths = np.where(allowed, growths, 0.0)
     of_row = 2 * (2 * g.length.max(initial=0.0) * v.length.max(initial=0.0) + np.abs(shift).max(initial=0.0))
     if of_bias is not None and p.features is not None and not p.features.after_bias:
-        of_bias.add(rows, keys, ds, _in_range(p, ds, error, of_row))
+        of_bias.add(rows, keys, ds, _of_bias(p, u, ds, error, of_row, allowed))
     if slope is not None:
         h, off = slope
         if allowed is not None:
@@ -95,7 +95,7 @@ def grad_scores(
             x *= h
             x += moved
     if of_bias is not None and p.features is not None and p.features.after_bias:
-        of_bias.add(rows, keys, ds, _in_range(p, ds, error, of_row))
+        of_bias.add(rows, keys, ds, _of_bias(p, u, ds, error, of_row, allowed))
     largest, c = of_row + 2 * error.max(initial=0.0), max(1.0, abs(p.scale))
     if p.elementwise and not c * largest <= p.ranges.grad_scores:
         overflow = ~(2 * c * (error + np.abs(ds)) <= p.ranges.grad_scores)
@@ -103,8 +103,12 @@ def grad_scores(
     return Tile(weights, possible, ds, own, error, growths, float(largest), None if slope is None else h)
 
 
-def _in_range(p: AttentionProblem, ds: Array, error: Array, of_row: float) -> Array:
-    """The error of the gradient of a bias, infinite where it may leave the range of what is stored."""
+def _of_bias(p: AttentionProblem, u: Logits, ds: Array, error: Array, of_row: float, allowed: Mask | None) -> Array:
+    """The error of the gradient of a bias: with what underflows, and infinite where it may leave the range of what is stored."""
+    lost = p.terms.grad_underflow
+    error = error + (lost if u.blocked is None else np.where(u.blocked, 0.0, lost))
+    if allowed is not None:
+        np.copyto(error, 0.0, where=~allowed)
     if 2 * (of_row + 3 * error.max(initial=0.0)) <= p.ranges.grad_scores:
         return error
     return np.where(2 * (np.abs(ds) + error) <= p.ranges.grad_scores, error, np.inf)

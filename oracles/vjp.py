@@ -22,7 +22,7 @@ All this holds as long as nothing overflows.  Where |g||v|ᵀ, δ or T may, of w
 errors are infinite; so is that of a dP or dS, scaled or not, that may leave the format it is stored in, and that of a
 gradient where a sum of |dS||k|, |dS||q| or p|g| may leave the range of its accumulator, before or after it is scaled.
 A row whose scores, or whose Σe, may overflow may be NaN throughout, at blocked keys too, as exp(−∞ − NaN) is and 0·NaN: then nothing is
-known of dk and dv of any key, and nothing of dk where δ may overflow.
+known of dk and dv of any key, and of no bias of the row, and nothing of dk and the row's biases where δ may overflow.
 """
 
 from collections.abc import Sequence
@@ -75,8 +75,14 @@ def gradients(
             of_sink.add(rows, slice(0, 1), *_sinks(p, rows, forward, *moves_sink))
         if p.elementwise:
             lost = live(~(np.isfinite(forward.sums.x) & (p.n_k * (1 + 2.0**-6) <= p.ranges.sums)), forward.dead, False)
+            if of_sink is not None:  # exp(sink − m) may overflow, and all weights be lost
+                lost = lost | np.isinf(forward.error).any(axis=-1, keepdims=True)
             dv_error[lost.any(axis=(-2, -1))] = np.inf
-            dk_error[(lost | live(np.isinf(delta), forward.dead, False)).any(axis=(-2, -1))] = np.inf
+            lost = lost | live(np.isinf(delta), forward.dead, False)
+            dk_error[lost.any(axis=(-2, -1))] = np.inf
+            if of_bias is not None and lost.any():
+                unknown = np.broadcast_to(np.where(lost, np.inf, 0.0), (*lost.shape[:-1], p.n_k))
+                of_bias.add(rows, slice(0, p.n_k), np.broadcast_to(0.0, unknown.shape), unknown)
         mean, slack = np.zeros(dq[..., rows, :].shape), np.zeros(dq[..., rows, :].shape)
         for keys, allowed in p.key_tiles(rows):
             k, by = part(p.k, keys), None if allowed is None else allowed.swapaxes(-1, -2)
