@@ -7,12 +7,13 @@ from typing import Any
 
 from oracles import ball_attention
 from oracles.arguments import Given
+from oracles.attention_arguments import Window, checked
+from oracles.ball_attention import Setting
 from oracles.conventions import Conventions
 from oracles.enclosure import Enclosure
-from oracles.features import Window, checked
-from oracles.judging import Balls, Evaluation, mean_is_accepted, settle, zero_is_accepted
+from oracles.judging import Balls, mean_is_accepted, zero_is_accepted
 from oracles.rotary import rope
-from oracles.scores import Operand, operand
+from oracles.scores import operand
 
 
 def rotated_attention(
@@ -31,19 +32,17 @@ def rotated_attention(
     Shapes, edge cases and errors: as `oracles.attention`; the offset is an int from 0, and the rotation as `oracles.rope` has it.
     """
     p = checked(
-        q, k, v, mask=mask, bias=None, scale=None, causal=True, offset=offset, window=window, softcap=None, sink=None, rows=None,
-        arithmetic=arithmetic, conventions=conventions, method="fast",
+        q, k, v, mask=mask, causal=True, scale=None, rows=None, offset=offset, window=window, arithmetic=arithmetic,
+        conventions=conventions, method="fast",
     )  # fmt: skip
 
-    def rotated(x: Any, start: int) -> Enclosure:
-        return rope(x, start, arithmetic=arithmetic, conventions=conventions)
-
-    def fast() -> Balls:
-        query, key = rotated(q, offset), rotated(k, 0)
-        queries: Operand = operand(p.heads.fold(query.mid), p.heads.fold(query.rad))
-        return ball_attention.forward_and_lse(queries, operand(key.mid, key.rad), operand(p.v), p.setting)
+    def fast(setting: Setting) -> Balls:
+        query, key = (rope(x, start, arithmetic=arithmetic, conventions=conventions) for x, start in ((q, offset), (k, 0)))
+        queries = operand(p.heads.fold(query.mid), p.heads.fold(query.rad))
+        return ball_attention.forward(queries, operand(key.mid, key.rad), operand(p.v), setting)
 
     def vacuous(balls: Balls) -> tuple[bool, ...]:
         return mean_is_accepted(balls[0], p.v, p.allowed_row), *zero_is_accepted(balls[1:])
 
-    return p.rows(settle(Evaluation(p.setting.arithmetic, p.method, fast, fast, p.work, vacuous)))
+    out, lse = p.evaluated(fast, lambda: fast(p.setting), vacuous=vacuous)
+    return p.unfolded(out), p.of_lse(lse)
