@@ -171,7 +171,7 @@ def test_what_makes_caches_is_refused_where_it_does_not_say_what_it_is():
 @pytest.mark.parametrize("entry", register.bugs, ids=lambda entry: entry.id)
 def test_a_wrong_cache_is_seen_and_named(entry):
     report = properties.verify({"decode": entry.fresh()}, laws=["decoding is within its budget", entry.law], max_examples=60)
-    assert [o.status for o in report.outcomes] == ["violated"] * 2
+    assert entry.law in {o.law for o in report.outcomes if o.status == "violated"}
     assert entry.id in {d.id for cause in report.causes for d in cause.diagnosis}
     shortest = report.causes[0].example.counterexample["steps"]
     assert len(parse(shortest)) <= 6
