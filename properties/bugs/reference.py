@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from oracles.ball import Array
-from properties.bugs import attended
+from properties.bugs import attended, bent
 from properties.bugs.attended import (
     alibi_bias,
     alibi_slopes,
@@ -23,6 +23,7 @@ from properties.bugs.attended import (
     merge_attention,
     transposed,
 )
+from properties.bugs.bent import rotary_frequencies
 
 __all__ = [
     "OPERATIONS",
@@ -58,6 +59,7 @@ __all__ = [
     "rope_angles",
     "rope_tables",
     "rope_vjp",
+    "rotary_frequencies",
     "rotary_tables",
     "rotate_half",
     "rotated",
@@ -394,12 +396,15 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
         apply_rotary_vjp,
         rotate_half,
         inv_freq,
+        rotary_frequencies,
         rope_angles,
         rope_tables,
     )
 }
-_SCOPE = {**vars(attended), **globals()}
-_FUNCTIONS = {name: f for name, f in _SCOPE.items() if isinstance(f, FunctionType) and f.__module__ in (__name__, attended.__name__)}
+_PARTS = (attended, bent)
+_SCOPE = {**vars(attended), **vars(bent), **globals()}
+_OWN = (__name__, *(part.__name__ for part in _PARTS))
+_FUNCTIONS = {name: f for name, f in _SCOPE.items() if isinstance(f, FunctionType) and f.__module__ in _OWN}
 
 
 def operations(**steps: Callable[..., Any]) -> dict[str, Callable[..., Any]]:

@@ -1,6 +1,7 @@
 """An implementation's arrays: float64 numbers to what it takes, in any layout in memory, and what it returns back to float64."""
 
 from collections.abc import Callable
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from oracles.formats import Format
 from properties.contract.implementation import LAYOUTS, Implementation
 from properties.contract.wording import said
 
-__all__ = ["ReturnedError", "UngivenError", "given", "layouts", "overlaps", "received", "type_of", "values"]
+__all__ = ["ReturnedError", "UngivenError", "given", "layouts", "number", "overlaps", "received", "type_of", "values"]
 
 
 class ReturnedError(Exception):
@@ -109,6 +110,18 @@ def received(raw: Any, implementation: Implementation, target: Format | None, sh
     if values.shape != shape:
         raise ReturnedError(f"has shape {values.shape}, but should have shape {shape}.")
     return values
+
+
+def number(raw: Any) -> Array:
+    """One number, as a fresh array with one entry; raises ReturnedError unless it is a float, or an array with one."""
+    try:
+        one = isinstance(raw, Real) or getattr(raw, "ndim", None) == 0
+        found = np.array([float(raw)]) if one else arrays.float_array(raw, "it").copy()
+    except (TypeError, ValueError):
+        raise ReturnedError(f"has type {type(raw).__name__}, but should be a number, or an array with one.") from None
+    if found.size != 1:
+        raise ReturnedError(f"has shape {found.shape}, but should be a number, or an array with one.")
+    return found.reshape(1)
 
 
 def type_of(array: Any) -> str:

@@ -3,11 +3,13 @@
 from properties.contract.operations import OPERATIONS
 from properties.laws import (
     attention,
+    bands,
     conduct,
     features,
     frequencies,
     gradients,
     interleaving,
+    kinds,
     lanes,
     masks,
     multi_head,
@@ -34,6 +36,8 @@ _MODULES = (
     multi_head,
     positional,
     frequencies,
+    kinds,
+    bands,
     rotary,
     lanes,
     conduct,

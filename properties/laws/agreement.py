@@ -29,6 +29,7 @@ _NAMES = {
     "apply rotary is within its budget": "apply_rotary apply_rotary_vjp",
     "rotate half is the negated second half and the first": "rotate_half",
     "frequencies are within their budget": "inv_freq",
+    "rotary frequencies are within their budget": "rotary_frequencies",
     "angles and their tables are within budget": "rope_angles rope_tables",
 }
 _LEAN = {

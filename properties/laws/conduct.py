@@ -15,6 +15,7 @@ from properties.contract.subject import Subject
 from properties.contract.support import EVERY_SIZE, SIZES, WORDS
 from properties.laws.lanes import refused
 from properties.laws.law import Laws
+from properties.strategies import kinds
 from properties.strategies.cases import Cases, UnsupportedError
 from properties.strategies.choices import Choices
 from properties.strategies.domains import ODDITIES
@@ -93,7 +94,10 @@ def a_second_call_gives_the_same(subject: Subject, *arguments: Any) -> None:
 
 
 def _another(o: Operation, i: Implementation, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Other arguments of the same shapes: arrays and masks from back to front, a position later, half as many heads of all columns."""
+    """Other arguments of the same shapes: arrays and masks from back to front, a position later, half as many heads of all columns, a kind
+    of frequencies with another factor, base and length."""
+    if "kind" in o.parameters:
+        return tuple(kinds.another(dict(zip(o.parameters, arguments, strict=True)), i).values())
     found = [
         x
         if x is None

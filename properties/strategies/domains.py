@@ -2,9 +2,10 @@
 
 from typing import Any
 
+from properties.contract.features import KINDS
 from properties.contract.operations import OPERATIONS
 from properties.strategies import finishing, masks
-from properties.strategies.domain import LONG, ODD, OF_MODELS, SHORT, TILES, WIDTHS, Domain
+from properties.strategies.domain import EVEN, LONG, ODD, OF_MODELS, SHORT, TILES, WIDTHS, Domain
 from properties.strategies.dominating import LONG as FARTHEST
 from properties.strategies.dominating import MANY
 
@@ -168,6 +169,11 @@ _domain(
 )  # fmt: skip
 _domain("long masks", "Numbers of queries and of keys to 513.", "causal_mask",
     sizes={"n_q": (255, 256, 257, 300, 513, 16), "n_k": (257, 256, 255, 300, 513, 16)}, share=0.2)  # fmt: skip
+_domain("everyday", "Every kind that is declared, with every combination of the parameters that are.", "rotary_frequencies")
+for _name in KINDS:
+    if _name != "default":
+        _widths = tuple(d for d in EVEN if d > 2 or _name != "dynamic")
+        _domain(_name, f"Frequencies of the kind {_name}.", "rotary_frequencies", sizes={"head_dim": _widths}, features=(_name,), share=0.3)
 _EMPTY = {
     "no rows": {"seq_len": (0,), "n_q": (0,), "batch": (0,)},
     "no columns": {"head_dim": (0,), "embed_dim": (0,), "n_k": (0,), "max_len": (0,)},

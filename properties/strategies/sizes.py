@@ -28,7 +28,15 @@ SIZES: dict[str, Sequence[int]] = {
 }
 """The sizes of everyday cases, the simplest first."""
 
-_PAIRED = ("rope", "apply_rotary", "rotate_half", "inv_freq", "rope_angles", "rope_tables")  # operations on pairs of dimensions
+_PAIRED = (
+    "rope",
+    "apply_rotary",
+    "rotate_half",
+    "inv_freq",
+    "rope_angles",
+    "rope_tables",
+    "rotary_frequencies",
+)  # operations on pairs of dimensions
 _TOKENS = {"seq_len": (2, 3, 1, 4, 5, 8, 9, 2, 3, 4, 5, 17, 33, 64, 65), "head_dim": (1, 2, 3, 4, 8, 16, 5, 24, 32)}
 _MOST = 9000  # entries of one problem: long ones are narrow
 _TABLE = 2**22  # numbers of a learned table

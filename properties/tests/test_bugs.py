@@ -87,7 +87,7 @@ def scores(draw):
 
 def arguments_of(operation, seed):
     """The arguments of an operation on a seeded draw."""
-    if OPERATIONS[operation].forward in ("attention", "merge_attention", "alibi_slopes", "alibi_bias"):
+    if OPERATIONS[operation].forward in ("attention", "merge_attention", "alibi_slopes", "alibi_bias", "rotary_frequencies"):
         domains = [d for d in DOMAINS[operation].values() if d.name not in ("no keys", "tiles", "windows at edges")]
         return Cases(OPERATIONS[operation], domains[seed % len(domains)], NUMPY).draw(seed)
     d = Draw(seed)

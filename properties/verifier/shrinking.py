@@ -14,6 +14,7 @@ from properties.contract.operations import BATCH, OPERATIONS, Operation
 from properties.contract.results import BrokenError
 from properties.contract.subject import Subject
 from properties.laws.law import Law
+from properties.strategies import kinds
 from properties.verifier.examination import Observer
 from properties.verifier.report import Violation
 
@@ -40,7 +41,7 @@ def smallest(
     again = True
     while again:
         again = False
-        for case in _smaller(operation, best.counterexample):
+        for case in _smaller(operation, best.counterexample, implementation):
             if left == 0 or time.monotonic() >= until:
                 return replace(best, shrunk=True)
             arguments = tuple(case[p] for p in operation.parameters)
@@ -63,8 +64,11 @@ def _leaves_a_query_nothing(case: Case) -> bool:
     return mask is not None and not mask.any(-1).all()
 
 
-def _smaller(o: Operation, case: Case) -> Iterator[Case]:
+def _smaller(o: Operation, case: Case, i: Implementation) -> Iterator[Case]:
     """Simpler cases, those with most taken away first."""
+    if "kind" in o.parameters:
+        yield from kinds.smaller(case, i)
+        return
     yield from _fewer(o, case)
     for p in o.parameters:
         x = case[p]
