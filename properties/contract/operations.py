@@ -24,10 +24,10 @@ BATCH = "*"
 
 _NUMBERS = {"num_heads", "n_q", "n_k", "seq_len", "max_len", "embed_dim", "head_dim", "start_pos"}
 _MASKS = {"mask", "first", "second"}
-_LOOSE = _MASKS | {"bias", "dbias"}
-_INTEGERS = {"lengths", "indices", "offset"}
+_LOOSE = _MASKS | {"bias", "dbias", "positions"}
+_INTEGERS = {"lengths", "indices", "offset", "positions"}
 _PARAMETERS = tuple(dict.fromkeys(p for given, optional in KINDS.values() for p in (*given, *optional)))
-_SETTINGS = {"scale", "causal", "offset", "window", "softcap", "kind", "base", "rotary_dim", *_PARAMETERS}
+_SETTINGS = {"scale", "causal", "offset", "window", "softcap", "kind", "base", "rotary_dim", "sections", *_PARAMETERS}
 _HELD = {"inv_freq", "attention_factor"}
 _TABLES = {"cos", "sin"}
 _SUMS, _BIASES = {"lse", "dlse", "lse_a", "lse_b"}, {"slopes", "biases"}
@@ -83,8 +83,12 @@ class Operation:
         return name in _TABLES
 
     def broadcasts(self, parameter: str) -> bool:
-        """Whether axes of a parameter may have size 1, or not be there: those of masks and biases."""
-        return parameter in _LOOSE
+        """Whether axes of a parameter may have size 1, or not be there: those of masks and biases, and of positions for an array's rows."""
+        return parameter in _LOOSE and (parameter != "positions" or parameter in self.options)
+
+    def ahead(self, parameter: str, arguments: Sequence[Any]) -> int:
+        """How many axes an array has in front of those that are named: of positions that of time, height and width, with sections."""
+        return int(parameter == "positions" and dict(zip(self.parameters, arguments, strict=False)).get("sections") is not None)
 
     def is_setting(self, parameter: str) -> bool:
         """Whether a parameter is no array and no size, but says what is computed: a window, a cap, a kind of frequencies."""
@@ -119,7 +123,7 @@ class Operation:
 
     def given(self, arguments: Sequence[Any]) -> tuple[str, ...]:
         """The features with which a call is made: names of `FEATURES`."""
-        if not any(p in self.parameters for p in ("q", "kind")):
+        if not any(p in self.parameters for p in ("q", "kind", "inv_freq")):
             return ()
         each = {p: x for p, x in zip(self.parameters, arguments, strict=False) if x is not None}
         kind = [each["kind"]] if each.get("kind", "default") != "default" else []
@@ -142,10 +146,10 @@ class Operation:
         for parameter, x in zip(self.parameters, arguments, strict=False):
             if parameter in _NUMBERS and parameter not in self.options and x is not None:
                 found[parameter] = int(x)
-            elif parameter in self.axes and parameter not in _LOOSE | _SETTINGS and x is not None:
-                axes = self.axes[parameter]
+            elif parameter in self.axes and not self.broadcasts(parameter) and parameter not in _SETTINGS and x is not None:
+                axes, ahead = self.axes[parameter], self.ahead(parameter, arguments)
                 if axes[0] == BATCH:
-                    found.setdefault("batch", int(np.prod(x.shape[: x.ndim - len(axes) + 1])))
+                    found.setdefault("batch", int(np.prod(x.shape[ahead : x.ndim - len(axes) + 1])))
                 found |= dict(zip(reversed(axes), reversed(x.shape), strict=False))
         found.pop(BATCH, None)
         return found
@@ -154,7 +158,7 @@ class Operation:
         """The leading axes of a call: those of the first array that has some."""
         for parameter, x in zip(self.parameters, arguments, strict=False):
             if BATCH in self.axes.get(parameter, ()):
-                return tuple(x.shape[: x.ndim - len(self.axes[parameter]) + 1])
+                return tuple(x.shape[self.ahead(parameter, arguments) : x.ndim - len(self.axes[parameter]) + 1])
         return ()
 
     def shapes(self, *arguments: Any) -> tuple[tuple[int, ...], ...]:
@@ -163,7 +167,9 @@ class Operation:
             return (np.broadcast_shapes(*(mask.shape for mask in arguments)),)
         sizes, lead = self.sizes(arguments), self.lead(arguments)
         each = dict(zip(self.parameters, arguments, strict=False))
-        sizes["pairs"] = -(-(each["rotary_dim"] if each.get("rotary_dim") is not None else sizes.get("head_dim", 0)) // 2)
+        rotating = each["rotary_dim"] if each.get("rotary_dim") is not None else sizes.get("head_dim", 0)
+        sizes.setdefault("pairs", -(-rotating // 2))
+        sizes["channels"] = 2 * sizes["pairs"]
         sizes.setdefault("n_k", sizes.get("n_q", 0))
 
         def shape(axes: Axes) -> Iterator[int]:
@@ -199,6 +205,7 @@ _OUTPUT, _SUM = "out[* num_heads n_q value_dim]", "lse[* num_heads n_q]"
 _FEATURES = ("causal", "kv_heads", "window", "softcap_order", "lse_base", "lse_sink", "scale_default", "causal_with_mask")
 _MERGED = ("out_a[* n_q value_dim] lse_a[* n_q] out_b[* n_q value_dim] lse_b[* n_q]", "out[* n_q value_dim] lse[* n_q]")
 _TABLE = "cos[seq_len head_dim] sin[seq_len head_dim]"
+_ROTATED = "positions[* seq_len]? inv_freq[pairs]? attention_factor? rotary_dim? sections?"
 _KINDS = " ".join(f"{p}?" for p in ("base", "rotary_dim", "seq_len", *_PARAMETERS))
 
 
@@ -237,8 +244,8 @@ OPERATIONS: dict[str, Operation] = {
         _operation("add_positional_encoding", "x[* seq_len embed_dim] pos[* seq_len embed_dim]", "out[* seq_len embed_dim]"),
         _operation("learned_positional_encoding", "table[rows embed_dim] seq_len start_pos", "encoding[seq_len embed_dim]"),
         _operation("table_lookup", "table[rows embed_dim] indices[*]", "rows[* embed_dim]"),
-        _operation("rope", f"x{_ROWS} start_pos", f"out{_ROWS}", *_FREQUENCIES),
-        _operation("rope_vjp", f"x{_ROWS} grad_out{_ROWS} start_pos", f"dx{_ROWS}", *_FREQUENCIES),
+        _operation("rope", f"x{_ROWS} start_pos {_ROTATED}", f"out{_ROWS}", *_FREQUENCIES, "mrope"),
+        _operation("rope_vjp", f"x{_ROWS} grad_out{_ROWS} start_pos {_ROTATED}", f"dx{_ROWS}", *_FREQUENCIES, "mrope"),
         _operation("apply_rotary", f"x{_ROWS} {_TABLE}", f"out{_ROWS}", "rope_pairing", "odd_lane"),
         _operation("apply_rotary_vjp", f"x{_ROWS} {_TABLE} grad_out{_ROWS}", f"dx{_ROWS}", "rope_pairing", "odd_lane"),
         _operation("rotate_half", f"x{_ROWS}", f"out{_ROWS}"),
@@ -254,6 +261,13 @@ OPERATIONS: dict[str, Operation] = {
         ),
         _operation("rope_angles", "seq_len head_dim start_pos", "angles[seq_len pairs]", *_FREQUENCIES),
         _operation("rope_tables", "seq_len head_dim start_pos", _TABLE, *_FREQUENCIES),
+        _operation(
+            "rotary_tables",
+            "positions[* seq_len] inv_freq[pairs] attention_factor? sections?",
+            "cos[* seq_len channels] sin[* seq_len channels]",
+            "rope_pairing",
+            "mrope",
+        ),
     )
 }
 """All operations by name."""

@@ -15,8 +15,10 @@ from properties.laws import (
     multi_head,
     positional,
     rotary,
+    rotations,
     softmax,
     symmetries,
+    tables,
     tangents,
 )
 from properties.laws.agreement import AGREEMENT, LONG
@@ -39,6 +41,8 @@ _MODULES = (
     kinds,
     bands,
     rotary,
+    rotations,
+    tables,
     lanes,
     conduct,
     interleaving,

@@ -16,7 +16,7 @@ from properties.laws.averages import own_heads
 from properties.laws.law import Laws
 from properties.laws.maps import Back, Butterfly, Pad, Plus, Put, Take, Times
 from properties.laws.squares import Case, Square, Symmetry, Term, Terms
-from properties.strategies.domains import DOMAINS
+from properties.strategies.domains import DOMAINS, ROTATIONS
 
 __all__ = ["composed", "law", "own", "placed", "row"]
 
@@ -98,6 +98,7 @@ for _axis, _what, _forwards in (
         f"the order of {_what} does not matter",
         f"For every order of the {_what}, with all that belongs to them: the result is the same, in this order where it has the axis.",
         *_forwards,
+        domains=("everyday", ROTATIONS),
     )(ordered(_axis))
 
 for _axis, _what, _forwards in (
@@ -110,6 +111,7 @@ for _axis, _what, _forwards in (
         f"{_what} are computed apart",
         f"For every cut of the {_what}, and every second of them: computed without the others they give the same.",
         *_forwards,
+        domains=("everyday", ROTATIONS),
     )(apart(_axis))
 
 row(
@@ -125,7 +127,7 @@ row(
 row(
     "problems do not see each other",
     "For every second problem of a batch, whether the others are themselves or eight times as large: its result is the same.",
-    _ROPE, _TABLES, _HALF,
+    _ROPE, _TABLES, _HALF, domains=("everyday", ROTATIONS),
 )(beside("batch 0", 8.0, "x"))  # fmt: skip
 
 
@@ -192,6 +194,7 @@ for _forward, _parameters in {
         "parts add up",
         "For every array cut in two by its entries: −4 times the parts give results that add up to −4 times the result.",
         _forward,
+        domains=("everyday", ROTATIONS),
     )(added(*_parameters.split()))
 
 
@@ -452,7 +455,7 @@ def _(c: Case) -> Sequence[Term]:
     "a chunk is the slice of the whole",
     "For every sequence cut in two, anywhere: each part, from its own position on, is as in the whole.",
     _ROPE, _LEARNED, "sinusoidal_positional_encoding", "rope_angles", "rope_tables",
-    domains=("everyday", "long sequences"),
+    domains=("everyday", "long sequences", ROTATIONS),
 )  # fmt: skip
 def _(c: Case) -> Sequence[Term] | None:
     n = c.size("seq_len")
@@ -461,7 +464,8 @@ def _(c: Case) -> Sequence[Term] | None:
 
 
 def _chunk(c: Case, start: int, stop: int) -> Term:
-    return c.along("seq_len", np.arange(start, stop), seq_len=stop - start, start_pos=c.start_pos + start)
+    first = c.start_pos if c.arguments.get("positions") is not None else c.start_pos + start
+    return c.along("seq_len", np.arange(start, stop), seq_len=stop - start, start_pos=first)
 
 
 def _pairs(c: Case) -> Any:

@@ -6,6 +6,7 @@ from typing import Any
 
 from properties.contract.implementation import Implementation
 from properties.contract.operations import BATCH, Operation
+from properties.strategies import rotations
 from properties.strategies.choices import Choices
 from properties.strategies.domain import BROAD, EDGES, EVEN, LENGTHS, LONG, SHORT, Domain
 from properties.strategies.domains import DOMAINS, ODDITIES
@@ -59,7 +60,8 @@ class Sizes:
         if not self.ranks:
             taken = implementation.batch_ranks if implementation.support.batches else "no"
             raise UnsupportedError(f"{implementation.name} takes {taken} leading axes, but more are needed.")
-        if why := implementation.support.without(operation, domain.masks_are) or implementation.lacks(*domain.features):
+        why = implementation.support.without(operation, domain.masks_are) or implementation.lacks(*domain.features)
+        if why := why or rotations.some(operation, implementation, domain):
             raise UnsupportedError(why)
         self._supported: dict[Any, Sequence[int]] = {}
         self._fixed = [] if implementation.support.shapes is None else self._some(implementation.support.shapes.most)

@@ -9,12 +9,13 @@ from typing import Any
 
 import numpy as np
 
+from properties.contract.features import ROTATION
 from properties.contract.implementation import Implementation
 from properties.contract.operations import BATCH, OPERATIONS, Operation
 from properties.contract.results import BrokenError
 from properties.contract.subject import Subject
 from properties.laws.law import Law
-from properties.strategies import kinds
+from properties.strategies import kinds, rotations
 from properties.verifier.examination import Observer
 from properties.verifier.report import Violation
 
@@ -69,12 +70,15 @@ def _smaller(o: Operation, case: Case, i: Implementation) -> Iterator[Case]:
     if "kind" in o.parameters:
         yield from kinds.smaller(case, i)
         return
-    yield from _fewer(o, case)
+    rotates = "inv_freq" in o.parameters and any(case[p] is not None for p in ROTATION if p in o.parameters)
+    if rotates:
+        yield from rotations.smaller(o, case, i)
+    yield from _fewer(o, case, fixed=("head_dim", "pairs") if rotates else ("pairs",))
     for p in o.parameters:
         x = case[p]
         if o.is_mask(p) and o.name != "combine_masks" and x is not None:
             yield case | {p: None}
-        elif p in o.options and x is not None:
+        elif p in o.options and x is not None and not rotates:
             yield case | {p: None} | ({f"d{p}": None} if f"d{p}" in case and p in ("bias", "sink") else {})
             if p == "offset" and isinstance(x, int):
                 yield from (case | {p: n} for n in (0, int(x / 2)) if n != x)
@@ -86,7 +90,7 @@ def _smaller(o: Operation, case: Case, i: Implementation) -> Iterator[Case]:
         yield from (case | {p: y} for y in _simpler(case[p]))
 
 
-def _fewer(o: Operation, case: Case) -> Iterator[Case]:
+def _fewer(o: Operation, case: Case, fixed: tuple[str, ...]) -> Iterator[Case]:
     """A part of an axis: half of it, or all but one; no leading axis; and fewer of what is counted."""
     lead = o.lead(tuple(case[p] for p in o.parameters))
     if lead:
@@ -94,9 +98,9 @@ def _fewer(o: Operation, case: Case) -> Iterator[Case]:
             yield _lead(o, case, lambda x, place=place: x[place])
         for axis, n in enumerate(lead):
             for place in range(min(n, _PLACES) if n > 1 else 0):
-                yield _lead(o, case, lambda x, place=place, axis=axis: x.take([place], axis), axis)
+                yield _lead(o, case, lambda x, place=place, axis=axis: x.take([min(place, x.shape[axis] - 1)], axis), axis)
     sizes = o.sizes(tuple(case[p] for p in o.parameters))
-    for name in dict.fromkeys(a for p in o.parameters for a in o.axes.get(p, (p,)) if a in sizes and a not in _FIXED):
+    for name in dict.fromkeys(a for p in o.parameters for a in o.axes.get(p, (p,)) if a in sizes and a not in (*_FIXED, *fixed)):
         n, least = sizes[name], 1 + (name == "head_dim" and "n_q" not in sizes)  # lanes of pairs, by pairs
         for part in (range(n // 2 // least * least), range(n // 2 // least * least, n), range(n - least), range(least, n)):
             if 0 < len(part) < n:
@@ -129,10 +133,10 @@ def _lead(o: Operation, case: Case, part: Any, axis: int = 0) -> Case:
             p in found
             and isinstance(found[p], np.ndarray)
             and axes[0] == BATCH
-            and found[p].ndim == rank + len(axes) - 1
-            and found[p].shape[axis] > 0
+            and found[p].ndim == (ahead := o.ahead(p, tuple(case[q] for q in o.parameters))) + rank + len(axes) - 1
+            and found[p].shape[ahead + axis] > 0
         ):
-            found[p] = part(found[p])
+            found[p] = np.moveaxis(part(np.moveaxis(found[p], 0, ahead + rank)), -1, 0) if ahead else part(found[p])
     return found
 
 
