@@ -205,11 +205,11 @@ def _problems(o: Operation, arguments: tuple[Any, ...], index: tuple[slice | int
 
     def part(parameter: str, x: Any) -> Any:
         axes, ahead = o.axes.get(parameter, ()), o.ahead(parameter, arguments)
-        if not isinstance(x, np.ndarray) or BATCH not in axes or x.ndim < ahead + len(index) + len(axes) - 1:
+        if not isinstance(x, np.ndarray) or BATCH not in axes or (own := x.ndim - ahead - len(axes) + 1) < 1:
             return x
         places = (
             k if n > 1 or not o.broadcasts(parameter) else slice(None) if isinstance(k, slice) else 0
-            for k, n in zip(index, x.shape[ahead:], strict=False)
+            for k, n in zip(index[-own:], x.shape[ahead:], strict=False)
         )
         return x[(*[slice(None)] * ahead, *places)]
 

@@ -94,11 +94,9 @@ def _fewer(o: Operation, case: Case, fixed: tuple[str, ...]) -> Iterator[Case]:
     """A part of an axis: half of it, or all but one; no leading axis; and fewer of what is counted."""
     lead = o.lead(tuple(case[p] for p in o.parameters))
     if lead:
-        for place in (0, -1):
-            yield _lead(o, case, lambda x, place=place: x[place])
+        yield from (_lead(o, case, 0, place, gone=True) for place in (0, lead[0] - 1) if lead[0])
         for axis, n in enumerate(lead):
-            for place in range(min(n, _PLACES) if n > 1 else 0):
-                yield _lead(o, case, lambda x, place=place, axis=axis: x.take([min(place, x.shape[axis] - 1)], axis), axis)
+            yield from (_lead(o, case, axis, place, gone=False) for place in range(min(n, _PLACES) if n > 1 else 0))
     sizes = o.sizes(tuple(case[p] for p in o.parameters))
     for name in dict.fromkeys(a for p in o.parameters for a in o.axes.get(p, (p,)) if a in sizes and a not in (*_FIXED, *fixed)):
         n, least = sizes[name], 1 + (name == "head_dim" and "n_q" not in sizes)  # lanes of pairs, by pairs
@@ -124,19 +122,17 @@ def _along(o: Operation, case: Case, axis: str, part: range) -> Case:
     return found
 
 
-def _lead(o: Operation, case: Case, part: Any, axis: int = 0) -> Case:
-    """A part of the leading axes, in all arrays that have all of them."""
-    found = dict(case)
-    rank = len(o.lead(tuple(case[p] for p in o.parameters)))
+def _lead(o: Operation, case: Case, axis: int, place: int, gone: bool) -> Case:
+    """One place of a leading axis, in all arrays that have it; the axis stays, or is gone."""
+    found, arguments = dict(case), tuple(case[p] for p in o.parameters)
+    rank = len(o.lead(arguments))
     for p, axes in o.axes.items():
-        if (
-            p in found
-            and isinstance(found[p], np.ndarray)
-            and axes[0] == BATCH
-            and found[p].ndim == (ahead := o.ahead(p, tuple(case[q] for q in o.parameters))) + rank + len(axes) - 1
-            and found[p].shape[ahead + axis] > 0
-        ):
-            found[p] = np.moveaxis(part(np.moveaxis(found[p], 0, ahead + rank)), -1, 0) if ahead else part(found[p])
+        x = found.get(p)
+        if isinstance(x, np.ndarray) and axes[0] == BATCH:
+            own = x.ndim - len(axes) + 1 - rank + axis
+            if own >= o.ahead(p, arguments):
+                part = x.take([place if x.shape[own] > 1 else 0], own)
+                found[p] = part.squeeze(own) if gone else part
     return found
 
 
