@@ -29,7 +29,7 @@ def frequencies_are_between_those_of_default_and_linear(subject: Subject, *argum
 
 
 @law(FREQUENCIES, domains=("yarn",))
-def a_ramp_is_a_straight_line_between_its_ends(subject: Subject, *arguments: Any) -> bool:
+def a_ramp_is_a_straight_line_between_its_ends(subject: Subject, *arguments: Any, choose: Choices) -> bool:
     """For every ramp of YaRN: pairs before it are those of the default kind, pairs after it those of linear, and between it is as much of
     each as the pair is far.
 
@@ -37,6 +37,7 @@ def a_ramp_is_a_straight_line_between_its_ends(subject: Subject, *arguments: Any
     Within budget; ends that nearly are whole numbers are left out.
     """
     x, c = named(arguments), subject.conventions
+    x["truncate"] = None if subject.implementation.lacks("truncate") else choose.among([x["truncate"], False, None])
     r, truncate = width_of(x), (c.yarn_truncate == "truncated" if x["truncate"] is None else x["truncate"])
     low, high = ends(x)
     if truncate and min(abs(end - round(end)) for end in (low, high)) < _CLEAR:

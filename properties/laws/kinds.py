@@ -162,15 +162,16 @@ def channels_that_do_not_rotate_do_not_count(subject: Subject, *arguments: Any) 
 
 
 @law(FREQUENCIES, domains=("dynamic",))
-def the_slowest_pair_of_a_dynamic_kind_is_divided_by_its_growth(subject: Subject, *arguments: Any) -> bool:
+def the_slowest_pair_of_a_dynamic_kind_is_divided_by_its_growth(subject: Subject, *arguments: Any, choose: Choices) -> bool:
     """For every length L beyond the original M: the first pair is that of the default, the last one divided by s·L/M − (s − 1).
 
     For base'^(−(r − 2)/r) is base^(−(r − 2)/r) over the growth. Within budget.
     """
     x = named(arguments)
-    length, most, s = x["seq_len"], original_of(x), x["factor"]
-    if length is None or most is None or length <= most:
+    most, s = original_of(x) or 1, x["factor"]
+    if subject.implementation.lacks("seq_len"):
         return False
+    length = x["seq_len"] = choose.among([2 * most, most + 1, 3 * most + 1])
     f, default = of(subject, x)[0], plain(subject, x)
     grown = divide(exact(s) * exact(length - most), exact(most)) + exact(1.0)
     grown = exact(1.0) if subject.conventions.dynamic_length == "configured" else grown
@@ -180,15 +181,17 @@ def the_slowest_pair_of_a_dynamic_kind_is_divided_by_its_growth(subject: Subject
 
 
 @law(FREQUENCIES, domains=("longrope",))
-def the_list_is_that_of_the_length(subject: Subject, *arguments: Any) -> None:
-    """For every length, and none: to the original one frequencies are those of the short list, beyond it those of the long one, whatever
-    the other list is. At the original length itself the convention decides.
+def the_list_is_that_of_the_length(subject: Subject, *arguments: Any, choose: Choices) -> None:
+    """For every length, and none, beside the original one and at it: to it frequencies are those of the short list, beyond it those of the
+    long one, whatever the other list is. At the original length itself the convention decides.
 
     Within budget.
     """
     x = named(arguments)
-    length, most = x["seq_len"], original_of(x)
+    most = original_of(x) or 0
+    near = (most, most + 1, most - 1, None)
+    length = x["seq_len"] = choose.among([x["seq_len"], *near]) if not subject.implementation.lacks("seq_len") else None
     at_most = subject.conventions.longrope_switch == "at_most"
-    short = length is None or most is None or length < most or (length == most and at_most)
+    short = length is None or length < most or (length == most and at_most)
     own, other = ("short_factor", "long_factor")[:: 1 if short else -1]
     _same(subject, of(subject, x), of(subject, x, **{other: x[own]}))

@@ -167,11 +167,18 @@ class _Pool:
 
     def _reproduced(self, c: "_Candidate", place: int) -> float | None:
         """How far a candidate is from what was returned in a violation, in budgets, if it returns the same and breaks the law too."""
-        law, v = self.broken[place]
+        v = self.broken[place][1]
         if not v.calls or c.operations.isdisjoint(call.operation for call in v.calls):
             return None
+        before = [self.right[place], ()] if c.remembers else [()]  # what it remembers may come from them, or from the law's own calls
+        found = (self._repeated(c, place, calls) for calls in before)
+        return next((excess for excess in found if excess is not None), None)
+
+    def _repeated(self, c: "_Candidate", place: int, before: Sequence[Call]) -> float | None:
+        """The same, after some calls."""
+        law, v = self.broken[place]
         stand_in = _stand_in(c, law, self.implementation)
-        for call in self.right[place] if c.remembers else ():
+        for call in before:
             self._repeats(call, stand_in)
         excess = 0.0
         for call in () if c.remembers else v.calls:
