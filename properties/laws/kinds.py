@@ -181,17 +181,16 @@ def the_slowest_pair_of_a_dynamic_kind_is_divided_by_its_growth(subject: Subject
 
 
 @law(FREQUENCIES, domains=("longrope",))
-def the_list_is_that_of_the_length(subject: Subject, *arguments: Any, choose: Choices) -> None:
-    """For every length, and none, beside the original one and at it: to it frequencies are those of the short list, beyond it those of the
+def the_list_is_that_of_the_length(subject: Subject, *arguments: Any) -> None:
+    """For every length, and none, at the original one and beyond it: to it frequencies are those of the short list, beyond it those of the
     long one, whatever the other list is. At the original length itself the convention decides.
 
     Within budget.
     """
     x = named(arguments)
-    most = original_of(x) or 0
-    near = (most, most + 1, most - 1, None)
-    length = x["seq_len"] = choose.among([x["seq_len"], *near]) if not subject.implementation.lacks("seq_len") else None
+    most, told = original_of(x) or 0, not subject.implementation.lacks("seq_len")
     at_most = subject.conventions.longrope_switch == "at_most"
-    short = length is None or length < most or (length == most and at_most)
-    own, other = ("short_factor", "long_factor")[:: 1 if short else -1]
-    _same(subject, of(subject, x), of(subject, x, **{other: x[own]}))
+    for length in dict.fromkeys((x["seq_len"], most, most + 1) if told else (None,)):
+        short = length is None or length < most or (length == most and at_most)
+        own, other = ("short_factor", "long_factor")[:: 1 if short else -1]
+        _same(subject, of(subject, x, seq_len=length), of(subject, x, **{"seq_len": length, other: x[own]}))

@@ -55,7 +55,7 @@ def chosen(o: Operation, i: Implementation, head_dim: int, needed: tuple[str, ..
     for p in given:
         x[p] = _parameter(p, x, i, choose)
     if "seq_len" in i.features and (most := original_of(x)):
-        x["seq_len"] = choose.among([most + 1, None, most, max(most - 1, 1), 4 * most, choose.integer(1, 2 * most)])
+        x["seq_len"] = choose.among([most + 1, None, most, most, max(most - 1, 1), 4 * most, choose.integer(1, 2 * most)])
     if x["kind"] == "yarn" and not rises(x, i):
         x |= {"original_max_position_embeddings": 4096, "base": None, "beta_fast": None, "beta_slow": None}
     return x
