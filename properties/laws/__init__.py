@@ -2,6 +2,7 @@
 
 from properties.contract.operations import OPERATIONS
 from properties.laws import (
+    alibi,
     attention,
     bands,
     conduct,
@@ -12,6 +13,7 @@ from properties.laws import (
     kinds,
     lanes,
     masks,
+    merging,
     multi_head,
     positional,
     rotary,
@@ -33,6 +35,8 @@ _MODULES = (
     softmax,
     attention,
     features,
+    merging,
+    alibi,
     gradients,
     tangents,
     multi_head,

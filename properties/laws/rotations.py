@@ -14,13 +14,14 @@ from properties.contract.subject import Subject
 from properties.laws.law import Laws
 from properties.laws.maps import Times
 from properties.laws.pairs import close, joined, lanes, of
+from properties.laws.rows import Rows
 from properties.laws.squares import Case, Term
-from properties.laws.symmetries import row
 from properties.strategies.choices import Choices
 from properties.strategies.domains import ROTATIONS
 from properties.strategies.rotations import pairs_of
 
 law = Laws(lambda operation: (ROTATIONS, "sections"))
+row = Rows(law)
 ROPE = ("rope", "rope_vjp")
 _DOMAINS = (ROTATIONS, "sections")
 
