@@ -68,7 +68,7 @@ def test_every_pair_of_options_of_rope_comes_up_with_and_without_each():
 
 
 def test_positions_are_packed_and_far_and_differ_between_axes_and_problems():
-    found = [x for x in cases_of("rope", ROTATIONS) if x["positions"] is not None and x["x"].shape[-2] > 2]
+    found = [x for x in cases_of("rope", ROTATIONS, seeds=range(1, 300)) if x["positions"] is not None and x["x"].shape[-2] > 2]
     assert any((np.diff(x["positions"]) < 0).any() and x["positions"].max() < 40 for x in found)
     assert any(x["positions"].max() > 2**16 for x in found)
     assert any(x["sections"] and (x["positions"][0] != x["positions"][1]).any() for x in found)
@@ -115,7 +115,7 @@ def test_a_convention_is_told_from_outputs_alone(operation, meant):
 
 @pytest.mark.parametrize("implementation", [*torch_frequencies.IMPLEMENTATIONS, *numpy_frequencies.IMPLEMENTATIONS], ids=lambda i: i.name)
 def test_rotations_that_are_written_out_keep_every_law(implementation):
-    report = verify(implementation, max_examples=15, seed=3)
+    report = verify(implementation, max_examples=8, seed=3)
     assert report.ok, report
 
 
