@@ -106,6 +106,8 @@ PHI_LONG = np.fromstring(
     "64.760009765625 64.80001068115234 64.81001281738281 64.81001281738281",
     sep=" ",
 ).tolist()
+# The sources are those of the docstrings, and of two more models: Gemma 3 4B is google/gemma_pytorch, `gemma/config.py`; the extension of
+# Qwen2.5 7B is that of its documentation, over torchtune's `models/qwen2_5`.
 MODELS = {
     "Llama 2 7B": {"kind": "default", "head_dim": 128},
     "Vicuna 7B v1.5 16k": {"kind": "linear", "head_dim": 128, "factor": 4.0},
