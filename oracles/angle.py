@@ -9,8 +9,8 @@ from ball arithmetic, less a multiple of 4 where it is above 2 (positions are in
     g = f + p·low, reduced    likewise by the nearest integer, so |g| ≤ 1/2
 
 and sin and cos of (π/2)·p·φ are ±sin(πg/2) and ±cos(πg/2), in an order and with signs that follow from the quadrant, the
-sum of both integers mod 4.  Each is reduced before they are added: n may be as large as 2p, up to 2⁵⁴, where n + 1 is no
-float64 number, while n itself is one (it is rounded from one) and n mod 4 is exact, as any remainder is.
+sum of both integers mod 4.  They are added as 64-bit integers: n may be as large as 2p, up to 2⁵⁴, where n + 1 is no
+float64 number, while n itself is one (it is rounded from one).
 The error of g is at most p·rest + u·|p·low| + u·(1/2 + |p·low|), from the rest, the product and the sum.
 
 The series sin(πg/2) = g·Σ aₖzᵏ and cos(πg/2) = Σ cₖzᵏ, z = g² ≤ 1/4, end with z⁸: their remainders, (π/4)¹⁹/19! and
@@ -150,9 +150,8 @@ def cos_sin(positions: Array, chosen: Frequencies, arithmetic: Arithmetic | None
     turns += tail
     step = np.rint(turns)
     turns -= step
-    quadrant = np.fmod(quadrant, 4.0) + np.fmod(step, 4.0)
     cos, sin = _series(turns, chosen)
-    quarter = quadrant.astype(np.int64) & 3
+    quarter = (quadrant.astype(np.int64) + step.astype(np.int64)) & 3
     swapped = (quarter & 1).astype(bool)
     rad = _radius(p, chosen)
     balls = (
@@ -161,7 +160,9 @@ def cos_sin(positions: Array, chosen: Frequencies, arithmetic: Arithmetic | None
     )
     if arithmetic is None:
         return balls
-    return _kernel(balls[0], p, chosen, arithmetic), _kernel(balls[1], p, chosen, arithmetic)
+    width = _kernel(rad, p, chosen, arithmetic)
+    cos, sin = (rounded(Ball(x.mid, width), arithmetic.angle.table, flush=arithmetic.flush_to_zero) for x in balls)
+    return cos, sin
 
 
 def _radius(p: Array, chosen: Frequencies) -> Array:
@@ -184,15 +185,18 @@ def _series(g: Array, chosen: Frequencies) -> tuple[Array, Array]:
     return cos, sin
 
 
-def _kernel(value: Ball, p: Array, chosen: Frequencies, arithmetic: Arithmetic) -> Ball:
-    """Widen a sine or cosine by what a kernel of that arithmetic may get.
+def _kernel(rad: Array, p: Array, chosen: Frequencies, arithmetic: Arithmetic) -> Array:
+    """How far a sine or cosine of a kernel of that arithmetic may be off, before it is stored.
 
     The angle moves by the bound of `moved_angle`.  The derivatives of sine and cosine are at most 1, and so are they,
     so no more than 2 matters, unless the angle may come out as ∞; then come `trig_absolute` and the format of the table.
     """
     moved = moved_angle(p, chosen, arithmetic)
-    moved = np.where(moved < np.inf, np.minimum(moved, 2.0), np.inf) + arithmetic.trig_absolute
-    return rounded(Ball(value.mid, (value.rad + moved) * (1 + 2.0**-48)), arithmetic.angle.table, flush=arithmetic.flush_to_zero)
+    np.minimum(moved, 2.0, out=moved, where=moved < np.inf)
+    moved += arithmetic.trig_absolute
+    moved += rad
+    moved *= 1 + 2.0**-48
+    return moved
 
 
 def moved_angle(p: Array, chosen: Frequencies, arithmetic: Arithmetic) -> Array:
@@ -203,13 +207,18 @@ def moved_angle(p: Array, chosen: Frequencies, arithmetic: Arithmetic) -> Array:
     are those of `frequency` or of `product`, whichever are worse.  Radius ∞ where p·scale or θ may overflow.  Where θ
     may underflow, the frequency is as small, positions being at least 1, and p times its absolute part is more than θ.
     """
-    inexact = ~chosen.binary
+    inexact, far = ~chosen.binary, p * arithmetic.angle.product > 1
     relative, absolute = moved_frequency(chosen, arithmetic)
-    relative = relative + gamma(1, arithmetic.angle.product) * (inexact + 1.0 * (p * arithmetic.angle.product > 1))
+    relative = relative + gamma(1, arithmetic.angle.product) * (
+        inexact + 1.0 * (far if far.any() else False)
+    )  # one row, where all are alike
     with np.errstate(over="ignore", invalid="ignore"):
         moved = p * (chosen.size * np.expm1(relative) + absolute)
-        overflow = ~(p * np.maximum(chosen.size, chosen.scale) * np.exp(relative) < held_range(arithmetic)[1])
-    return np.where(p == 0, 0.0, np.where(overflow, np.inf, moved * (1 + 2.0**-48)))
+        moved *= 1 + 2.0**-48
+        size, spread, largest = np.maximum(chosen.size, chosen.scale), np.exp(relative), held_range(arithmetic)[1]
+        if not (p.max(initial=0.0) * size * spread < largest).all():  # rounded products keep the order of their factors
+            moved = np.where(p * size * spread < largest, moved, np.inf)
+    return moved if p.min(initial=np.inf) > 0 else np.where(p == 0, 0.0, moved)
 
 
 def moved_frequency(chosen: Frequencies, arithmetic: Arithmetic) -> tuple[Array, Array]:
