@@ -45,6 +45,7 @@ SERIES = 2.5 * ROUNDOFF
 TERMS = 9
 BLOCK = 1 << 14
 FREQUENCY_BITS = 200
+TINY = 2.0**-1000
 QUARTER = pi / 2 * (1 + 2 * ROUNDOFF)
 EXPONENT = 3
 """Roundings in e·ln(base): of ln(base) or log₂(base), of e, of the product."""
@@ -166,10 +167,15 @@ def cos_sin(positions: Array, chosen: Frequencies, arithmetic: Arithmetic | None
 
 
 def _radius(p: Array, chosen: Frequencies) -> Array:
-    """The bound of the module's derivation, for all positions at once by the largest; 0 at position 0."""
-    growth = QUARTER * p.max() * (chosen.rest + 2 * ROUNDOFF * np.abs(chosen.low))
-    rad = np.minimum(SERIES + growth, 2.0) * (1 + 16 * ROUNDOFF)
-    return np.where(p == 0, 0.0, rad) if p.min() == 0 else np.broadcast_to(rad, (len(p), len(rad)))
+    """The bound of the module's derivation; 0 at position 0.
+
+    It is that of the largest position for all of them, which are as far out as their neighbours, but where frequencies were given with a
+    radius, more than `low` is rounded by: there positions matter.
+    """
+    rounding = 2 * ROUNDOFF * np.abs(chosen.low)
+    by = p if (chosen.rest > rounding + TINY).any() else p.max()
+    rad = np.minimum(SERIES + QUARTER * by * (chosen.rest + rounding), 2.0) * (1 + 16 * ROUNDOFF)
+    return np.where(p == 0, 0.0, rad) if p.min() == 0 else np.broadcast_to(rad, (len(p), rad.shape[-1]))
 
 
 def _series(g: Array, chosen: Frequencies) -> tuple[Array, Array]:
