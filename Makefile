@@ -34,8 +34,8 @@ report: $(READY) ## write the same verdicts as a page, build/report/index.html, 
 	$(BIN)/attnspec verify properties.implementations:GROUPS $(if $(ONLY),--only "$(ONLY)") --max-examples $(EXAMPLES) --seed $(SEED) --jobs $(JOBS) --html build/report || [ $$? -eq 1 ]
 
 .PHONY: mutants
-mutants: $(READY) ## put every law to every known bug; writes docs/kill-matrix.md and docs/kill-matrix.json [JOBS=2]
-	$(BIN)/python -m properties.measurements.mutants --jobs $(JOBS)
+mutants: $(READY) ## put every law to every known bug; writes docs/kill-matrix.md and docs/kill-matrix.json [ONLY=rope,rope_vjp JOBS=2]
+	$(BIN)/python -m properties.measurements.mutants --jobs $(JOBS) --only "$(ONLY)"
 
 .PHONY: seeds
 seeds: $(READY) ## look for false alarms on correct implementations, 50 seeds; writes docs/seeds.txt [EXAMPLES=100 JOBS=2]

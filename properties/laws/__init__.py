@@ -2,6 +2,7 @@
 
 from properties.contract.operations import OPERATIONS
 from properties.laws import (
+    alibi,
     attention,
     conduct,
     features,
@@ -10,6 +11,7 @@ from properties.laws import (
     interleaving,
     lanes,
     masks,
+    merging,
     multi_head,
     positional,
     rotary,
@@ -29,6 +31,8 @@ _MODULES = (
     softmax,
     attention,
     features,
+    merging,
+    alibi,
     gradients,
     tangents,
     multi_head,
