@@ -162,8 +162,8 @@ def cos_sin(positions: Array, chosen: Frequencies, arithmetic: Arithmetic | None
     if arithmetic is None:
         return balls
     width = _kernel(rad, p, chosen, arithmetic)
-    cos, sin = (rounded(Ball(x.mid, width), arithmetic.angle.table, flush=arithmetic.flush_to_zero) for x in balls)
-    return cos, sin
+    stored = [rounded(Ball(x.mid, width), arithmetic.angle.table, flush=arithmetic.flush_to_zero) for x in balls]
+    return stored[0], stored[1]
 
 
 def _radius(p: Array, chosen: Frequencies) -> Array:
