@@ -210,21 +210,24 @@ def moved_angle(p: Array, chosen: Frequencies, arithmetic: Arithmetic) -> Array:
 
     It computes θ = p·f with f as in `moved_frequency`, or (p·scale)·f.  Then θ takes one rounding of `angle.product`,
     unless f is a power of two, and another where p itself may be no number of that precision.  The scale's roundings
-    are those of `frequency` or of `product`, whichever are worse.  Radius ∞ where p·scale or θ may overflow.  Where θ
-    may underflow, the frequency is as small, positions being at least 1, and p times its absolute part is more than θ.
+    are those of `frequency` or of `product`, whichever are worse.  Radius ∞ where p·scale or θ may overflow, and at
+    position 0 too where the scale or f may: 0·∞ is NaN.  Where θ may underflow, the frequency is as small, positions being
+    at least 1, and p times its absolute part is more than θ.
     """
     inexact, far = ~chosen.binary, p * arithmetic.angle.product > 1
     relative, absolute = moved_frequency(chosen, arithmetic)
-    relative = relative + gamma(1, arithmetic.angle.product) * (
-        inexact + 1.0 * (far if far.any() else False)
-    )  # one row, where all are alike
+    twice = 1.0 * far if far.any() else 0.0  # one row does for all, where no position is rounded
+    relative = relative + gamma(1, arithmetic.angle.product) * (inexact + twice)
     with np.errstate(over="ignore", invalid="ignore"):
         moved = p * (chosen.size * np.expm1(relative) + absolute)
         moved *= 1 + 2.0**-48
-        size, spread, largest = np.maximum(chosen.size, chosen.scale), np.exp(relative), held_range(arithmetic)[1]
-        if not (p.max(initial=0.0) * size * spread < largest).all():  # rounded products keep the order of their factors
-            moved = np.where(p * size * spread < largest, moved, np.inf)
-    return moved if p.min(initial=np.inf) > 0 else np.where(p == 0, 0.0, moved)
+        farthest, largest = np.maximum(chosen.size, chosen.scale) * np.exp(relative), held_range(arithmetic)[1]
+        held = bool((p.max(initial=1.0) * farthest < largest).all())  # no position overflows: rounded products keep the order
+        if not held:
+            moved = np.where(p * farthest < largest, moved, np.inf)
+    if p.min(initial=np.inf) == 0:
+        moved = np.where(p == 0, 0.0, moved)
+    return moved if held else np.where(farthest < largest, moved, np.inf)
 
 
 def moved_frequency(chosen: Frequencies, arithmetic: Arithmetic) -> tuple[Array, Array]:
