@@ -3,7 +3,6 @@
 A module keeps `inv_freq` and `attention_scaling`, makes of position_ids the tables, and `apply_rotary_pos_emb` of its file rotates.
 """
 
-from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
@@ -12,11 +11,12 @@ from numpy.typing import NDArray
 
 from spec.extended.released import Released
 
-__all__ = ["frequencies", "parameters_of", "rotary", "rotated"]
+__all__ = ["found", "frequencies", "parameters_of", "rotary", "rotated"]
 
 Array = NDArray[np.float64]
 NAMES = {
     "llama": "Llama",
+    "gemma": "Gemma",
     "gpt_neox": "GPTNeoX",
     "gemma3": "Gemma3Text",
     "deepseek_v3": "DeepseekV3",
@@ -59,7 +59,7 @@ def rotary(model: Released) -> Any:
         rope_parameters={LAYER: given} if model.module in BY_LAYER else given,
         **{name: value for name, value in (widths | model.parameters).items() if name in kept},
     )
-    return _found(model, f"{ROTARY[model.module]}RotaryEmbedding")(config)
+    return found(model.module, f"{ROTARY[model.module]}RotaryEmbedding")(config)
 
 
 def frequencies(model: Released, length: int) -> tuple[Array, float]:
@@ -79,10 +79,10 @@ def rotated(model: Released, x: NDArray[np.float32], positions: NDArray[np.int64
     cos, sin = _tables(model, rotary(model), positions)
     given = torch.from_numpy(x)[None, None]
     name = "apply_rotary_pos_emb_interleave" if model.module == "deepseek_v3" else "apply_rotary_pos_emb"
-    apply = _found(model, name)
+    apply = found(model.module, name)
     out = apply(given, cos, sin) if model.module == "gemma4" else apply(given, given, cos, sin)[0]
-    found = out[0, 0].double().numpy()
-    return np.stack(np.split(found, 2, axis=-1), axis=-1).reshape(found.shape) if model.module == "deepseek_v3" else found
+    rows: Array = out[0, 0].double().numpy()
+    return np.stack(np.split(rows, 2, axis=-1), axis=-1).reshape(rows.shape) if model.module == "deepseek_v3" else rows
 
 
 def _tables(model: Released, module: Any, positions: NDArray[np.int64]) -> Any:
@@ -97,6 +97,6 @@ def _tables(model: Released, module: Any, positions: NDArray[np.int64]) -> Any:
     return module(torch.zeros(1), ids, *by_layer)
 
 
-def _found(model: Released, name: str) -> Callable[..., Any]:
-    found: Callable[..., Any] = getattr(import_module(f"transformers.models.{model.module}.modeling_{model.module}"), name)
-    return found
+def found(module: str, name: str) -> Any:
+    """What a model's file calls by a name."""
+    return getattr(import_module(f"transformers.models.{module}.modeling_{module}"), name)
