@@ -80,8 +80,9 @@ errata: $(READY) ## print where TorchLean's literal definitions break their own 
 	$(BIN)/python -m spec.errata
 
 .PHONY: peers
-peers: $(PEERS)/.ready ## put the rotary frequencies of released libraries to the oracles, in .venv-peers; writes docs/rotary.md
+peers: $(PEERS)/.ready ## put rotary frequencies of released libraries to the oracles and the laws, in .venv-peers; writes docs/rotary.md
 	$(PEERS)/bin/python -W ignore -m properties.measurements.rotary_peers
+	TRANSFORMERS_VERBOSITY=error $(PEERS)/bin/attnspec verify properties.implementations.peers.transformers_laws:IMPLEMENTATIONS --max-examples 10
 
 .PHONY: numbers
 numbers: $(READY) ## make what README and the guide show of runs and counts again; writes README.md and docs/guide/verdicts.md

@@ -55,16 +55,18 @@ def _rope(
 
     *lead, n, d = x.shape
     batch = prod(lead)
-    one = Released("", module, "", "default", d if rotary_dim is None else rotary_dim, 10000.0, 2048, sections=sections, mrope=mrope)
+    r = d if rotary_dim is None else rotary_dim
+    shares = (r // 2, 0, 0) if mrope and sections is None else sections
+    one = Released("", module, "", "default", r, 10000.0, 2048, sections=shares, mrope=mrope)
     layer = rotary(one)
     if inv_freq is not None:
         layer.inv_freq = torch.nn.Buffer(inv_freq, persistent=False)
     layer.attention_scaling = attention_factor
     at = torch.arange(start_pos, start_pos + n) if positions is None else torch.as_tensor(positions)
-    axes = (3,) if mrope else ()
-    at = (
-        (at if sections is not None and positions is not None else at[(None,) * len(axes)]).expand(*axes, *lead, n).reshape(*axes, batch, n)
-    )
+    if mrope:
+        at = (at if sections is not None and positions is not None else at[None]).expand(3, *lead, n).reshape(3, batch, n)
+    else:
+        at = at.expand(*lead, n).reshape(batch, n)
     cos, sin = layer(x.reshape(batch, n, d), at)
     rows = x.reshape(batch, 1, n, d)
     if module != "deepseek_v3":
