@@ -195,10 +195,10 @@ def _is_finer(a: Arithmetic | None) -> bool:
 def _is_narrow(x: Ball) -> bool:
     """Whether a certificate can tell binary32 results apart: every rad ≤ u/4 of a typical element of its column, u = 2⁻²⁴.
 
-    Typical of a column is the median of its elements other than 0, of `SAMPLE` of them at most: the largest would let one huge
-    element excuse a wide radius elsewhere, and so would another column's; a row alone may be 0 but for rounding, as the
-    first row of dq is under a causal mask.  Entries without a midpoint are left out: nothing is known of them because of
-    an input, which no method can change.
+    Typical of a column is the median of its elements other than 0, of `SAMPLE` of them at most, or of all where these are all 0,
+    as the last columns of a causal matrix are: the largest would let one huge element excuse a wide radius elsewhere, and so
+    would another column's; a row alone may be 0 but for rounding, as the first row of dq is under a causal mask.  Entries
+    without a midpoint are left out: nothing is known of them because of an input, which no method can change.
     """
     if x.mid.size == 0:
         return True
@@ -206,18 +206,30 @@ def _is_narrow(x: Ball) -> bool:
     mid, rad = (part.reshape(-1, rows, x.mid.shape[-1]) for part in (x.mid, x.rad))
     size, most = np.abs(mid[:, :: -(-rows // SAMPLE)]), rad.max(axis=1)
 
-    def fits(size: Array) -> bool:
-        return bool((most <= BINARY32.unit_roundoff / 4 * size + BINARY32.smallest_subnormal).all())
-
-    if fits(size.min(axis=1)):  # nothing is NaN, and no typical element is smaller
+    if _fits(size.min(axis=1), most).all():  # nothing is NaN, and no typical element is smaller
         return True
     if not np.isfinite(most).all():
         most = np.where(np.isnan(mid), 0.0, rad).max(axis=1)
-    size = np.where(np.isnan(size), 0.0, size)
-    ordered = np.sort(size, axis=1)
-    zeros = (ordered == 0).sum(axis=1, keepdims=True)
-    typical = np.take_along_axis(ordered, (zeros + ordered.shape[1] - 1) // 2, axis=1)[:, 0]
-    return fits(typical)
+    narrow = _typically_fits(size, most)
+    if not narrow.all():
+        unseen = ~narrow & ~(size > 0).any(axis=1)
+        narrow[unseen] = _typically_fits(np.abs(mid.swapaxes(-1, -2)[unseen])[..., None], most[unseen][:, None])[:, 0]
+    return bool(narrow.all())
+
+
+def _fits(size: Array, most: Array) -> NDArray[np.bool_]:
+    """Whether radii of so much at most are narrow beside elements of a size; it holds for all that are larger, too."""
+    found: NDArray[np.bool_] = most <= BINARY32.unit_roundoff / 4 * size + BINARY32.smallest_subnormal
+    return found
+
+
+def _typically_fits(size: Array, most: Array) -> NDArray[np.bool_]:
+    """The same beside the lower median of each column's elements other than 0 and NaN, which is to say, beside more than half of them; and
+    beside 0 where there are none."""
+    counts = size > 0
+    wide = counts & ~_fits(size, most[:, None])
+    found: NDArray[np.bool_] = _fits(np.zeros(()), most) | (2 * wide.sum(axis=1) < counts.sum(axis=1))
+    return found
 
 
 def _around(value: Ball, budget: Ball) -> Ball:

@@ -25,7 +25,7 @@ from properties.laws import (
 )
 from properties.laws.agreement import AGREEMENT, LONG
 from properties.laws.law import Law
-from properties.laws.names import named
+from properties.laws.names import named, parts_of
 
 __all__ = ["LAWS", "LONG", "find"]
 
@@ -64,7 +64,7 @@ def find(text: str) -> list[Law]:
     """
     if not isinstance(text, str):
         raise TypeError(f"A law has type {type(text).__name__}, but should be a name, a str.")
-    name, _, operation = text.removesuffix("]").partition("[")
+    name, operation = parts_of(text)
     every = (*LAWS, *LONG)
     known = [law for law in every if law.name == name]
     if not known:

@@ -28,7 +28,7 @@ def frequencies_are_between_those_of_default_and_linear(subject: Subject, *argum
     between(subject, found, divide(f, exact(np.full(len(f.mid), x["factor"]))), f, "inv_freq")
 
 
-@law(FREQUENCIES, domains=("yarn",))
+@law(FREQUENCIES, domains=("yarn",), effort=3.0)
 def a_ramp_is_a_straight_line_between_its_ends(subject: Subject, *arguments: Any, choose: Choices) -> bool:
     """For every ramp of YaRN: pairs before it are those of the default kind, pairs after it those of linear, and between it is as much of
     each as the pair is far.
@@ -37,6 +37,7 @@ def a_ramp_is_a_straight_line_between_its_ends(subject: Subject, *arguments: Any
     Within budget; ends that nearly are whole numbers are left out.
     """
     x, c = named(arguments), subject.conventions
+    x["factor"] = max(x["factor"], 2.0)
     x["truncate"] = None if subject.implementation.lacks("truncate") else choose.among([x["truncate"], False, None])
     r, truncate = width_of(x), (c.yarn_truncate == "truncated" if x["truncate"] is None else x["truncate"])
     low, high = ends(x)
@@ -51,7 +52,7 @@ def a_ramp_is_a_straight_line_between_its_ends(subject: Subject, *arguments: Any
     share = Ball(ramp, np.where(inside, _CLEAR / max(high - low, _CLEAR), 0.0))
     linear = divide(f, exact(np.full(len(f.mid), x["factor"])))
     subject.close(found, f * (exact(np.ones(r // 2)) - share) + linear * share, "inv_freq")
-    subject.informative_if(x["factor"] != 1 and (ramp > 0).any())
+    subject.informative_if((ramp > 0).any())
     return True
 
 

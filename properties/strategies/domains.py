@@ -184,7 +184,7 @@ _domain(
 _domain("everyday", "Every kind that is declared, with every combination of the parameters that are.", "rotary_frequencies")
 for _name in KINDS:
     if _name != "default":
-        _widths = tuple(d for d in EVEN if d > 2 or _name != "dynamic")
+        _widths = (8, 16, 32, 64, 128, 12, 20, 6, 4) if _name == "yarn" else tuple(d for d in EVEN if d > 2 or _name != "dynamic")
         _domain(_name, f"Frequencies of the kind {_name}.", "rotary_frequencies", sizes={"head_dim": _widths}, features=(_name,), share=0.3)
 _EMPTY = {
     "no rows": {"seq_len": (0,), "n_q": (0,), "batch": (0,)},

@@ -67,7 +67,7 @@ def _parameter(p: str, x: Case, i: Implementation, choose: Choices) -> Any:
     if p == "base":
         return choose.among(_BASES)
     if p == "truncate":
-        return choose.among([False, True])
+        return choose.among([False, False, True])
     if p == "seq_len":
         return choose.integer(1, 2**20)
     if p == "rotary_dim":

@@ -70,8 +70,8 @@ def _frequencies(pairs: int, choose: Choices) -> Array:
 
 def _positions(lead: tuple[int, ...], n: int, sections: bool, broadcast: bool, choose: Choices) -> Any:
     """Positions near and far, in order or not, of sequences side by side, or of images; for all problems, or for each its own."""
-    axes = tuple(size if choose.happens() or not broadcast else 1 for size in lead)
-    axes = axes if sections or not broadcast else axes[choose.integer(0, len(axes)) :]
+    axes = tuple(size if choose.happens(0.8) or not broadcast else 1 for size in lead)
+    axes = axes if sections or not broadcast else axes[choose.among([0, 0, choose.integer(0, len(axes))]) :]
     shape = (*((3,) if sections else ()), *axes, n)
     kind = choose.among(["packed", "far", "order", "near"])
     if kind == "packed":

@@ -192,7 +192,7 @@ def test_no_link_leads_nowhere(pages, labels):
 
 def test_the_first_page_opens_with_the_verdict_that_readme_shows(pages):
     verdict = shown((ROOT / "README.md").read_text("utf-8")).strip()
-    assert "✗ rope is within its budget" in verdict
+    assert "✗ rope_pairing=half breaks " in verdict
     assert verdict in pages["index.md"].partition("Underneath")[0]
 
 

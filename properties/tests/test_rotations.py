@@ -17,6 +17,7 @@ from properties.contract.implementation import Implementation
 from properties.contract.operations import OPERATIONS
 from properties.implementations import numpy_frequencies, torch_frequencies
 from properties.laws.rotations import axes_of
+from properties.measurements.mutants import kills_of
 from properties.strategies.cases import Cases
 from properties.strategies.domains import DOMAINS, ROTATIONS
 from properties.strategies.kinds import ends, rises
@@ -68,7 +69,7 @@ def test_every_pair_of_options_of_rope_comes_up_with_and_without_each():
 
 
 def test_positions_are_packed_and_far_and_differ_between_axes_and_problems():
-    found = [x for x in cases_of("rope", ROTATIONS) if x["positions"] is not None and x["x"].shape[-2] > 2]
+    found = [x for x in cases_of("rope", ROTATIONS, seeds=range(1, 300)) if x["positions"] is not None and x["x"].shape[-2] > 2]
     assert any((np.diff(x["positions"]) < 0).any() and x["positions"].max() < 40 for x in found)
     assert any(x["positions"].max() > 2**16 for x in found)
     assert any(x["sections"] and (x["positions"][0] != x["positions"][1]).any() for x in found)
@@ -115,7 +116,7 @@ def test_a_convention_is_told_from_outputs_alone(operation, meant):
 
 @pytest.mark.parametrize("implementation", [*torch_frequencies.IMPLEMENTATIONS, *numpy_frequencies.IMPLEMENTATIONS], ids=lambda i: i.name)
 def test_rotations_that_are_written_out_keep_every_law(implementation):
-    report = verify(implementation, max_examples=15, seed=3)
+    report = verify(implementation, max_examples=8, seed=3)
     assert report.ok, report
 
 
@@ -123,9 +124,7 @@ NAMED = [
     "yarn-attention-factor-twice",
     "yarn-ramp-not-rounded",
     "longrope-switched-below",
-    "llama3-scaling-not-read",
     "rope-attention-factor-twice",
-    "rope-positions-not-reset",
     "rope-pairs-at-half-the-head",
     "rope-blocks-where-axes-interleave",
 ]
@@ -184,9 +183,8 @@ def test_what_is_relaid_is_the_oracle_of_the_other_layout():
     ],
 )
 def test_what_is_remembered_is_seen(bug, operation):
-    planted = Implementation("stateful", {operation: CATALOGUE[bug].mutants[operation]()}, features=FEATURES)
-    report = verify(planted, max_examples=100)
-    assert "a call does not depend on earlier calls" in {o.law for o in report.outcomes if o.status == "violated"}
+    mutant = bug if operation == CATALOGUE[bug].operation else f"{bug}[{operation}]"
+    assert mutant in kills_of(f"a call does not depend on earlier calls[{operation}]", [mutant])
 
 
 def test_axes_interleave_as_long_as_there_are_some_left():
@@ -210,7 +208,7 @@ def test_the_command_shows_options_that_are_given_and_no_others(tmp_path):
     line = [sys.executable, "-P", "-m", "properties", "verify", "mine.py", "--max-examples", "30", "--json", "r.json", "--html", "page"]
     ran = subprocess.run(line, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False)
     assert (ran.returncode, ran.stderr.count("Traceback")) == (1, 0)
-    assert "by 1 cause: rope-axes-in-reverse" in ran.stdout
+    assert "✗ rope-axes-in-reverse breaks " in ran.stdout
     assert "sections=(" in ran.stdout
     assert "inv_freq=None" not in ran.stdout
     script = ran.stdout.split("To see it again:")[1].split("adapter:")[0]

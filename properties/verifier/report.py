@@ -162,6 +162,11 @@ class Outcome:
     undrawn: tuple[str, ...] = ()
     known: bool = False
 
+    @property
+    def law_id(self) -> str:
+        """The law and its operation: "law[operation]"."""
+        return f"{self.law}[{self.operation}]"
+
     def to_dict(self) -> dict[str, Any]:
         """Numbers, strings, lists and mappings only."""
         found = {name: _plain(value) for name, value in vars(self).items() if name != "violation"}
@@ -246,7 +251,7 @@ def with_causes(
     cause_of = {(cause.implementation, law): cause for cause in told for law in cause.laws}
     found = []
     for o in outcomes:
-        cause = cause_of.get((o.implementation, f"{o.law}[{o.operation}]"))
+        cause = cause_of.get((o.implementation, o.law_id))
         if cause is not None and o.violation is not None:
             same = cause.example.law_id == o.violation.law_id
             o = replace(o, violation=cause.example if same else replace(o.violation, diagnosis=cause.diagnosis))

@@ -137,7 +137,9 @@ def _lead(o: Operation, case: Case, axis: int, place: int, gone: bool) -> Case:
 
 
 def _simpler(x: Any) -> Iterator[Any]:
-    """Simpler numbers: zeros, whole numbers, fewer of them."""
+    """Simpler numbers: zeros, without a sign, whole numbers, fewer of them."""
+    if np.signbit(x[x == 0]).any():
+        yield x + 0.0
     if not x.any():
         return
     for y in (np.zeros(x.shape), np.sign(x), np.rint(x), np.rint(x * 4) / 4):
