@@ -2,8 +2,9 @@
 vacuous."""
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from math import prod
 from typing import Literal, get_args
 
 import numpy as np
@@ -21,6 +22,9 @@ Balls = tuple[Ball, ...]
 
 SAMPLE = 256
 """Elements of a column from which a typical one is taken, at most."""
+
+BLOCK = 1 << 15
+"""Elements that are looked at together."""
 
 AFFORDABLE = 1 << 20
 """Multiplications in ball arithmetic that take about 100 ms."""
@@ -49,7 +53,21 @@ def zero_is_accepted(balls: Balls) -> tuple[bool, ...]:
 
     Entries that should be NaN by convention are left out: they say nothing about how wide the budget is.
     """
-    return tuple(is_wide(x) or bool(((np.abs(x.mid) <= x.rad) | np.isnan(x.mid)).all() and (x.rad > 0).any()) for x in balls)
+    return tuple(is_wide(x) or (_holds_zeros(x) and bool((x.rad > 0).any())) for x in balls)
+
+
+def _holds_zeros(x: Ball) -> bool:
+    """Whether zeros are within it everywhere, NaN left out: one block of rows that they are not in settles it."""
+    return x.mid.size == 0 or all(bool(((np.abs(mid) <= rad) | np.isnan(mid)).all()) for _, mid, rad in _blocks(x))
+
+
+def _blocks(x: Ball) -> Iterator[tuple[slice, Array, Array]]:
+    """Some rows at a time, over all axes but the last, so that what is computed of them stays in the cache."""
+    columns = x.mid.shape[-1] if x.mid.ndim else 1
+    mid, rad = (part.reshape(-1, columns) for part in (x.mid, x.rad))
+    for first in range(0, len(mid), step := max(1, BLOCK // columns)):
+        rows = slice(first, first + step)
+        yield rows, mid[rows], rad[rows]
 
 
 def is_wide(x: Ball) -> bool:
@@ -62,19 +80,33 @@ def is_wide(x: Ball) -> bool:
     """
     if x.mid.size == 0:
         return False
-    size = np.abs(x.mid)
-    with np.errstate(over="ignore"):
-        if x.rad.max() * size.shape[-1] < size.sum(axis=-1).min():
-            return False  # no radius reaches any mean, and nothing is NaN
-    judged = ~np.isnan(x.mid) & (x.rad < np.inf)
-    size, largest = np.where(judged, size, 0.0), np.where(np.isnan(x.mid), 0.0, size).max(axis=-1, keepdims=True)
+    shape = (*x.mid.shape[:-1], 1)
+    largest, rows = np.zeros(prod(shape)), np.zeros(prod(shape), dtype=bool)
+    for some, mid, rad in _blocks(x):
+        size = np.abs(mid)
+        with np.errstate(over="ignore", invalid="ignore"):
+            unlikely = rad.max(axis=-1) * mid.shape[-1] < size.sum(axis=-1)  # no radius reaches the mean, and nothing is NaN
+        largest[some] = np.where(unlikely, size.max(axis=-1), 0.0)
+        rest = np.flatnonzero(~unlikely)
+        if rest.size:
+            largest[rest + some.start], rows[rest + some.start] = _wide_rows(mid[rest], rad[rest])
+    if not rows.any():
+        return False
+    largest, rows = largest.reshape(shape), rows.reshape(shape)[..., 0]
     most = largest.max(axis=-2, keepdims=True) if largest.ndim > 1 else largest
     counts = ((largest > 0) & (largest >= BINARY32.unit_roundoff * most))[..., 0]
+    rows &= counts
+    return bool(counts.any() and 2 * rows.sum() >= counts.sum())
+
+
+def _wide_rows(mid: Array, rad: Array) -> tuple[Array, NDArray[np.bool_]]:
+    """The largest |mid| of each row, NaN left out, and whether half of its radii reach the mean |mid| of those that count."""
+    size, judged = np.abs(mid), ~np.isnan(mid) & (rad < np.inf)
+    largest = np.where(np.isnan(mid), 0.0, size).max(axis=-1)
     number = judged.sum(axis=-1)
     with np.errstate(over="ignore", invalid="ignore"):
-        wide = judged & (x.rad * number[..., None] >= size.sum(axis=-1, keepdims=True))
-    rows = (2 * wide.sum(axis=-1) >= number) & counts
-    return bool(counts.any() and 2 * rows.sum() >= counts.sum())
+        wide = judged & (rad * number[..., None] >= np.where(judged, size, 0.0).sum(axis=-1, keepdims=True))
+    return largest, 2 * wide.sum(axis=-1) >= number
 
 
 @dataclass(frozen=True)

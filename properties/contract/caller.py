@@ -251,6 +251,8 @@ class Caller:
     def _received(self, o: Operation, name: str, raw: Any, shape: tuple[int, ...]) -> Array:
         target = None if o.returns_booleans else o.stored(name, self.arithmetic, result=True)
         try:
+            if o.is_number(name):
+                return exchange.number(raw)
             values: Array = exchange.received(raw, self.implementation, target, shape)
         except exchange.ReturnedError as wrong:
             raise BrokenError(f"{name} {wrong}") from None

@@ -81,7 +81,8 @@ class Implementation:
                       those of `SIZES`, and "every size" is about all of them. Or words, one or a list of them with mappings:
                       "positive sizes", "no batch axes", "full masks", "key masks", "at most 8 shapes"
     refuses           the exceptions that it raises on sizes that it does not support
-    features          what its attention takes besides q, k and v, names of `FEATURES`: others are never passed
+    features          what its attention takes besides q, k and v, its rope besides x, and which kinds of frequencies it has with which
+                      parameters, names of `FEATURES`: others are never passed
     caches            what its caches offer besides append and attend, names of `CACHES`; None is what their class shows
     deterministic     whether equal calls give equal results, to the last bit
     layouts           the layouts of `LAYOUTS` that it takes; None promises nothing: it may refuse them, but not misread them

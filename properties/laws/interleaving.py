@@ -14,9 +14,9 @@ from properties.laws.conduct import repeats
 from properties.laws.law import Laws
 from properties.strategies.cases import Cases
 from properties.strategies.choices import Choices, rounded
-from properties.strategies.domains import DOMAINS
+from properties.strategies.domains import DOMAINS, usual
 
-law = Laws()
+law = Laws(usual)
 _LENGTHS = ("n_q", "n_k", "seq_len", "max_len", "rows")
 
 

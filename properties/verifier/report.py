@@ -7,6 +7,7 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
+from properties.contract.operations import OPERATIONS
 from properties.contract.results import Call
 from properties.verifier.remarks import Seen
 
@@ -75,6 +76,12 @@ class Violation:
         return replace(self, calls=(), right=(), wrong=(), seen=())
 
     @property
+    def told(self) -> dict[str, Any]:
+        """The case without the options that are not given."""
+        options = OPERATIONS[self.operation].options if self.operation in OPERATIONS else ()
+        return {name: x for name, x in self.counterexample.items() if x is not None or name not in options}
+
+    @property
     def size(self) -> int:
         """How many numbers the counterexample has."""
         return sum(x.size for x in self.counterexample.values() if isinstance(x, np.ndarray))
@@ -86,7 +93,7 @@ class Violation:
             "operation": self.operation,
             "implementation": self.implementation,
             "summary": self.summary,
-            "counterexample": {name: _plain(x) for name, x in self.counterexample.items()},
+            "counterexample": {name: _plain(x) for name, x in self.told.items()},
             "excess": _plain(self.excess),
             "diagnosis": [d.to_dict() for d in self.diagnosis],
             "notes": list(self.notes),

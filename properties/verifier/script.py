@@ -37,7 +37,7 @@ def script(
     that picks it out of the attribute; the preset `arithmetic` and `conventions` replace what it declares. `beside` picks others
     between whose calls it is called, where the law calls them.
     """
-    case = violation.counterexample
+    case = violation.told
     if not case:
         return ""
     named = _replaced(arithmetic, conventions)
@@ -49,7 +49,8 @@ def script_of_call(
     noted: Noted, target: str = "", pick: str = "", arithmetic: str | None = None, conventions: Conventions | None = None
 ) -> str:
     """Python that makes one call again: for an implementation that ends the process, or never returns."""
-    case = dict(zip(OPERATIONS[noted.operation].parameters, noted.arguments, strict=False))
+    o = OPERATIONS[noted.operation]
+    case = {p: x for p, x in zip(o.parameters, noted.arguments, strict=False) if x is not None or p not in o.options}
     named = [f"layout={literal(noted.layout)}"] if noted.layout != "contiguous" else []
     named += _replaced(arithmetic, conventions)
     return _text("call", noted.operation, _implementation(target, pick, case), case, named)

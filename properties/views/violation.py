@@ -124,8 +124,8 @@ def _print_case(console: Console, violation: Violation, worst: str = "") -> None
     if violation.counterexample:
         _print_heading(console, "The smallest input found" if violation.shrunk else "The input")
         table = Table.grid(padding=(0, 2, 0, 0))
-        for name, x in violation.counterexample.items():
-            table.add_row(Text(name, style="cyan"), shown(x, max(20, console.width - 12 - max(map(len, violation.counterexample)))))
+        for name, x in violation.told.items():
+            table.add_row(Text(name, style="cyan"), shown(x, max(20, console.width - 12 - max(map(len, violation.told)))))
         console.print(Padding(table, (0, 0, 0, 4), expand=False))
 
 

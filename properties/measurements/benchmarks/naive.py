@@ -1,11 +1,11 @@
 """What one would write in NumPy without a second thought: float64, no radius, no blocks. What the oracles' speed is measured against."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Features", "attention", "attention_jvp", "attention_vjp", "featured", "featured_vjp", "rope", "sinusoid"]
+__all__ = ["Features", "attention", "attention_jvp", "attention_vjp", "featured", "featured_vjp", "rope", "rotary_tables", "sinusoid"]
 
 Array = NDArray[np.float64]
 
@@ -85,6 +85,12 @@ def sinusoid(seq_len: int, dim: int, start_pos: int) -> Array:
     table = np.empty((seq_len, dim))
     table[:, 0::2], table[:, 1::2] = np.sin(angles), np.cos(angles)
     return table
+
+
+def rotary_tables(positions: Any, inv_freq: Array) -> tuple[Array, Array]:
+    """Cosines and sines of position × frequency, those of all pairs twice in a row: the half layout."""
+    angles = positions[:, None] * inv_freq
+    return np.tile(np.cos(angles), 2), np.tile(np.sin(angles), 2)
 
 
 def rope(x: Array, start_pos: int) -> Array:

@@ -211,6 +211,7 @@ def positional_rows(s: Sizes, repeats: int) -> Iterator[Row]:
         lambda: naive.sinusoid(n, dim, start),
         repeats, 2.0, "one",
     )  # fmt: skip
+    yield from table_rows(s, repeats)
     enclosures: dict[str, Callable[[int], oracles.Enclosure]] = {
         "RoPE": lambda first: oracles.rope(x, first),
         "sinusoid": lambda first: oracles.sinusoidal_positional_encoding(n, dim, first),
@@ -218,6 +219,19 @@ def positional_rows(s: Sizes, repeats: int) -> Iterator[Row]:
     for what, at in enclosures.items():
         worst = max(float(at(first).rad.max()) for first in range(0, s.positions, n)) / ULP
         yield Row(f"{what}: radius at every position to {s.positions}", "", worst, worst, worst, "ulp of 1", at_most=4.0)
+
+
+def table_rows(s: Sizes, repeats: int) -> Iterator[Row]:
+    """Whole caches of a rotary encoding against naive NumPy: the certificate, and the budget of float32."""
+    positions, inv_freq = np.arange(s.keys[-1]), 10000.0 ** (-np.arange(s.d) / s.d)
+    half = oracles.Conventions(rope_pairing="half")
+    for what, arithmetic in (("certificate", None), ("budget of float32", "float32")):
+        yield from ratios(
+            f"rotary tables ({s.keys[-1]}, {2 * s.d}), {what} ÷ naive NumPy",
+            partial(oracles.rotary_tables, positions, inv_freq, arithmetic=arithmetic, conventions=half),
+            partial(naive.rotary_tables, positions, inv_freq),
+            repeats, 2.0, "one",
+        )  # fmt: skip
 
 
 def arb_rows(s: Sizes, repeats: int) -> Iterator[Row]:
