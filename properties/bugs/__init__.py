@@ -2,6 +2,7 @@
 
 from properties.bugs import (
     angles,
+    caches,
     conduct,
     features,
     frequencies,
@@ -30,6 +31,7 @@ _MODULES = (
     tiles,
     heads,
     features,
+    caches,
     vjp,
     jvp,
     positions,

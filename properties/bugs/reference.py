@@ -24,6 +24,7 @@ from properties.bugs.attended import (
     transposed,
 )
 from properties.bugs.bent import rotary_frequencies
+from properties.bugs.cached import Buffered, Cached
 from properties.bugs.turned import (
     add_positional_encoding,
     angles,
@@ -60,6 +61,7 @@ __all__ = [
     "channels",
     "chunk_tables",
     "combine_masks",
+    "decode",
     "exponentials",
     "exponents",
     "grouped_query_attention",
@@ -277,6 +279,9 @@ def causal_attention(q: Array, k: Array, v: Array) -> Array:
 
 # -- The operations, and slips in them -------------------------------------------------------------------------------------------
 
+
+decode = Cached(Buffered)
+
 OPERATIONS: dict[str, Callable[..., Any]] = {
     f.__name__: f
     for f in (
@@ -314,7 +319,7 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
         rope_tables,
         rotary_tables,
     )
-}
+} | {"decode": decode}
 _PARTS = (attended, bent, turned)
 _SCOPE = {**vars(attended), **vars(bent), **vars(turned), **globals()}
 _OWN = (__name__, *(part.__name__ for part in _PARTS))

@@ -74,6 +74,37 @@ def pointer(x: Array) -> ctypes.c_void_p:
 
 
 '''
+_CACHE = '''\
+class Cache:
+    """Keys and values of one head, as `decode` runs programs of steps on them.
+
+    Take away the parameters and methods that yours has not; `ring = True` says that with a
+    window and a capacity the oldest positions give way. What cannot be done is a ValueError.
+    """
+
+    def __init__(
+        self, d: int, d_v: int, window: int | None = None, capacity: int | None = None
+    ) -> None:
+        raise NotImplementedError("Fill in decode: make your cache.")
+
+    def append(self, k: Array, v: Array) -> None:
+        """Add positions: k (n, d), v (n, d_v)."""
+
+    def attend(self, q: Array) -> Array | tuple[Array, Array]:
+        """out (n, d_v), or (out, lse), of q (n, d) at the last n positions."""
+        return q
+
+    def rollback(self, n: int) -> None:
+        """The newest n positions go."""
+
+    def evict(self, n: int) -> None:
+        """The oldest n positions go; the others keep theirs."""
+
+    def poison(self, value: float) -> None:
+        """Fill the slots that are not in use with a number."""
+
+
+'''
 _JAX_SETTINGS = {
     "float64": 'jax.config.update("jax_enable_x64", True)\n\n',
     "float32": 'jax.config.update("jax_default_matmul_precision", "highest")\n\n',
@@ -189,6 +220,8 @@ def _function(o: "Operation", kind: _Library) -> str:
     """A function to fill in, or a derivative that the library forms."""
     from properties.views.operations import shapes, summary
 
+    if o.is_played:
+        return _CACHE
     returns = "Array" if len(o.outputs) == 1 else "tuple[Array, ...]"
     typed = [f"{p}: {_type(o, p)}" for p in o.parameters if p not in o.options]
     typed += [*(["*"] if o.options else []), *(f"{p}: {_OPTIONS.get(p, 'Array | None = None')}" for p in o.options)]
@@ -254,10 +287,11 @@ def _implementation(name: str, chosen: "list[Operation]", kind: _Library, dtype:
     conventions = (
         f"    conventions=oracles.Conventions(\n{''.join(stated)}    ),\n" if stated else "    conventions=oracles.Conventions(),\n"
     )
-    options = [p for p in FEATURES if any(p in o.options or (p in KINDS and "kind" in o.parameters) for o in chosen)]
+    called = [o for o in chosen if not o.is_played]
+    options = [p for p in FEATURES if any(p in o.options or (p in KINDS and "kind" in o.parameters) for o in called)]
     named = "".join(f'        {"" if p in ATTENTION else "# "}"{p}",\n' for p in options)
     features = f"    features=[  # others are never passed\n{named}    ],\n" if options else ""
-    offered = "".join(f'        "{o.name}": {o.name},\n' for o in chosen)
+    offered = "".join(f'        "{o.name}": {"Cache" if o.is_played else o.name},\n' for o in chosen)
     return f"""\
 adapter = properties.Implementation(
     name="{name}",

@@ -15,6 +15,7 @@ import numpy as np
 import oracles
 from oracles import Arithmetic, Conventions, Enclosure
 from oracles.formats import BINARY32, BINARY64, Format
+from properties.contract.caches import decode
 from properties.contract.features import FEATURES, KINDS
 
 __all__ = ["BATCH", "FEATURES", "OPERATIONS", "Operation"]
@@ -27,7 +28,8 @@ _MASKS = {"mask", "first", "second"}
 _LOOSE = _MASKS | {"bias", "dbias", "positions"}
 _INTEGERS = {"lengths", "indices", "offset", "positions"}
 _PARAMETERS = tuple(dict.fromkeys(p for given, optional in KINDS.values() for p in (*given, *optional)))
-_SETTINGS = {"scale", "causal", "offset", "window", "softcap", "kind", "base", "rotary_dim", "sections", *_PARAMETERS}
+_OF_ATTENTION, _OF_CACHES = {"scale", "causal", "offset", "window", "softcap"}, {"steps", "capacity", "rotates"}
+_SETTINGS = _OF_ATTENTION | _OF_CACHES | {"kind", "base", "rotary_dim", "sections", *_PARAMETERS}
 _HELD = {"inv_freq", "attention_factor"}
 _TABLES = {"cos", "sin"}
 _SUMS, _BIASES = {"lse", "dlse", "lse_a", "lse_b"}, {"slopes", "biases"}
@@ -59,6 +61,11 @@ class Operation:
     def arrays(self) -> tuple[str, ...]:
         """The parameters that hold numbers of the implementation's format."""
         return tuple(p for p in self.parameters if p not in _NUMBERS | _MASKS | _INTEGERS | _SETTINGS)
+
+    @property
+    def is_played(self) -> bool:
+        """Whether it runs a program of steps, on caches."""
+        return "steps" in self.parameters
 
     @property
     def takes_arrays(self) -> bool:
@@ -123,7 +130,7 @@ class Operation:
 
     def given(self, arguments: Sequence[Any]) -> tuple[str, ...]:
         """The features with which a call is made: names of `FEATURES`."""
-        if not any(p in self.parameters for p in ("q", "kind", "inv_freq")):
+        if self.is_played or not any(p in self.parameters for p in ("q", "kind", "inv_freq")):
             return ()
         each = {p: x for p, x in zip(self.parameters, arguments, strict=False) if x is not None}
         kind = [each["kind"]] if each.get("kind", "default") != "default" else []
@@ -182,12 +189,13 @@ class Operation:
         )
 
 
-def _operation(name: str, parameters: str, outputs: str, *conventions: str) -> Operation:
-    """An operation by its parameters and results, "name[axes]" for arrays, "name?" for options."""
+def _operation(name: str, parameters: str, outputs: str, *conventions: str, oracle: Callable[..., Any] | None = None) -> Operation:
+    """An operation by its parameters and results, "name[axes]" for arrays, "name?" for options; its oracle has its name, by default."""
     given, returned = (re.findall(r"(\w+)(?:\[(.*?)\])?(\??)", text) for text in (parameters, outputs))
     axes = {name: tuple(axes.split()) for name, axes, _ in (*given, *returned) if axes}
     names, results = (tuple(name for name, *_ in found) for found in (given, returned))
-    return Operation(name, names, results, axes, getattr(oracles, name), conventions, tuple(name for name, _, mark in given if mark))
+    options = tuple(name for name, _, mark in given if mark)
+    return Operation(name, names, results, axes, oracle or getattr(oracles, name), conventions, options)
 
 
 _QKV = "q[* n_q head_dim] k[* n_k head_dim] v[* n_k value_dim]"
@@ -204,6 +212,7 @@ _FEATURED = f"{_HEADED} mask[* num_heads n_q n_k]? {_BIAS}? scale? causal? offse
 _OUTPUT, _SUM = "out[* num_heads n_q value_dim]", "lse[* num_heads n_q]"
 _FEATURES = ("causal", "kv_heads", "window", "softcap_order", "lse_base", "lse_sink", "scale_default", "causal_with_mask")
 _MERGED = ("out_a[* n_q value_dim] lse_a[* n_q] out_b[* n_q value_dim] lse_b[* n_q]", "out[* n_q value_dim] lse[* n_q]")
+_STEPS = "q[n_q head_dim] k[n_k head_dim] v[n_k value_dim] steps window? capacity? rotates?"
 _TABLE = "cos[seq_len head_dim] sin[seq_len head_dim]"
 _ROTATED = "positions[* seq_len]? inv_freq[pairs]? attention_factor? rotary_dim? sections?"
 _KINDS = " ".join(f"{p}?" for p in ("base", "rotary_dim", "seq_len", *_PARAMETERS))
@@ -232,6 +241,7 @@ OPERATIONS: dict[str, Operation] = {
         _operation("merge_attention", *_MERGED, "dead_rows", "lse_base"),
         _operation("alibi_slopes", "num_heads", "slopes[num_heads]", "alibi_slopes"),
         _operation("alibi_bias", "num_heads n_q n_k offset?", "biases[num_heads n_q n_k]", "alibi_slopes", "alibi_reference", "causal"),
+        _operation("decode", _STEPS, "out[n_q value_dim] lse[n_q]", "window", "lse_base", "scale_default", *_FREQUENCIES, oracle=decode),
         _operation("multi_head_attention", _HEADS, "out[* seq_len model_dim]", *_ATTENTION),
         _operation("multi_head_attention_vjp", f"{_HEADS} grad_out[* seq_len model_dim]", _tangents(_HEADS), *_ATTENTION),
         _operation("multi_head_attention_jvp", f"{_HEADS} {_tangents(_HEADS)}", "dout[* seq_len model_dim]", *_ATTENTION),

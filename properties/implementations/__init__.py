@@ -4,6 +4,7 @@ from properties.bugs.reference import OPERATIONS
 from properties.contract.implementation import Implementation
 from properties.contract.operations import FEATURES
 from properties.implementations import (
+    caches,
     fairseq2,
     leximind,
     mpmath_witness,
@@ -27,6 +28,7 @@ GROUPS: dict[str, list[Implementation]] = {
     "mpmath": [mpmath_witness.ATTENTION, mpmath_witness.POSITIONAL],
     "PyTorch: attention": [*torch_attention.IMPLEMENTATIONS, *torch_flex.IMPLEMENTATIONS, *torch_compiled.IMPLEMENTATIONS],
     "PyTorch: attention with its features": torch_features.IMPLEMENTATIONS,
+    "Caches": caches.IMPLEMENTATIONS,
     "PyTorch: multi-head attention": [*torch_multi_head.IMPLEMENTATIONS, *torch_encoder_layer.IMPLEMENTATIONS],
     "PyTorch: positional encodings": torch_positional.IMPLEMENTATIONS,
     "Rotations as models use them": [*torch_frequencies.IMPLEMENTATIONS, *numpy_frequencies.IMPLEMENTATIONS],

@@ -8,7 +8,7 @@ import numpy as np
 from oracles.ball import Array
 from properties.contract.implementation import Implementation
 from properties.contract.operations import BATCH, Operation
-from properties.strategies import features, kinds, rotations
+from properties.strategies import features, kinds, programs, rotations
 from properties.strategies.choices import Choices, rounded
 from properties.strategies.domain import Domain
 from properties.strategies.sizes import Sizes, UnsupportedError
@@ -53,6 +53,9 @@ class Cases:
             if p in o.options and p not in options:
                 found[p] = None
                 continue
+            if o.is_played and p not in o.axes:
+                found[p] = None
+                continue
             if o.is_setting(p):
                 found[p] = features.setting(p, i, sizes, lead, choose)
                 continue
@@ -72,6 +75,8 @@ class Cases:
                 found[p] = _integers(p, shape, sizes, choose)
             else:
                 found[p] = self._numbers(p, shape, kind, choose)
+        if o.is_played:
+            programs.fill(i, found, self.domain.features, choose)
         if self.domain.finish is not None:
             self.domain.finish(o, i, found, choose)
         return i.support.written(o, tuple(found.values()))

@@ -39,6 +39,18 @@ _domain(
     "everyday", "Sizes, numbers, and every combination of the features that are declared.", *_FEATURED,
     sizes={"n_q": (2, 1, 3, *SHORT * 2, 40, 64, 65), "n_k": (2, 1, 3, *SHORT * 2, 40, 64, 65), "head_dim": WIDTHS, "value_dim": WIDTHS},
 )  # fmt: skip
+_domain(
+    "everyday", "Programs of up to twelve steps on two caches.", "decode",
+    sizes={"n_q": (40, 12, 80), "n_k": (40, 12, 80), "head_dim": WIDTHS, "value_dim": WIDTHS},
+)  # fmt: skip
+_domain(
+    "rings", "Programs on rings that are little longer than the window.", "decode", features=("window", "capacity", "ring"),
+    sizes={"n_q": (20,), "n_k": (30,), "head_dim": WIDTHS, "value_dim": WIDTHS}, share=0.5,
+)  # fmt: skip
+_domain(
+    "tiles", "Chunks of up to 128 positions.", "decode",
+    sizes={"n_q": (60,), "n_k": (300,), "head_dim": (1, 2, 8, 16), "value_dim": (1, 2, 8)}, share=0.15,
+)  # fmt: skip
 _domain("everyday", "Parts of the keys, some of them empty.", "merge_attention", finish=finishing.parts)
 _domain(
     "everyday", "Numbers of heads, of queries and of keys.", "alibi_slopes", "alibi_bias",

@@ -60,7 +60,8 @@ class Sizes:
         if not self.ranks:
             taken = implementation.batch_ranks if implementation.support.batches else "no"
             raise UnsupportedError(f"{implementation.name} takes {taken} leading axes, but more are needed.")
-        why = implementation.support.without(operation, domain.masks_are) or implementation.lacks(*domain.features)
+        lacks = implementation.lacks_of_caches if operation.is_played else implementation.lacks
+        why = implementation.support.without(operation, domain.masks_are) or lacks(*domain.features)
         if why := why or rotations.some(operation, implementation, domain):
             raise UnsupportedError(why)
         self._supported: dict[Any, Sequence[int]] = {}

@@ -16,6 +16,7 @@ from properties.bugs.reference import OPERATIONS as REFERENCE
 from properties.bugs.reference import operations, users_of
 from properties.contract.implementation import Implementation
 from properties.contract.operations import FEATURES, OPERATIONS
+from properties.contract.results import BrokenError
 from properties.laws import LAWS
 from properties.strategies.cases import Cases
 from properties.strategies.domains import DOMAINS, ROTATIONS
@@ -92,6 +93,7 @@ def arguments_of(operation, seed):
         "merge_attention",
         "alibi_slopes",
         "alibi_bias",
+        "decode",
         "rotary_frequencies",
         "rotary_tables",
     ):
@@ -183,7 +185,7 @@ class Watch:
                 earlier = state()
                 found = OPERATIONS[self.operation].call(self.mutant, given)
                 changed = state() != earlier
-        except (ValueError, ZeroDivisionError) as error:
+        except (ValueError, ZeroDivisionError, BrokenError) as error:
             return f"raises {type(error).__name__}"
         finally:
             np.seterr(**before)

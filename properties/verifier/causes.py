@@ -217,7 +217,7 @@ class _Pool:
             return False
         if OPERATIONS[call.operation].returns_booleans:
             return all(np.array_equal(x, y) for x, y in zip(call.outputs, self._expected(call), strict=True))
-        return not any((e.excess(x) > 1).any() for e, x in zip(self._expected(call), call.outputs, strict=True))
+        return not any((e.excess(x) > 1).any() for e, x in zip(self._expected(call), call.outputs, strict=False))
 
     def _expected(self, call: Call) -> tuple[Any, ...]:
         if id(call) not in self._budgets:
@@ -251,7 +251,7 @@ class _Pool:
             return np.inf
         longest = max((n for x in a.arguments if isinstance(x, np.ndarray) for n in x.shape), default=1)
         roundoff = self.implementation.resolved_arithmetic.output.unit_roundoff
-        return max(_apart(x, y, e.rad, roundoff, longest) for x, y, e in zip(a.outputs, b.outputs, self._expected(a), strict=True))
+        return max(_apart(x, y, e.rad, roundoff, longest) for x, y, e in zip(a.outputs, b.outputs, self._expected(a), strict=False))
 
 
 def _candidates(called: list[Operation], implementation: Implementation) -> Iterator[_Candidate]:

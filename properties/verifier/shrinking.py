@@ -15,7 +15,7 @@ from properties.contract.operations import BATCH, OPERATIONS, Operation
 from properties.contract.results import BrokenError
 from properties.contract.subject import Subject
 from properties.laws.law import Law
-from properties.strategies import kinds, rotations
+from properties.strategies import kinds, programs, rotations
 from properties.verifier.examination import Observer
 from properties.verifier.report import Violation
 
@@ -70,11 +70,13 @@ def _smaller(o: Operation, case: Case, i: Implementation) -> Iterator[Case]:
     if "kind" in o.parameters:
         yield from kinds.smaller(case, i)
         return
+    if o.is_played:
+        yield from programs.shorter(i, case)
     rotates = "inv_freq" in o.parameters and any(case[p] is not None for p in ROTATION if p in o.parameters)
     if rotates:
         yield from rotations.smaller(o, case, i)
     yield from _fewer(o, case, fixed=("head_dim", "pairs") if rotates else ("pairs",))
-    for p in o.parameters:
+    for p in () if o.is_played else o.parameters:
         x = case[p]
         if o.is_mask(p) and o.name != "combine_masks" and x is not None:
             yield case | {p: None}
@@ -98,8 +100,9 @@ def _fewer(o: Operation, case: Case, fixed: tuple[str, ...]) -> Iterator[Case]:
         for axis, n in enumerate(lead):
             yield from (_lead(o, case, axis, place, gone=False) for place in range(min(n, _PLACES) if n > 1 else 0))
     sizes = o.sizes(tuple(case[p] for p in o.parameters))
-    for name in dict.fromkeys(a for p in o.parameters for a in o.axes.get(p, (p,)) if a in sizes and a not in (*_FIXED, *fixed)):
-        n, least = sizes[name], 1 + (name == "head_dim" and "n_q" not in sizes)  # lanes of pairs, by pairs
+    fixed = (*_FIXED, *fixed, *(_ROWS if o.is_played else ()))
+    for name in dict.fromkeys(a for p in o.parameters for a in o.axes.get(p, (p,)) if a in sizes and a not in fixed):
+        n, least = sizes[name], 1 + (name == "head_dim" and ("n_q" not in sizes or bool(case.get("rotates"))))  # lanes of pairs, by pairs
         for part in (range(n // 2 // least * least), range(n // 2 // least * least, n), range(n - least), range(least, n)):
             if 0 < len(part) < n:
                 yield _along(o, case, name, part)
@@ -107,6 +110,9 @@ def _fewer(o: Operation, case: Case, fixed: tuple[str, ...]) -> Iterator[Case]:
 
 _FIXED = ("heads_width", "num_heads", "kv_heads", "rows", "start_pos", "batch")
 """What cannot be cut by itself."""
+
+_ROWS = ("n_q", "n_k")
+"""What the steps of a program decide."""
 
 
 def _along(o: Operation, case: Case, axis: str, part: range) -> Case:
