@@ -16,11 +16,29 @@ from properties.bugs import (
     softmax,
     tiles,
     vjp,
+    wrappers,
 )
 from properties.bugs.bug import Bug
 
 __all__ = ["CATALOGUE", "Bug"]
 
-_MODULES = (scores, softmax, masks, tiles, heads, features, vjp, jvp, positions, angles, rotary, sinusoid, lookups, conduct, promises)
+_MODULES = (
+    scores,
+    softmax,
+    masks,
+    tiles,
+    heads,
+    features,
+    wrappers,
+    vjp,
+    jvp,
+    positions,
+    angles,
+    rotary,
+    sinusoid,
+    lookups,
+    conduct,
+    promises,
+)
 
 CATALOGUE: dict[str, Bug] = {bug.id: bug for module in _MODULES for bug in module.bug.bugs}
