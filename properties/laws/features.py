@@ -12,6 +12,7 @@ from oracles.ball import Array, Ball, divide, exact, exp, total
 from properties.contract.implementation import Implementation
 from properties.contract.operations import OPERATIONS
 from properties.contract.subject import Subject
+from properties.contract.support import WORDS
 from properties.laws.algebra import inner, kept
 from properties.laws.law import Laws
 from properties.laws.maps import Pad, Plus, Put, Times
@@ -177,6 +178,8 @@ def _(c: Case) -> Sequence[Term] | None:
     wide = c.bias is None or c.bias.shape[-1] == shape[-1] > 1
     if not (told and wide and (composed(c) or not c.causal)) or c.implementation.resolved_conventions.softcap_order == "after_mask":
         return None
+    if c.implementation.resolved_conventions.dead_rows == "uniform" and not _reads(x, c.implementation).any(-1).all():
+        return None  # a row without keys reads all values
     full = np.broadcast_to(True if c.mask is None else c.mask, shape)
     mask = np.concatenate([full, np.zeros((*shape[:-1], count), bool)], -1)
     maps = {"k": [Pad(-2, count, c.largest)], "v": [Pad(-2, count, -c.largest)]} | (
@@ -187,6 +190,10 @@ def _(c: Case) -> Sequence[Term] | None:
 
 def _bases(i: Implementation) -> str:
     return "" if i.resolved_conventions.lse_sink == "included" else "Its log-sum-exps are without the sink: parts cannot be merged by them."
+
+
+def _told(i: Implementation) -> str:
+    return "" if i.support.sums else WORDS["no log-sum-exp"]
 
 
 def _named(subject: Subject, case: Sequence[Any]) -> dict[str, Any]:
@@ -204,7 +211,11 @@ def _weight(part: Ball, whole: Ball, subject: Subject) -> Ball:
     return kept(found, np.isfinite(part.mid) & np.isfinite(whole.mid))
 
 
-@law(ATTENTION, domains=("everyday", "sinks", "decoding", "near the cap"), exempts=_bases)
+def _parts(i: Implementation) -> str:
+    return _told(i) or _bases(i)
+
+
+@law(ATTENTION, domains=("everyday", "sinks", "decoding", "near the cap"), exempts=_parts)
 def parts_of_the_keys_merge_to_the_whole(subject: Subject, *case: Any, choose: Choices) -> bool:
     """For every cut of the keys: the outputs of both parts, weighted by e to their log-sum-exps less that of the whole, add up to the
     output of the whole, and their weights to 1. A sink belongs to the first part; what stands in the second part stands so much later.
@@ -281,14 +292,14 @@ def a_row_without_keys_follows_its_convention(subject: Subject, *case: Any) -> b
     gone = np.isneginf(sinks)
     wanted = np.where(gone, 0.0 if c.dead_rows == "zero" else np.nan, 0.0)[dead]
     subject.same(out.value[dead], np.broadcast_to(wanted[:, None], out.value[dead].shape), "out of a row without keys")
-    if c.lse_sink == "included":
+    if c.lse_sink == "included" and subject.implementation.support.sums:
         subject.same(lse.value[dead & gone], sinks[dead & gone], "lse of a row without keys")
         alone = divide(exact(sinks[dead & ~gone]), _LN2) if c.lse_base == "2" else exact(sinks[dead & ~gone])
         subject.close(lse.ball[dead & ~gone], alone, "lse of a row with a sink alone")
     return True
 
 
-@law(ATTENTION, domains=("near the cap", "everyday"), exempts=lambda i: i.lacks("softcap"), watches=True)
+@law(ATTENTION, domains=("near the cap", "everyday"), exempts=lambda i: i.lacks("softcap") or _told(i), watches=True)
 def a_cap_bounds_the_log_sum_exp(subject: Subject, *case: Any) -> bool:
     """For every cap c, without bias and sink: the log-sum-exp of a row that reads m keys is at most c away from log m.
 
