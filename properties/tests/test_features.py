@@ -105,6 +105,18 @@ def test_a_convention_is_told_from_outputs_alone(operation, meant):
     assert f"{field}={value}" in {d.id for d in report.causes[0].diagnosis}
 
 
+def test_a_set_of_conventions_is_told_as_the_version_of_onnx_that_means_it():
+    def answer(*arguments, **options):
+        return tuple(x.mid.copy() for x in oracles.attention(*arguments, conventions=Conventions.onnx("1.20"), **options))
+
+    features = ("mask", "bias", "scale", "causal", "softcap")
+    report = verify(Implementation("other", {"attention": answer}, features=features), max_examples=30, seed=1)
+    told = report.causes[0].diagnosis[0]
+    assert told.id == "onnx=1.20"
+    assert told.citation == "conventions: this is what ONNX 1.20 means: dead_rows=nan, softcap_order=after_mask"
+    assert told.repair == "Declare Conventions.onnx('1.20'), if that is what is meant."
+
+
 @pytest.mark.parametrize("implementation", torch_features.IMPLEMENTATIONS, ids=lambda i: i.name)
 def test_torch_keeps_every_law(implementation):
     report = verify(implementation, max_examples=20, seed=7)
