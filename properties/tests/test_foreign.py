@@ -62,6 +62,7 @@ def dot_product_attention(
 ):  # fmt: skip
     q, k, v = (x.swapaxes(1, 2) for x in (query, key, value))
     assert all(x is None or x.ndim == 4 for x in (bias, mask))
+    assert key.shape == value.shape
     out, lse = reference(q, k, v, mask=mask, bias=bias, scale=scale, causal=is_causal, window=local_window_size or (None, None))
     mean = np.broadcast_to(v.mean(-2, keepdims=True).repeat(q.shape[1] // k.shape[1], 1), out.shape)
     return np.where(np.isneginf(lse)[..., None], mean, out).astype(query.dtype).swapaxes(1, 2)

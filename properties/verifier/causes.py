@@ -255,7 +255,7 @@ def _candidates(called: list[Operation], implementation: Implementation) -> Iter
         for value in _NUMBERS.get(field.name, get_args(field.type)) if concerned else ():
             if value == actual:
                 continue
-            answers = {o.name: partial(_answer, o, implementation, {field.name: value}) for o in concerned}
+            answers: dict[str, Callable[..., Any]] = {o.name: partial(_answer, o, implementation, {field.name: value}) for o in concerned}
             name = f"{field.name}={value:g}" if isinstance(value, float) else f"{field.name}={value}"
             meaning = f"a convention: {field.name} was taken to be {actual!r}"
             repair = f"Declare Conventions({field.name}={value!r}), if that is what is meant."
@@ -276,7 +276,7 @@ def _versions(called: list[Operation], implementation: Implementation) -> Iterat
         differ = {field.name: x for field in fields(Conventions) if (x := getattr(meant, field.name)) != getattr(actual, field.name)}
         concerned = [o for o in called if len(differ.keys() & set(o.conventions)) > 1]
         if concerned:
-            answers = {o.name: partial(_answer, o, implementation, differ) for o in concerned}
+            answers: dict[str, Callable[..., Any]] = {o.name: partial(_answer, o, implementation, differ) for o in concerned}
             meaning = f"conventions: this is what ONNX {version} means: {', '.join(f'{name}={x}' for name, x in differ.items())}"
             repair = f"Declare Conventions.onnx({version!r}), if that is what is meant."
             yield _Candidate(f"onnx={version}", meaning, repair, 2, frozenset(answers), answers.copy)
