@@ -4,9 +4,11 @@ from properties.bugs.reference import OPERATIONS
 from properties.contract.implementation import Implementation
 from properties.contract.operations import FEATURES
 from properties.implementations import (
+    caches,
     fairseq2,
     leximind,
     mpmath_witness,
+    numpy_frequencies,
     numpy_tiled,
     onnx_engines,
     positional_embeddings_jl,
@@ -15,6 +17,7 @@ from properties.implementations import (
     torch_encoder_layer,
     torch_features,
     torch_flex,
+    torch_frequencies,
     torch_multi_head,
     torch_positional,
     torch_sdpa_features,
@@ -29,8 +32,10 @@ GROUPS: dict[str, list[Implementation]] = {
     "PyTorch: attention": [*torch_attention.IMPLEMENTATIONS, *torch_flex.IMPLEMENTATIONS, *torch_compiled.IMPLEMENTATIONS],
     "PyTorch: attention with its features": [*torch_features.IMPLEMENTATIONS, *torch_sdpa_features.IMPLEMENTATIONS],
     "ONNX": onnx_engines.IMPLEMENTATIONS,
+    "Caches": caches.IMPLEMENTATIONS,
     "PyTorch: multi-head attention": [*torch_multi_head.IMPLEMENTATIONS, *torch_encoder_layer.IMPLEMENTATIONS],
     "PyTorch: positional encodings": torch_positional.IMPLEMENTATIONS,
+    "Rotations as models use them": [*torch_frequencies.IMPLEMENTATIONS, *numpy_frequencies.IMPLEMENTATIONS],
     "PositionalEmbeddings.jl": positional_embeddings_jl.IMPLEMENTATIONS,
     "LexiMind": leximind.IMPLEMENTATIONS,
     "fairseq2": fairseq2.IMPLEMENTATIONS,

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from properties.contract.implementation import Implementation
-from properties.contract.operations import FEATURES
+from properties.contract.features import FEATURES
 
 __all__ = ["IMPLEMENTATIONS"]
 

@@ -1,5 +1,9 @@
 """Laws of heads: of multi-head attention, and of grouped queries."""
 
+# Terms are written as functions without a name of their own: what they are called is the sentence above them.
+# mypy: disable-error-code="no-redef"
+
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -9,10 +13,14 @@ from properties.contract.subject import Subject
 from properties.laws.algebra import kept
 from properties.laws.averages import mean, own_heads
 from properties.laws.law import Laws
+from properties.laws.maps import Pad, Take, Times
+from properties.laws.rows import Rows
+from properties.laws.squares import Case, Term
 from properties.strategies.choices import Choices
 
 law = Laws()
-HEADS, SDPA, GQA = "multi_head_attention", "scaled_dot_product_attention", "grouped_query_attention"
+row = Rows(law)
+HEADS, SDPA, GQA, FEATURED = "multi_head_attention", "scaled_dot_product_attention", "grouped_query_attention", "attention"
 
 
 @law(HEADS)
@@ -71,3 +79,108 @@ def each_head_is_attention_over_its_own(subject: Subject, q: Any, k: Any, v: Any
     own = own_heads(subject.implementation, q.shape[-3], k.shape[-3])
     out = subject.scaled_dot_product_attention(q, k[..., own, :, :], v[..., own, :, :], mask)
     subject.close(subject(q, k, v, mask), out)
+
+
+# -- Symmetries ----------------------------------------------------------------------------------------------------------------------
+
+
+def _columns(c: Case, heads: Any) -> Any:
+    """The columns that belong to some heads."""
+    width = c.size("heads_width") // c.num_heads
+    return (np.asarray(heads)[:, None] * width + np.arange(width)).reshape(-1)
+
+
+@row(
+    "the order of heads does not matter", "For every order of the heads, in the columns of wq, wk, wv and the rows of wo: the same.", HEADS
+)
+def _(c: Case) -> Sequence[Term] | None:
+    return [c.along("heads_width", _columns(c, c.choose.order(c.num_heads)))] if c.num_heads > 1 else None
+
+
+@row("heads are computed apart", "For every case: the output is the sum of those of each head by itself, with its columns and rows.", HEADS)
+def _(c: Case) -> Sequence[Term] | None:
+    return [c.along("heads_width", _columns(c, [h]), num_heads=1) for h in range(c.num_heads)] if c.num_heads > 1 else None
+
+
+@row(
+    "the order of columns within heads does not matter",
+    "For every order of the columns of wq and wk within each head, and every other one of wv and the rows of wo: the same.",
+    HEADS,
+    domains=("everyday", "widths of models"),
+)
+def _(c: Case) -> Sequence[Term] | None:
+    n, heads = c.size("heads_width"), c.num_heads
+    if n == heads:
+        return None
+    first, second = (np.concatenate([h * (n // heads) + c.choose.order(n // heads) for h in range(heads)]) for _ in range(2))
+    maps = {p: [Take(-1, first, n)] for p in ("wq", "wk")} | {"wv": [Take(-1, second, n)], "wo": [Take(-2, second, n)]}
+    return [Term(maps)]
+
+
+@row(
+    "tokens need only those that they may read",
+    "For every mask, and some tokens, the first ones for instance: without all that none of them may read they have the same outputs.",
+    HEADS,
+    domains=("everyday", "padded masks", "masks of rows"),
+)
+def _(c: Case) -> Sequence[Term] | None:
+    n = c.size("seq_len")
+    some = np.arange(n) < c.choose.cut(n) if c.choose.happens() else c.choose.bits(n)
+    needed = some | np.broadcast_to(True if c.mask is None else c.mask, (*c.x.shape[:-1], n))[..., some, :].any(tuple(range(c.x.ndim - 1)))
+    if needed.all() or not some.any():
+        return None
+    index = np.flatnonzero(needed)
+    short = c.along("seq_len", index, mask=(c.mask | ~some[:, None])[..., index, :][..., index])
+    kept, others = (c.kept("seq_len", part)["out"] for part in (some[index], ~some))
+    return [Term(short.inputs, [*kept, *short.outgoing("out")], short.instead), Term({}, others)]
+
+
+def own(c: Case) -> Any:
+    """The head of keys that each head of queries reads."""
+    return own_heads(c.implementation, c.size("num_heads"), c.size("kv_heads"))
+
+
+def both(c: Case, queries: Any, keys: Any) -> Term:
+    """Some heads of queries, and of keys."""
+    term = c.along("num_heads", queries)
+    return Term({**term.inputs, **c.along("kv_heads", keys).inputs}, term.output)
+
+
+@row(
+    "heads of keys can be repeated",
+    "For every case: with a head of keys for each head of queries, its own, the result is the same.",
+    GQA,
+    FEATURED,
+    domains=("everyday", "padded masks"),
+)
+def _(c: Case) -> Sequence[Term] | None:
+    return [Term(c.along("kv_heads", own(c)).inputs)] if c.size("num_heads") > c.size("kv_heads") else None
+
+
+@row(
+    "heads are computed apart", "For every case: the heads that share a head of keys have their outputs without all others.",
+    GQA, FEATURED,
+)  # fmt: skip
+def _(c: Case) -> Sequence[Term] | None:
+    few = c.size("kv_heads")
+    return [both(c, np.flatnonzero(own(c) == head), [head]) for head in range(few)] if few > 1 else None
+
+
+@row(
+    "the order of heads does not matter",
+    "For every order of the heads of keys, with heads of queries that follow them: the same.",
+    GQA,
+    FEATURED,
+)
+def _(c: Case) -> Sequence[Term] | None:
+    mine, order = own(c), c.choose.order(c.size("kv_heads"))
+    readers = {head: list(np.flatnonzero(mine == head)) for head in order}
+    return [both(c, np.array([readers[order[head]].pop() for head in mine]), order)] if len(order) > 1 else None
+
+
+@row("heads with zero lanes need doubled queries", "For every case: with heads four times as wide, of zeros, wq is doubled.", HEADS)
+def _(c: Case) -> Sequence[Term]:
+    width, n = c.size("heads_width") // c.num_heads, c.size("heads_width")
+    index = np.array([h * width + lane if lane < width else n for h in range(c.num_heads) for lane in range(4 * width)], int)
+    wide = [Pad(-1, 1), Take(-1, index, n + 1)]
+    return [Term({"wq": [*wide, Times(2.0)], "wk": wide, "wv": wide, "wo": [Pad(-2, 1), Take(-2, index, n + 1)]})]

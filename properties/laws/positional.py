@@ -1,5 +1,9 @@
 """Laws of adding positional encodings, of learned ones, and of looking rows up; and of all of them where there is nothing to encode."""
 
+# Terms are written as functions without a name of their own: what they are called is the sentence above them.
+# mypy: disable-error-code="no-redef"
+
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -7,9 +11,14 @@ import numpy as np
 from properties.contract.operations import OPERATIONS
 from properties.contract.subject import Subject
 from properties.laws.law import Laws
+from properties.laws.maps import Put, Take
+from properties.laws.rows import Rows
+from properties.laws.squares import Case, Term
+from properties.strategies.domains import ROTATIONS
 
 law = Laws()
-LEARNED, LOOKUP = "learned_positional_encoding", "table_lookup"
+row = Rows(law)
+LEARNED, LOOKUP, ROPE, TABLES, HALF = "learned_positional_encoding", "table_lookup", "rope", "apply_rotary", "rotate_half"
 
 
 @law("add_positional_encoding")
@@ -49,3 +58,67 @@ def empty_arrays_give_empty_results(subject: Subject, *arguments: Any) -> bool:
     for result in found if isinstance(found, tuple) else (found,):
         subject.finite(result)
     return True
+
+
+# -- Symmetries ----------------------------------------------------------------------------------------------------------------------
+
+
+@row(
+    "a chunk is the slice of the whole",
+    "For every sequence cut in two, anywhere: each part, from its own position on, is as in the whole.",
+    ROPE, LEARNED, "sinusoidal_positional_encoding", "rope_angles", "rope_tables",
+    domains=("everyday", "long sequences", ROTATIONS),
+)  # fmt: skip
+def _(c: Case) -> Sequence[Term] | None:
+    n = c.size("seq_len")
+    cut = c.choose.among([1, n - 1, n // 2, c.choose.cut(n)]) if n > 1 else 0
+    return [_chunk(c, 0, cut), _chunk(c, cut, n)] if cut else None
+
+
+def _chunk(c: Case, start: int, stop: int) -> Term:
+    first = c.start_pos if c.arguments.get("positions") is not None else c.start_pos + start
+    return c.along("seq_len", np.arange(start, stop), seq_len=stop - start, start_pos=first)
+
+
+def _pairs(c: Case) -> Any:
+    """The two lanes of each pair, of an even width."""
+    d = c.size("head_dim")
+    halves = c.forward.name == HALF or c.implementation.resolved_conventions.rope_pairing == "half"
+    return np.arange(d).reshape(2, -1).T if halves else np.arange(d).reshape(-1, 2)
+
+
+@row(
+    "the order of pairs does not matter",
+    "For every order of the pairs of lanes, of the tables too: the result is in this order.",
+    TABLES,
+    HALF,
+)
+def _(c: Case) -> Sequence[Term] | None:
+    pairs = _pairs(c)
+    if len(pairs) < 2:
+        return None
+    moved = np.empty(c.size("head_dim"), int)
+    moved[pairs] = pairs[c.choose.order(len(pairs))]
+    return [c.along("head_dim", moved)]
+
+
+@row(
+    "rows that are not read hold anything",
+    "For every table: whatever the rows hold that are not read, the result is the same.",
+    LOOKUP,
+    LEARNED,
+)
+def _(c: Case) -> Sequence[Term] | None:
+    read = c.indices if c.forward.name == LOOKUP else np.arange(c.start_pos, c.start_pos + c.seq_len)
+    unread = ~np.isin(np.arange(len(c.table)), read)[:, None]
+    return [Term({"table": [Put(unread, c.largest)]})] if unread.any() else None
+
+
+@row(
+    "rows before the first can be taken away",
+    "For every table: without the rows before the start, from position 0 on, the result is the same.",
+    LEARNED,
+)
+def _(c: Case) -> Sequence[Term] | None:
+    n = len(c.table)
+    return [Term({"table": [Take(-2, np.arange(c.start_pos, n), n)]}, (), {"start_pos": 0})] if c.start_pos else None

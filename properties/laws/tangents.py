@@ -1,4 +1,4 @@
-"""Laws of the Jacobian–vector products of attention and of multi-head attention, and of what ties them to the other derivatives."""
+"""Laws of Jacobian–vector products, and of what ties them to the other derivatives."""
 
 from typing import Any
 
@@ -13,11 +13,13 @@ from properties.laws.averages import allowed, mean
 from properties.laws.conduct import results_of
 from properties.laws.derivatives import DERIVATIVES
 from properties.laws.law import Laws
+from properties.laws.reading import by_name
 from properties.strategies.choices import Choices, rounded
 
 law = Laws()
 SDPA, SOFTMAX, HEADS = "scaled_dot_product_attention", "hard_masked_softmax", "multi_head_attention"
 JVPS, VJPS = (f"{SDPA}_jvp", f"{HEADS}_jvp"), (f"{SDPA}_vjp", f"{SOFTMAX}_vjp", f"{HEADS}_vjp")
+FEATURED = "attention_vjp", "attention_jvp"
 
 
 def _forward(operation: str) -> Any:
@@ -43,16 +45,18 @@ def _part(choose: Choices, shape: tuple[int, ...]) -> Any:
 
 
 @law(*VJPS, *JVPS)
+@law(*FEATURED, domains=("everyday", "broadcast biases", "sinks"))
 def the_derivative_is_linear(subject: Subject, *case: Any, choose: Choices) -> None:
     """For every cotangent, and all tangents together, cut in two by their entries, rows or columns: what is computed for −2 times them is
     −2 times what is computed for the two parts. No product of tangents is part of it, and nothing is limited.
 
     Within budget.
     """
-    inputs, along = _split(subject.operation, case)
-    parts = [_part(choose, x.shape) for x in along]
-    cut = ([np.where(part, x, 0.0) for x, part in zip(along, kept, strict=True)] for kept in (parts, [~part for part in parts]))
-    both, one, other = (results_of(subject(*inputs, *t)) for t in ([-2.0 * x for x in along], *cut))
+    x, given = by_name(subject, case), _forward(subject.operation).parameters
+    moving = {p: t for p, t in x.items() if p not in given and t is not None}
+    parts = {p: _part(choose, t.shape) for p, t in moving.items()}
+    cut = ({p: np.where(part, moving[p], 0.0) for p, part in some.items()} for some in (parts, {p: ~part for p, part in parts.items()}))
+    both, one, other = (results_of(subject(*{**x, **t}.values())) for t in ({p: -2.0 * t for p, t in moving.items()}, *cut))
     for whole, a, b in zip(both, one, other, strict=True):
         subject.close(whole, exact(-2.0) * (a.ball + b.ball))
 
@@ -76,26 +80,36 @@ def it_is_certified_by_the_derivative_of_the_forward(subject: Subject, *case: An
         subject.close(inner(gradient.ball, exact(t)), inner(exact(along[0]), forward(inputs, list(one))), gradient.name)
 
 
+def _undefined(i: Implementation) -> str:
+    return "Where a query may read no key its output is NaN, which has no derivative." if i.resolved_conventions.dead_rows == "nan" else ""
+
+
 @law(f"{SDPA}_vjp", needs=(f"{SDPA}_jvp",))
 @law(f"{HEADS}_vjp", needs=(f"{HEADS}_jvp",))
+@law(FEATURED[0], needs=FEATURED[1:], domains=("everyday", "broadcast biases", "sinks", "near the cap"), exempts=_undefined)
 def vjp_and_jvp_are_adjoint(subject: Subject, *case: Any, choose: Choices) -> None:
-    """For every cotangent g and each input: ⟨gradient, t⟩ is ⟨g, derivative along t⟩.
+    """For every cotangent g of each result, and each input, a bias in every broadcast form and a sink included: ⟨gradient, t⟩ is the sum
+    of ⟨g, derivative of the result along t⟩.
 
     The direction t is the gradient itself, and small integers where that is nearly 0, so that the sum is larger than its budget.
     Within budget. It needs both derivatives.
     """
-    *inputs, g = case
-    jvp = getattr(subject, subject.operation.replace("_vjp", "_jvp"))
-    for p, gradient in zip(_forward(subject.operation).arrays, subject(*case), strict=True):
+    x, o = by_name(subject, case), OPERATIONS[subject.operation.replace("_vjp", "_jvp")]
+    forward = OPERATIONS[o.forward]
+    still = {f"d{p}": np.zeros(x[p].shape) for p in forward.arrays if p not in forward.options}
+    for gradient in results_of(subject(*case)):
         t = _representative(subject, gradient.value, choose)
-        derivative = jvp(*_along(subject.operation, tuple(inputs), **{p: t}))
-        subject.close(inner(gradient.ball, exact(t)), inner(exact(g), derivative.ball), f"⟨{gradient.name}, t⟩")
+        along = {**x, **still, gradient.name: t}
+        moved = results_of(subject.call(o.name, tuple(along.get(p) for p in o.parameters)))
+        shares = [inner(exact(g), y.ball) for y in moved if (g := x[f"grad_{y.name[1:]}"]) is not None]
+        subject.close(inner(gradient.ball, exact(t)), sum(shares[1:], start=shares[0]), f"⟨{gradient.name}, t⟩")
 
 
 def _representative(subject: Subject, gradient: Array, choose: Choices) -> Array:
     """A direction along a gradient, of size about 1, in which no entry is 0 for the gradient's being 0."""
-    size = np.abs(gradient).max(initial=0.0)
-    scaled = gradient / 2.0 ** np.ceil(np.log2(size)) if size else gradient
+    known = np.nan_to_num(gradient, posinf=0.0, neginf=0.0)
+    size = np.abs(known).max(initial=0.0)
+    scaled = known / 2.0 ** np.ceil(np.log2(size)) if size else known
     (fill,) = choose.directions(gradient.shape)
     return rounded(np.where(np.abs(scaled) < 2.0**-6, fill / 16, scaled), subject.arithmetic.inputs)
 
@@ -138,10 +152,6 @@ def no_derivative_passes_the_mask(subject: Subject, *case: Any, choose: Choices)
     subject.same(np.where(still, out, 0.0), np.zeros(out.shape), "dout of what reads no tangent")
     subject.informative_if(any(x.any() for x in moved))
     return True
-
-
-def _undefined(i: Implementation) -> str:
-    return "Where a query may read no key its output is NaN, which has no derivative." if i.resolved_conventions.dead_rows == "nan" else ""
 
 
 @law(*JVPS, domains=("dead rows",), exempts=_undefined, watches=True)

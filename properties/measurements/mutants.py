@@ -1,6 +1,7 @@
 """The kill matrix: every law against every known bug.
 
-`python -m properties.measurements.mutants` writes docs/kill-matrix.md and docs/kill-matrix.json.
+`python -m properties.measurements.mutants` writes docs/kill-matrix.md and docs/kill-matrix.json; with `--only rope,rope_vjp` what is
+known of laws that call none of these operations stays as it was.
 
 A law is put to a mutant on up to 24 cases of each of its domains, and kills it where it is violated; the cases up to the first violation
 are counted. The other operations that a law needs are the reference's.
@@ -129,16 +130,18 @@ def kills_of(law_id: str, mutants: Sequence[str] | None = None, seed: int = SEED
     return {mutant: examples for mutant, examples in found.items() if examples}
 
 
-def matrix(jobs: int) -> Matrix:
-    """Every law against every mutant, the equivalent ones included."""
-    found: Matrix = {mutant: {} for mutant in (*MUTANTS, *TRAPS)}
-    laws = [law.id for law in LAWS]
+def matrix(jobs: int, known: Matrix, only: Sequence[str]) -> Matrix:
+    """Every law against every mutant, the equivalent ones included; of laws that call none of some operations what is known."""
+    laws = [law.id for law in LAWS if not {law.operation, *law.needs}.isdisjoint(only)]
+    kept = {law.id for law in LAWS} - set(laws)
+    found: Matrix = {m: {law: n for law, n in known.get(m, {}).items() if law in kept} for m in (*MUTANTS, *TRAPS)}
     with ProcessPoolExecutor(jobs, get_context("spawn")) as pool:
         for place, (law, kills) in enumerate(zip(laws, pool.map(kills_of, laws), strict=True), 1):
             for mutant, examples in kills.items():
                 found[mutant][law] = examples
             print(f"[{place}/{len(laws)}] {law}: kills {len(kills)}", flush=True)
-    return found
+    order = [law.id for law in LAWS]
+    return {mutant: {law: kills[law] for law in order if law in kills} for mutant, kills in found.items()}
 
 
 def survives(mutant: str, seed: int, kills: dict[str, int]) -> bool:
@@ -231,18 +234,29 @@ def as_json(found: Matrix, survivors: list[str]) -> str:
     return json.dumps(content, indent=1) + "\n"
 
 
+def _operations(text: str) -> tuple[str, ...]:
+    """The names of operations; all for none."""
+    if unknown := set(filter(None, text.split(","))) - set(OPERATIONS):
+        raise argparse.ArgumentTypeError(f"no operations: {', '.join(sorted(unknown))}. There are {', '.join(OPERATIONS)}.")
+    return tuple(filter(None, text.split(","))) or tuple(OPERATIONS)
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Make the matrix; returns 1 if a mutant survives every law, or an equivalent mutant does not."""
     parser = argparse.ArgumentParser(prog="python -m properties.measurements.mutants", description=__doc__)
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--output", type=Path, default=Path("docs"), help="the folder to write to (docs)")
+    parser.add_argument("--only", type=_operations, default=tuple(OPERATIONS), help="operations, with commas: keep the rest as it is there")
     options = parser.parse_args(arguments)
-    found = matrix(options.jobs)
+    before = json.loads((options.output / "kill-matrix.json").read_text()) if set(options.only) != set(OPERATIONS) else {}
+    found = matrix(options.jobs, before.get("kills", {}), options.only)
     wrongly = {trap: kills for trap in TRAPS if (kills := found.pop(trap))}
-    public = [(bug.id, seed, found[bug.id]) for bug in CATALOGUE.values() if bug.public for seed in SEEDS]
+    public = [(b.id, seed, found[b.id]) for b in CATALOGUE.values() if b.public and b.operation in options.only for seed in SEEDS]
     with ProcessPoolExecutor(options.jobs, get_context("spawn")) as pool:
         lives = pool.map(survives, *zip(*public, strict=True))
-        survivors = [f"{bug}@{seed}" for (bug, seed, _), alive in zip(public, lives, strict=True) if alive]
+        again = {bug for bug, _, _ in public}
+        survivors = [one for one in before.get("survivors", []) if (name := one.partition("@")[0]) in CATALOGUE and name not in again]
+        survivors += [f"{bug}@{seed}" for (bug, seed, _), alive in zip(public, lives, strict=True) if alive]
     (options.output / "kill-matrix.json").write_text(as_json(found, survivors))
     (options.output / "kill-matrix.md").write_text(markdown(found, survivors))
     Path(quick.__file__).write_text(quick_module(found))

@@ -11,7 +11,11 @@ from oracles import Angle, Arithmetic, Elementary, Format, formats
 PORTS = sorted(path for path in Path(properties.implementations.__path__[0]).glob("*.py") if path.stem != "__init__")
 KINDS = Angle, Arithmetic, Elementary, Format
 DATA = {"Conventions", *(kind.__name__ for kind in KINDS), *(name for name, x in vars(formats).items() if isinstance(x, KINDS))}
-PROMISES = {("properties.contract.implementation", "Implementation"), ("properties.contract.operations", "FEATURES")}
+PROMISES = {
+    ("properties.contract.implementation", "Implementation"),
+    ("properties.contract.features", "FEATURES"),
+    ("properties.contract.concatenating", "concatenating"),
+}
 SPEC = {"Array"}  # a type; TorchLean's port is the spec itself
 
 

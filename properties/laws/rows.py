@@ -1,0 +1,100 @@
+"""Rows of the table of symmetries: how one is entered, and the terms that several of them share.
+
+One row is a law of every operation that has its axes or parameters, of its JVP and of its VJP: see `properties.laws.squares`. A row stands
+with its family: those of all families in `properties.laws.symmetries`.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from properties.contract.operations import OPERATIONS
+from properties.laws.law import Laws
+from properties.laws.maps import Times
+from properties.laws.squares import Case, Square, Symmetry, Term, Terms
+from properties.strategies.domains import DOMAINS, usual
+
+__all__ = ["Rows", "added", "apart", "beside", "composed", "ordered", "placed"]
+
+
+class Rows:
+    """A decorator that enters terms as a symmetry of some forwards among the laws of a family.
+
+    Its laws are put to implementations that declare all of its features, on cases of some domains, or of the usual ones.
+    """
+
+    def __init__(self, law: Laws) -> None:
+        self.law = law
+
+    def __call__(
+        self, name: str, statement: str, *forwards: str, domains: tuple[str, ...] = (), features: tuple[str, ...] = ()
+    ) -> Callable[[Terms], Terms]:
+        """The decorator."""
+
+        def enter(terms: Terms) -> Terms:
+            symmetry = Symmetry(name, statement, terms)
+            for o in OPERATIONS.values():
+                if o.forward in forwards:
+                    offered = tuple(d for d in domains or usual(o.name) if d in DOMAINS[o.name])
+                    self.law(o.name, domains=offered, exempts=lambda i: i.lacks(*features))(Square(symmetry, o))
+            return terms
+
+        return enter
+
+
+def several(axis: str, terms: Terms) -> Terms:
+    """Terms that say something where an axis has at least two entries, and no places along it matter."""
+    return lambda c: terms(c) if c.has(axis) and c.size(axis) > 1 and not (axis in ("n_q", "n_k") and placed(c.arguments)) else None
+
+
+def placed(x: Mapping[str, Any]) -> bool:
+    """Whether a query's place among the keys matters: it is causal, or has a window."""
+    return bool(x.get("causal") or x.get("window"))
+
+
+def ordered(axis: str) -> Terms:
+    """An axis in another order."""
+    return several(axis, lambda c: [c.along(axis, c.choose.order(c.size(axis)))])
+
+
+def apart(axis: str) -> Terms:
+    """An axis cut in two, or into every second entry and the others."""
+
+    def terms(c: Case) -> Sequence[Term]:
+        n = c.size(axis)
+        first = np.arange(n) < c.choose.cut(n) if c.choose.happens() else np.arange(n) % 2 == 0
+        return [c.along(axis, np.flatnonzero(part)) for part in (first, ~first)]
+
+    return several(axis, terms)
+
+
+def beside(axis: str, factor: float, *parameters: str) -> Terms:
+    """Every second entry of an axis, beside others that are larger."""
+
+    def terms(c: Case) -> Sequence[Term]:
+        even = np.arange(c.size(axis)) % 2 == 0
+        return [Term({p: c.scaled(p, axis, np.where(kept, 1.0, factor)) for p in parameters}, c.kept(axis, kept)) for kept in (even, ~even)]
+
+    return several(axis, terms)
+
+
+def added(*parameters: str) -> Terms:
+    """Parts of arrays, by entries, times −4: what comes of them adds up to −4 times what comes of the whole."""
+
+    def terms(c: Case) -> Sequence[Term]:
+        first = {p: c.choose.bits(getattr(c, p).shape, 0.5) for p in parameters}
+        return [
+            Term(
+                {p: [Times(np.where(part, -4.0, 0.0))] for p, part in parts.items()},
+                {name: [Times(-0.25)] if name == c.forward.outputs[0] else c.once(parts is first) for name in c.forward.outputs},
+            )
+            for parts in (first, {p: ~part for p, part in first.items()})
+        ]
+
+    return terms
+
+
+def composed(c: Case) -> bool:
+    """Whether a mask and causality act together."""
+    return c.implementation.resolved_conventions.causal_with_mask == "compose"
