@@ -12,7 +12,7 @@ import torch
 from torch.nn.attention import flex_attention as flex
 
 from properties.contract.implementation import Implementation
-from properties.contract.operations import FEATURES
+from properties.contract.features import FEATURES
 
 __all__ = ["IMPLEMENTATIONS"]
 
