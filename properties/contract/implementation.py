@@ -79,7 +79,7 @@ class Implementation:
     batch_ranks       how many leading axes it takes
     supports          what it takes. Sizes, as predicates or lists: {"head_dim": lambda d: d % 2 == 0, "n_q": (128, 256)}; the names are
                       those of `SIZES`, and "every size" is about all of them. Or words, one or a list of them with mappings:
-                      "positive sizes", "no batch axes", "full masks", "key masks", "at most 8 shapes"
+                      "positive sizes", "no batch axes", "full masks", "key masks", "no log-sum-exp", "at most 8 shapes"
     refuses           the exceptions that it raises on sizes that it does not support
     features          what its attention takes besides q, k and v, its rope besides x, and which kinds of frequencies it has with which
                       parameters, names of `FEATURES`: others are never passed
