@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from properties.contract.implementation import Implementation
 from properties.contract.features import FEATURES
+from properties.contract.implementation import Implementation
 
 __all__ = ["IMPLEMENTATIONS"]
 
