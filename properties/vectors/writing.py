@@ -1,0 +1,189 @@
+"""The files: for each operation its tests as JSON, and their numbers as safetensors, the same to the byte each time."""
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from oracles import Conventions, preset
+from properties.contract.operations import OPERATIONS, Operation
+from properties.vectors.choice import FORMATS
+from properties.vectors.choosing import Chosen, chosen
+from properties.vectors.container import Tensors, packed
+from properties.vectors.expectation import Expected, expected, judges, tolerances
+from properties.vectors.flags import FLAGS, flags_of
+from properties.vectors.kinds import dtype_of
+from properties.vectors.readings import changed
+from properties.vectors.refused import refused
+
+__all__ = ["VERSION", "document", "text_of", "write"]
+
+VERSION = 1
+Json = dict[str, Any]
+
+
+@dataclass
+class _File:
+    """The tests of an operation, by their groups, and their numbers."""
+
+    of: Operation
+    groups: dict[str, Json] = field(default_factory=dict)
+    tensors: dict[str, Any] = field(default_factory=dict)
+    names: dict[tuple[str, tuple[int, ...], bytes], str] = field(default_factory=dict)
+
+    def add(self, features: Sequence[str], arithmetic: str, reading: Conventions, test: Json) -> None:
+        """Put a test into its group."""
+        head: Json = {"features": list(features), "format": arithmetic, "conventions": others(reading)}
+        self.groups.setdefault(json.dumps(head), {**head, "tests": []})["tests"].append(test)
+
+    def store(self, name: str, x: Any, dtype: Any) -> str:
+        """Keep an array as a type; its name, or that of the same array, if it is known."""
+        with np.errstate(all="ignore"):
+            x = np.ascontiguousarray(x, dtype).reshape(np.shape(x))
+        known = self.names.setdefault((x.dtype.name, x.shape, x.tobytes()), name)
+        if known == name:
+            self.tensors[name] = x
+        return known
+
+    def inputs(self, test: str, arguments: Sequence[Any], arithmetic: str) -> Json:
+        """The inputs of a call: names of tensors, and what is no array; what is not given is left out."""
+        told: Json = {}
+        for p, x in zip(self.of.parameters, arguments, strict=True):
+            if isinstance(x, np.ndarray):
+                whole = x.dtype.kind in "bi"
+                told[p] = self.store(f"{test}/{p}", x, x.dtype if whole else dtype_of(self.of.stored(p, preset(arithmetic))))
+            elif x is not None:
+                told[p] = int(x) if isinstance(x, np.integer) else list(x) if isinstance(x, tuple) else x
+        return told
+
+    def outputs(self, test: str, wanted: Sequence[Expected]) -> Json:
+        """What must come of a call, result by result."""
+        return {of.name: self._output(f"{test}/{of.name}", of) for of in wanted}
+
+    def _output(self, name: str, of: Expected) -> Json:
+        rtol, atol = tolerances(of)
+        told: Json = {"value": self.store(f"{name}.value", of.value, dtype_of(of.format))}
+        for part in ("lower", "upper", "budget"):
+            told[part] = self.store(f"{name}.{part}", getattr(of, part), np.float64)
+        told["decided"] = True if of.decided.all() else self.store(f"{name}.decided", of.decided, np.bool_)
+        return told | {"rtol": rtol, "atol": atol, "vacuous": of.vacuous}
+
+    def sorted_tensors(self) -> Tensors:
+        """The tensors, those of the widest types first."""
+        return dict(sorted(self.tensors.items(), key=lambda entry: (-entry[1].dtype.itemsize, entry[0])))
+
+
+def document(operation: str) -> tuple[Json, Tensors]:
+    """The JSON and the tensors of an operation's tests."""
+    file = _File(OPERATIONS[operation])
+    cases = [one for one in chosen() if one.choice.operation == operation]
+    told = _first_of_readings(cases)
+    for number, one in enumerate(cases):
+        for arithmetic in FORMATS:
+            if arithmetic in one.kills:
+                _add(file, number, one, arithmetic, told.get(number, []))
+    for number, (sentence, arithmetic, arguments) in enumerate(refused(operation)):
+        name = f"{arithmetic}/refused-{number}"
+        test: Json = {"id": f"{operation}/{name}", "comment": sentence, "flags": [], "result": "invalid"}
+        file.add((), arithmetic, Conventions(), test | {"inputs": file.inputs(name, arguments, arithmetic), "kills": []})
+    used = {flag for group in file.groups.values() for test in group["tests"] for flag in test["flags"]}
+    o = OPERATIONS[operation]
+    head: Json = {
+        "attnspec_vectors": VERSION,
+        "operation": operation,
+        "inputs": {p: list(o.axes[p]) if p in o.axes else None for p in o.parameters},
+        "outputs": {p: list(o.axes[p]) for p in o.outputs},
+        "conventions": {name: getattr(Conventions(), name) for name in o.conventions},
+        "tensors": f"{operation}.safetensors",
+        "flags": {name: sentence for name, (sentence, _) in FLAGS.items() if name in used},
+        "groups": list(file.groups.values()),
+    }
+    return head, file.sorted_tensors()
+
+
+def others(reading: Conventions) -> dict[str, Any]:
+    """The conventions of a reading that are not the defaults."""
+    return {name: x for name, x in asdict(reading).items() if x != getattr(Conventions(), name)}
+
+
+def _first_of_readings(cases: Sequence[Chosen]) -> dict[int, list[tuple[str, str, Conventions]]]:
+    """By the number of a case the readings that it tells: of each alternative the first case on which something else comes of it."""
+    told: dict[int, list[tuple[str, str, Conventions]]] = {}
+    known: set[tuple[str, str]] = set()
+    for number, one in enumerate(cases):
+        arithmetic = next(iter(one.kills), FORMATS[0])
+        for field_name, value, reading in changed(one.choice.of, one.choice.arguments(arithmetic), one.choice.reading):
+            if (field_name, value) not in known:
+                known.add((field_name, value))
+                told.setdefault(number, []).append((field_name, value, reading))
+    return told
+
+
+def _add(file: _File, number: int, one: Chosen, arithmetic: str, told: Sequence[tuple[str, str, Conventions]]) -> None:
+    """Add the test of a case in a format."""
+    choice, o, name = one.choice, file.of, f"{arithmetic}/{number:03}"
+    arguments = choice.arguments(arithmetic)
+    wanted = expected(o, arguments, arithmetic, choice.reading)
+    readings = list(_readings(file, name, arguments, arithmetic, told))
+    source = {key: x for key, x in asdict(choice).items() if x and key not in ("operation", "conventions")}
+    test: Json = {
+        "id": f"{o.name}/{name}",
+        "comment": _comment(o, choice.domain, arguments),
+        "flags": flags_of(choice, arguments),
+        "result": "acceptable" if readings else "valid",
+        "rests_on": list(dict.fromkeys(field_name for field_name, *_ in changed(o, arguments, choice.reading))),
+        "source": {"domain": choice.domain, "seed": choice.seed, **source},
+        "inputs": file.inputs(name, arguments, arithmetic),
+        "outputs": file.outputs(name, wanted),
+        "kills": one.kills[arithmetic],
+    }
+    features = o.given(arguments) or tuple(p for p, x in zip(o.parameters, arguments, strict=True) if p == "mask" and x is not None)
+    file.add(features, arithmetic, choice.reading, test | ({"readings": readings} if readings else {}))
+
+
+def _readings(
+    file: _File, test: str, arguments: tuple[Any, ...], arithmetic: str, told: Sequence[tuple[str, str, Conventions]]
+) -> Iterator[Json]:
+    """What comes of a case by other readings, where that says something in the format."""
+    for field_name, value, reading in told:
+        try:
+            wanted = expected(file.of, arguments, arithmetic, reading)
+        except ValueError:
+            yield {"conventions": {field_name: value}, "refused": True}
+            continue
+        if judges(wanted):
+            yield {"conventions": {field_name: value}, "outputs": file.outputs(f"{test}/{field_name}={value}", wanted)}
+
+
+def _comment(o: Operation, domain: str, arguments: tuple[Any, ...]) -> str:
+    from properties.strategies.domains import DOMAINS
+
+    statement = DOMAINS[o.name][domain].statement if domain in DOMAINS[o.name] else domain
+    return f"{statement} {', '.join(f'{name} {n}' for name, n in o.sizes(arguments).items())}"
+
+
+def text_of(head: Json) -> str:
+    """The text of a JSON document: a test a line."""
+    groups = []
+    for group in head["groups"]:
+        lines = ",\n".join(_line(test) for test in group["tests"])
+        groups.append(_line({key: x for key, x in group.items() if key != "tests"})[:-1] + f',"tests":[\n{lines}\n]}}')
+    return _line({key: x for key, x in head.items() if key != "groups"})[:-1] + ',"groups":[\n' + ",\n".join(groups) + "\n]}\n"
+
+
+def _line(x: Json) -> str:
+    return json.dumps(x, separators=(",", ":"), ensure_ascii=False)
+
+
+def write(folder: Path, operations: Sequence[str] = tuple(OPERATIONS)) -> Iterator[Path]:
+    """Write the files of some operations into a folder; their paths, as they are written."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for operation in operations:
+        head, tensors = document(operation)
+        if head["groups"]:
+            (folder / f"{operation}.json").write_text(text_of(head), "utf-8")
+            (folder / head["tensors"]).write_bytes(packed(tensors))
+            yield folder / f"{operation}.json"
