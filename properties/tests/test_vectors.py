@@ -1,32 +1,37 @@
 """The vectors are what is chosen, the same each time; what is wrong with a file is told; and they tell right from wrong."""
 
+import json
 import re
+import shutil
 import subprocess
 import sys
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import spec
+from oracles import preset
 from properties.command.cli import main
-from properties.vectors.checking import check, read
+from properties.contract.caller import Caller
+from properties.contract.operations import OPERATIONS
+from properties.implementations import GROUPS
+from properties.vectors.checking import SCHEMA, check, read
+from properties.vectors.choice import FORMATS
+from properties.vectors.choosing import chosen, pruned, survivors
 from properties.vectors.container import packed, unpacked
+from properties.vectors.expectation import expected, is_right, judges
+from properties.vectors.kills import beyond_vectors, killed, mutants_of
+from properties.vectors.long import LONG
+from properties.vectors.matrix import PAGE, markdown
 from properties.vectors.writing import text_of, write
 
 ROOT = Path(spec.__file__).parents[1]
-READERS = ROOT / "vectors" / "readers"
-FEW = ("hard_masked_softmax", "combine_masks")
+DATA, READERS = ROOT / "vectors" / "data", ROOT / "vectors" / "readers"
+FEW = ("hard_masked_softmax", "combine_masks", "merge_attention", "rope")
 READ = ("hard_masked_softmax", "scaled_dot_product_attention")
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    """The vectors of a few operations, written now."""
-    found = tmp_path_factory.mktemp("vectors")
-    every = dict.fromkeys((*FEW, *READ))
-    assert [file.stem for file in write(found, tuple(every))] == list(every)
-    return found
 
 
 def test_tensors_come_back_to_the_bit_and_as_the_library_reads_them(tmp_path):
@@ -59,17 +64,27 @@ def test_a_file_that_ends_early_is_refused_in_a_sentence(cut, tmp_path):
         unpacked(file)
 
 
-def test_what_is_written_is_right_and_the_same_to_the_byte(folder, tmp_path, capsys):
-    assert main(["vectors", "check", *(str(folder / f"{name}.json") for name in FEW)]) == 0
-    assert capsys.readouterr().out.count(" 0 wrong\n") == len(FEW)
-    list(write(tmp_path, FEW))
-    for file in tmp_path.iterdir():
-        assert file.read_bytes() == (folder / file.name).read_bytes()
+def test_what_is_published_is_what_is_written_to_the_byte(tmp_path):
+    """A share of the operations; all are written by `make vectors`, and no other file is published."""
+    assert len(list(write(tmp_path, FEW))) == len(FEW) + 1  # rope has long cases too
+    for file in tmp_path.rglob("*.*"):
+        assert file.read_bytes() == (DATA / file.relative_to(tmp_path)).read_bytes(), file.name
+    names = {*OPERATIONS, *(f"long/{one.operation}" for one in LONG)}
+    assert {str(file.relative_to(DATA)) for file in DATA.rglob("*.*")} == {
+        f"{name}.{kind}" for name in names for kind in ("json", "safetensors")
+    }
 
 
-def _changed(folder, tmp_path, change, tensor=""):
+def test_what_is_published_is_certified_again(capsys):
+    """A share of the operations, as `attnspec vectors check` does it."""
+    files = [DATA / "long" / "rope.json", *(DATA / f"{name}.json" for name in (*FEW, "attention_vjp"))]
+    assert main(["vectors", "check", *map(str, files)]) == 0
+    assert capsys.readouterr().out.count(" 0 wrong\n") == len(files)
+
+
+def _changed(tmp_path, change, tensor=""):
     """The softmax's vectors with something changed: the JSON, or the first entry of the named tensor of the first test."""
-    told, tensors = read(folder / "hard_masked_softmax.json")
+    told, tensors = read(DATA / "hard_masked_softmax.json")
     test = told["groups"][0]["tests"][0]
     if tensor:
         name = {**test["inputs"], **test["outputs"]["weights"]}[tensor]
@@ -88,18 +103,18 @@ def _changed(folder, tmp_path, change, tensor=""):
         ("lower", lambda x: x + 0.5, r"weights: lower\[.*\]=.*, but should be .*; 1 of \d+ entries differ\."),
         ("budget", lambda x: 2 * x + 1, r"weights: budget\[.*\]=.*, but should be .*"),
         ("value", lambda x: x + 1, r"weights: value\[.*\]=.*, but should be .*"),
-        ("scores", lambda x: x + 300, r"weights: (lower|value|budget)\[.*"),
+        ("mask", lambda x: not x, r"weights: (lower|value|budget)\[.*"),
         ("", lambda test: test.update(result="invalid") or test.pop("outputs"), r"It should be refused, but is not\."),
         ("", lambda test: test["inputs"].update(mask="nowhere"), r"It names tensors that there are not: nowhere\."),
         ("", lambda test: test["outputs"]["weights"].update(vacuous=True), r"weights: vacuous is True, but should be False\."),
     ],
 )
-def test_a_wrong_number_is_found(tensor, change, sentence, folder, tmp_path):
-    told = _changed(folder, tmp_path, change, tensor)
+def test_a_wrong_number_is_found(tensor, change, sentence, tmp_path):
+    told = _changed(tmp_path, change, tensor)
     assert any(re.fullmatch(sentence, line) for line in told), told
 
 
-def test_what_is_no_file_of_vectors_is_refused_in_a_sentence(folder, tmp_path, capsys):
+def test_what_is_no_file_of_vectors_is_refused_in_a_sentence(tmp_path, capsys):
     file = tmp_path / "hard_masked_softmax.json"
     for text, sentence in (
         ("{", " cannot be read: "),
@@ -112,17 +127,105 @@ def test_what_is_no_file_of_vectors_is_refused_in_a_sentence(folder, tmp_path, c
     assert main(["vectors", "check", str(tmp_path / "nowhere.json")]) == 2
 
 
-def test_the_python_reader_finds_the_right_one(folder):
-    printed = subprocess.run(
-        [sys.executable, "example.py", folder], cwd=READERS / "python", capture_output=True, text=True, check=True
-    ).stdout
-    _judges(printed)
+COMMANDS = {
+    "python": [[sys.executable, "example.py", "{data}"]],
+    "c": [
+        ["cc", "-std=c99", "-O1", "-Wall", "-Wextra", "-Werror", "example.c", "-o", "{made}/example", "-lm"],
+        ["{made}/example", "{data}"],
+    ],
+    "javascript": [["node", "example.mjs", "{data}"]],
+    "rust": [["cargo", "run", "--offline", "--quiet", "--target-dir", "{made}", "--example", "example", "{data}"]],
+}
+"""How the example of each reader is run."""
 
 
-def _judges(printed):
-    """What the readers' examples print: of each operation a right and a wrong one, and how many tests each fails."""
-    told = re.findall(r"^(\w+) (right|wrong) fails (\d+) of (\d+)$", printed, re.MULTILINE)
+@pytest.mark.parametrize("language", COMMANDS)
+def test_a_reader_finds_the_right_one(language, tmp_path):
+    """Of each operation a right and a wrong one of the language itself are judged: the right one fails nothing, the wrong one something."""
+    if not shutil.which(COMMANDS[language][0][0]):
+        pytest.skip(f"The reader in {language} was not run: there is no {COMMANDS[language][0][0]} here.")
+    for command in COMMANDS[language]:
+        words = [word.format(data=DATA, made=tmp_path) for word in command]
+        run = subprocess.run(words, cwd=READERS / language, capture_output=True, text=True, check=False)
+        assert run.returncode == 0, run.stderr
+    told = re.findall(r"^(\w+) (right|wrong) fails (\d+) of (\d+)$", run.stdout, re.MULTILINE)
     assert {(operation, name) for operation, name, *_ in told} == {(operation, name) for operation in READ for name in ("right", "wrong")}
-    for _, name, failed, number in told:
-        assert int(number) >= 8
+    for operation, name, failed, number in told:
+        groups = json.loads((DATA / f"{operation}.json").read_text())["groups"]
+        asked = [test for group in groups if group["format"] == "float32" and not group["conventions"] for test in group["tests"]]
+        assert int(number) == len(asked) > 0
         assert (int(failed) == 0) == (name == "right")
+
+
+LONG_JUDGED = """
+from example import attention, attention_scaled_by_width
+from vectors import judged
+
+for function in (attention, attention_scaled_by_width):
+    print([passed for _, passed in judged(r"{data}/long/scaled_dot_product_attention.json", function, "float32")])
+"""
+
+
+def test_the_python_reader_reads_long_cases_too():
+    command = [sys.executable, "-c", LONG_JUDGED.format(data=DATA)]
+    printed = subprocess.run(command, cwd=READERS / "python", capture_output=True, text=True, check=True).stdout
+    assert printed == "[True, True]\n[False, True]\n"  # where one key has all the weight, the scale does not matter
+
+
+def test_every_reader_is_run():
+    assert {path.name for path in READERS.iterdir()} == set(COMMANDS)
+
+
+# -- What is chosen ---------------------------------------------------------------------------------------------------------------
+
+CHOICES = chosen()
+TESTS = [(one, arithmetic) for one in CHOICES for arithmetic in one.kills]
+
+
+def _arguments_and_expected(one, arithmetic):
+    arguments = one.choice.arguments(arithmetic)
+    return arguments, expected(one.choice.of, arguments, arithmetic, one.choice.reading)
+
+
+def test_the_vectors_kill_every_bug_that_one_call_can_show():
+    assert survivors(CHOICES) == []
+    assert pruned(CHOICES) == CHOICES
+
+
+@pytest.mark.parametrize(("one", "arithmetic"), TESTS[::23], ids=lambda x: x if isinstance(x, str) else x.choice.operation)
+def test_a_test_kills_what_it_says(one, arithmetic):
+    """A share of them; of masks and of small cases all mutants are tried, killed or not."""
+    arguments, wanted = _arguments_and_expected(one, arithmetic)
+    assert judges(wanted)
+    mutants = [m for m in mutants_of(one.choice) if not beyond_vectors(m)]
+    assert killed(one.choice, arithmetic, arguments, wanted, mutants) == one.kills[arithmetic]
+
+
+def test_what_the_vectors_kill_is_published():
+    assert PAGE.read_text("utf-8") == markdown(CHOICES)
+    assert (ROOT / "vectors" / "schema.json").read_bytes() == SCHEMA.read_bytes()
+
+
+PRESENT = [i for group in GROUPS.values() for i in group if not i.unavailable and "compiled" not in i.name]
+
+
+@pytest.mark.parametrize("share", range(3))
+def test_no_alarm_is_false_on_what_comes_with_attnspec(share):
+    """Implementations of every system that declare no deviation pass the tests that they take, each in its own reading: a share, by turns.
+
+    What is compiled first is left out: it takes a minute.
+    """
+    alarms, asked = [], 0
+    for i in (i for i in PRESENT if not i.known_deviations):
+        arithmetic, reading = i.resolved_arithmetic, replace(i.resolved_conventions, mask_polarity="true_allows")
+        named = [one.choice for one, name in TESTS if name == arithmetic.name and not one.choice.conventions]
+        for choice in named[share::12] if arithmetic in map(preset, FORMATS) else ():
+            arguments = choice.arguments(arithmetic.name) if choice.operation in i.operations else None
+            if arguments is not None and i.takes(choice.of, arguments):
+                with suppress(ValueError):  # a reading refuses, or the masks are not those that it takes
+                    wanted = expected(choice.of, arguments, arithmetic.name, reading)
+                    outputs, *_ = Caller(i, choice.operation).run(choice.of, arguments)
+                    asked += 1
+                    alarms += [(i.name, choice) for x, of in zip(outputs, wanted, strict=True) if not is_right(x, of).all()]
+    assert alarms == []
+    assert asked > 20

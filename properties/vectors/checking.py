@@ -13,6 +13,7 @@ from oracles.conventions import DEFAULT
 from properties.contract.operations import OPERATIONS, Operation
 from properties.vectors.container import unpacked
 from properties.vectors.expectation import Expected, expected
+from properties.vectors.formulas import Formula
 from properties.vectors.kinds import dtype_of
 from properties.vectors.refused import is_refused
 
@@ -66,6 +67,8 @@ def arguments_of(o: Operation, test: Json, tensors: Json) -> tuple[Any, ...]:
     def argument(x: Any) -> Any:
         if isinstance(x, str):
             return tensors[x] if tensors[x].dtype.kind in "bi" else tensors[x].astype(np.float64)
+        if isinstance(x, dict):
+            return Formula.of(x).array()
         return tuple(x) if isinstance(x, list) else x
 
     return tuple(argument(test["inputs"].get(p)) for p in o.parameters)
@@ -104,14 +107,14 @@ def _wrong(o: Operation, group: Json, test: Json, tensors: Json) -> Iterator[str
 
 def _differs(of: Expected, told: Json, tensors: Json) -> Iterator[str]:
     """What of one result is not what it should be."""
-    parts = {key: tensors[told[key]] for key in ("value", "lower", "upper", "budget")}
+    parts = {key: tensors[told[key]].astype(np.float64) for key in ("value", "lower", "upper", "budget")}
     for key, x in parts.items():
         if x.shape != of.lower.shape:
             yield f"{key} has shape {x.shape}, but should have {of.lower.shape}."
             return
     decided = np.full(of.lower.shape, True) if told["decided"] is True else tensors[told["decided"]]
     apart = ~((parts["lower"] <= of.lower) & (of.upper <= parts["upper"])) & ~(np.isnan(parts["lower"]) & np.isnan(of.lower))
-    value = ~((parts["value"].astype(np.float64) == of.value) | np.isnan(of.value)) & decided & of.decided
+    value = ~((parts["value"] == of.value) | np.isnan(of.value)) & decided & of.decided
     for key, wrong, right in (("lower", apart, of.lower), ("value", value, of.value), ("budget", parts["budget"] != of.budget, of.budget)):
         if wrong.any():
             place = np.unravel_index(int(wrong.argmax()), wrong.shape)

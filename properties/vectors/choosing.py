@@ -61,7 +61,7 @@ def written(found: Sequence[Chosen]) -> str:
 def choose(operation: str) -> list[Chosen]:
     """The cases of an operation."""
     pool = _Pool(operation)
-    for arithmetic in FORMATS:
+    for arithmetic in pool.formats:
         pool.cover(arithmetic, pool.drawn(range(_SEEDS), _SMALL))
         pool.cover(arithmetic, pool.called(arithmetic))
         if arithmetic == FORMATS[0]:
@@ -74,6 +74,7 @@ class _Pool:
 
     def __init__(self, operation: str) -> None:
         self.operation, self.kept = operation, dict[Choice, dict[str, list[str]]]()
+        self.formats = FORMATS[:1] if OPERATIONS[operation].returns_booleans else FORMATS  # masks are the same in all
         self.mutants = [m for m in MUTANTS.values() if m.operation == operation and not beyond_vectors(m)]
 
     def left(self, arithmetic: str) -> list[Mutant]:
@@ -91,7 +92,7 @@ class _Pool:
             return len(alive.intersection(found[choice])) / (_OVERHEAD + size(choice.of, choice.arguments(arithmetic)))
 
         while found and alive.intersection(found[best := max(found, key=worth)]):
-            self.kept[best] = {name: kills for name in FORMATS if (kills := _kills(best, name, self.mutants)) is not None}
+            self.kept[best] = {name: kills for name in self.formats if (kills := _kills(best, name, self.mutants))}
             alive -= set(found.pop(best))
 
     def drawn(self, seeds: Sequence[int], most: int) -> Iterator[Choice]:

@@ -39,6 +39,8 @@ def mutants_of(choice: Choice) -> list[Mutant]:
 
 def beyond_vectors(mutant: Mutant) -> str:
     """Why no single call on plain arrays shows a mutant, as a sentence; "" where one can."""
+    if "supports" in mutant.bug.promises and "conventions" not in mutant.bug.promises:
+        return "It answers what it promises to refuse."
     needed = [need for need in _REMEMBERING if need in mutant.bug.requires]
     return f"It takes {needed[0]}." if needed else f"It is seen by what it does: {mutant.bug.law}." if mutant.bug.law in _CONDUCT else ""
 

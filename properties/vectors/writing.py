@@ -10,16 +10,19 @@ import numpy as np
 
 from oracles import Conventions, preset
 from properties.contract.operations import OPERATIONS, Operation
-from properties.vectors.choice import FORMATS
+from properties.strategies.domains import DOMAINS
+from properties.vectors.choice import FORMATS, Choice
 from properties.vectors.choosing import Chosen, chosen
 from properties.vectors.container import Tensors, packed
-from properties.vectors.expectation import Expected, expected, judges, tolerances
+from properties.vectors.expectation import Expected, certificate, expected, judges, tolerances
 from properties.vectors.flags import FLAGS, flags_of
+from properties.vectors.formulas import Formula
 from properties.vectors.kinds import dtype_of
+from properties.vectors.long import LONG
 from properties.vectors.readings import changed
 from properties.vectors.refused import refused
 
-__all__ = ["VERSION", "document", "text_of", "write"]
+__all__ = ["VERSION", "document", "long_document", "text_of", "write"]
 
 VERSION = 1
 Json = dict[str, Any]
@@ -67,9 +70,24 @@ class _File:
         rtol, atol = tolerances(of)
         told: Json = {"value": self.store(f"{name}.value", of.value, dtype_of(of.format))}
         for part in ("lower", "upper", "budget"):
-            told[part] = self.store(f"{name}.{part}", getattr(of, part), np.float64)
+            told[part] = self.store(f"{name}.{part}", getattr(of, part), np.bool_ if of.format is None else np.float64)
         told["decided"] = True if of.decided.all() else self.store(f"{name}.decided", of.decided, np.bool_)
         return told | {"rtol": rtol, "atol": atol, "vacuous": of.vacuous}
+
+    def told(self) -> Json:
+        """The JSON."""
+        used = {flag for group in self.groups.values() for test in group["tests"] for flag in test["flags"]}
+        o = self.of
+        return {
+            "attnspec_vectors": VERSION,
+            "operation": o.name,
+            "inputs": {p: list(o.axes[p]) if p in o.axes else None for p in o.parameters},
+            "outputs": {p: list(o.axes[p]) for p in o.outputs},
+            "conventions": {name: getattr(Conventions(), name) for name in o.conventions},
+            "tensors": f"{o.name}.safetensors",
+            "flags": {name: sentence for name, (sentence, _) in FLAGS.items() if name in used},
+            "groups": list(self.groups.values()),
+        }
 
     def sorted_tensors(self) -> Tensors:
         """The tensors, those of the widest types first."""
@@ -89,19 +107,34 @@ def document(operation: str) -> tuple[Json, Tensors]:
         name = f"{arithmetic}/refused-{number}"
         test: Json = {"id": f"{operation}/{name}", "comment": sentence, "flags": [], "result": "invalid"}
         file.add((), arithmetic, Conventions(), test | {"inputs": file.inputs(name, arguments, arithmetic), "kills": []})
-    used = {flag for group in file.groups.values() for test in group["tests"] for flag in test["flags"]}
-    o = OPERATIONS[operation]
-    head: Json = {
-        "attnspec_vectors": VERSION,
-        "operation": operation,
-        "inputs": {p: list(o.axes[p]) if p in o.axes else None for p in o.parameters},
-        "outputs": {p: list(o.axes[p]) for p in o.outputs},
-        "conventions": {name: getattr(Conventions(), name) for name in o.conventions},
-        "tensors": f"{operation}.safetensors",
-        "flags": {name: sentence for name, (sentence, _) in FLAGS.items() if name in used},
-        "groups": list(file.groups.values()),
-    }
-    return head, file.sorted_tensors()
+    return file.told(), file.sorted_tensors()
+
+
+def long_document(operation: str) -> tuple[Json, Tensors]:
+    """The same of its long cases, whose inputs are told by formulas, and certified once for all formats."""
+    file, usual = _File(OPERATIONS[operation]), Conventions()
+    for number, one in enumerate(one for one in LONG if one.operation == operation):
+        arguments = one.arguments()
+        exact, features = certificate(file.of, arguments, usual), file.of.given(arguments)
+        test: Json = {
+            "comment": one.comment,
+            "flags": flags_of(Choice(operation, "", 0), arguments),
+            "result": "valid",
+            "rests_on": _fields(file.of, arguments, usual),
+            "inputs": {p: x.told() if isinstance(x, Formula) else x for p, x in one.given.items()},
+        }
+        for arithmetic in FORMATS:
+            wanted = expected(file.of, arguments, arithmetic, usual, exact)
+            if judges(wanted):
+                name = f"{arithmetic}/long-{number}"
+                told = {"id": f"{operation}/{name}", **test, "outputs": file.outputs(name, wanted), "kills": []}
+                file.add(features, arithmetic, usual, told)
+    return file.told(), file.sorted_tensors()
+
+
+def _fields(o: Operation, arguments: tuple[Any, ...], reading: Conventions) -> list[str]:
+    """The conventions by another value of which something else comes of a call."""
+    return list(dict.fromkeys(name for name, *_ in changed(o, arguments, reading)))
 
 
 def others(reading: Conventions) -> dict[str, Any]:
@@ -134,7 +167,7 @@ def _add(file: _File, number: int, one: Chosen, arithmetic: str, told: Sequence[
         "comment": _comment(o, choice.domain, arguments),
         "flags": flags_of(choice, arguments),
         "result": "acceptable" if readings else "valid",
-        "rests_on": list(dict.fromkeys(field_name for field_name, *_ in changed(o, arguments, choice.reading))),
+        "rests_on": _fields(o, arguments, choice.reading),
         "source": {"domain": choice.domain, "seed": choice.seed, **source},
         "inputs": file.inputs(name, arguments, arithmetic),
         "outputs": file.outputs(name, wanted),
@@ -159,8 +192,6 @@ def _readings(
 
 
 def _comment(o: Operation, domain: str, arguments: tuple[Any, ...]) -> str:
-    from properties.strategies.domains import DOMAINS
-
     statement = DOMAINS[o.name][domain].statement if domain in DOMAINS[o.name] else domain
     return f"{statement} {', '.join(f'{name} {n}' for name, n in o.sizes(arguments).items())}"
 
@@ -179,11 +210,12 @@ def _line(x: Json) -> str:
 
 
 def write(folder: Path, operations: Sequence[str] = tuple(OPERATIONS)) -> Iterator[Path]:
-    """Write the files of some operations into a folder; their paths, as they are written."""
-    folder.mkdir(parents=True, exist_ok=True)
+    """Write the files of some operations into a folder, and those of their long cases below it; their paths, as they are written."""
     for operation in operations:
-        head, tensors = document(operation)
-        if head["groups"]:
-            (folder / f"{operation}.json").write_text(text_of(head), "utf-8")
-            (folder / head["tensors"]).write_bytes(packed(tensors))
-            yield folder / f"{operation}.json"
+        for place, made in ((folder, document), (folder / "long", long_document)):
+            head, tensors = made(operation)
+            if head["groups"]:
+                place.mkdir(parents=True, exist_ok=True)
+                (place / f"{operation}.json").write_text(text_of(head), "utf-8")
+                (place / head["tensors"]).write_bytes(packed(tensors))
+                yield place / f"{operation}.json"
