@@ -21,6 +21,8 @@ from oracles.judging import Balls, Evaluation, Method, require_method, settle
 
 LARGEST_BIAS = 2**28
 """Entries of a bias, at most."""
+FARTHEST = 2**52
+"""From an offset of so much at most, and 2²⁸ keys or queries, distances are integers of float64."""
 _MOST_HEADS = 2**16
 
 
@@ -61,8 +63,10 @@ def alibi_bias(
     bottom_right.
 
     Shapes: (num_heads, n_q, n_k).
-    Edge cases: 0 queries or keys are legal; on the diagonal it is exactly 0.
-    Raises TypeError and ValueError for sizes that are no natural numbers, or more than 2²⁸ entries together.
+    Edge cases: 0 queries or keys are legal; on the diagonal it is exactly 0.  Nothing is promised where a distance is beyond the
+    arithmetic's largest number.
+    Raises TypeError and ValueError for sizes that are no natural numbers, or more than 2²⁸ entries together, and for an offset beyond
+    ±2⁵².
     """
     require_method(method)
     a, c = formats.resolve(arithmetic), resolve_conventions(conventions)
@@ -72,6 +76,8 @@ def alibi_bias(
         raise ValueError(f"num_heads × n_q × n_k = {len(exponents)} × {rows} × {keys}, but should be at most {LARGEST_BIAS} entries.")
     if offset is not None and (isinstance(offset, bool) or not isinstance(offset, int | np.integer)):
         raise TypeError(f"offset has type {type(offset).__name__}, but should be an int or None.")
+    if offset is not None and abs(int(offset)) > FARTHEST:
+        raise ValueError(f"offset={offset}, but should be within ±2**52.")
     start = int(offset) if offset is not None else keys - rows if c.causal == "bottom_right" else 0
     keys_at, rows_at = np.arange(keys), np.arange(rows)[:, None] + start
     far = -np.abs(rows_at - keys_at) if c.alibi_reference == "distance" else keys_at + 0 * rows_at
@@ -79,7 +85,10 @@ def alibi_bias(
 
     def product(slopes: Balls) -> Balls:
         found = multiply(Ball(slopes[0].mid[:, None, None], slopes[0].rad[:, None, None]), steps)
-        return (found if a is None else rounded(found, a.elementwise, times=2, flush=a.flush_to_zero),)
+        if a is None:
+            return (found,)
+        found = rounded(found, a.elementwise, times=2, flush=a.flush_to_zero)
+        return (Ball(found.mid, np.where(np.abs(far) <= a.elementwise.largest, found.rad, np.inf)),)
 
     return settle(
         Evaluation(a, method, lambda: product((_slopes(exponents, a),)), lambda: product(_exactly(exponents)), len(exponents) * rows * keys)

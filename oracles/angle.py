@@ -200,16 +200,18 @@ def moved_angle(p: Array, chosen: Frequencies, arithmetic: Arithmetic) -> Array:
 
     It computes θ = p·f with f as in `moved_frequency`, or (p·scale)·f.  Then θ takes one rounding of `angle.product`,
     unless f is a power of two, and another where p itself may be no number of that precision.  The scale's roundings
-    are those of `frequency` or of `product`, whichever are worse.  Radius ∞ where p·scale or θ may overflow.  Where θ
-    may underflow, the frequency is as small, positions being at least 1, and p times its absolute part is more than θ.
+    are those of `frequency` or of `product`, whichever are worse.  Radius ∞ where p·scale or θ may overflow, and at
+    position 0 too where the scale or f may: 0·∞ is NaN.  Where θ may underflow, the frequency is as small, positions being
+    at least 1, and p times its absolute part is more than θ.
     """
     inexact = ~chosen.binary
     relative, absolute = moved_frequency(chosen, arithmetic)
     relative = relative + gamma(1, arithmetic.angle.product) * (inexact + 1.0 * (p * arithmetic.angle.product > 1))
     with np.errstate(over="ignore", invalid="ignore"):
         moved = p * (chosen.size * np.expm1(relative) + absolute)
-        overflow = ~(p * np.maximum(chosen.size, chosen.scale) * np.exp(relative) < held_range(arithmetic)[1])
-    return np.where(p == 0, 0.0, np.where(overflow, np.inf, moved * (1 + 2.0**-48)))
+        farthest, largest = np.maximum(chosen.size, chosen.scale) * np.exp(relative), held_range(arithmetic)[1]
+        moved = np.where(p == 0, 0.0, np.where(p * farthest < largest, moved * (1 + 2.0**-48), np.inf))
+    return np.where(farthest < largest, moved, np.inf)
 
 
 def moved_frequency(chosen: Frequencies, arithmetic: Arithmetic) -> tuple[Array, Array]:

@@ -23,6 +23,8 @@ from oracles.logits import Features
 from oracles.visible import Mask, Visible
 
 Window = tuple[int | None, int | None]
+FARTHEST = 2**53
+"""Positions beyond which a sum of one and a row's number may leave the integers of 64 bits, and of float64."""
 
 
 @dataclass(frozen=True)
@@ -285,4 +287,6 @@ def _offset(offset: Any, n_q: int, n_k: int, batch: tuple[int, ...], c: Conventi
         raise TypeError(f"offset has element type {given.dtype}, but should be an integer, or integers over the batch axes.")
     if given.ndim and given.shape != batch:
         raise ValueError(f"offset has shape {given.shape}, but should be () or {batch}, the batch axes of q.")
+    if ((given > FARTHEST) | (given < -FARTHEST)).any():
+        raise ValueError(f"offset={offset}, but should be within ±2**53.")
     return given.astype(np.int64)

@@ -38,6 +38,7 @@ from oracles.frequency_kinds import Default, Dynamic, Linear, Longrope, Proporti
 from oracles.judging import Balls, Evaluation, Method, require_method, settle
 from oracles.positional import ARB_WORK, WIDEST
 
+MARGIN = 2.0**64
 KINDS: dict[str, type[Default]] = {
     "default": Default,
     "linear": Linear,
@@ -130,7 +131,7 @@ def _budgets(bent: Default, powers: Ball, inv_freq: Ball, factor: Ball, model: A
 
     A power is off by its exponential and by e·Δ ln base', as exponents; then |f'g' − fg| ≤ fg·(exp(all) − 1) + f·exp(all)·shift.  What is
     below four times the smallest normal number may come out as 0 or lose its last bits, a power's with the gain that follows; what may
-    overflow is unknown.
+    overflow is unknown, and so is everything where a parameter is as near to an end of the range as a length of 2⁵³ and 2π reach.
     """
     u, (least, largest) = model.angle.frequency, held_range(model)
     e = np.array([float(x) for x in bent.exponents])
@@ -146,7 +147,19 @@ def _budgets(bent: Default, powers: Ball, inv_freq: Ball, factor: Ball, model: A
         rad = np.where((f * spread < largest) & ((e == 0) | (base * np.exp(of_base) < largest)), rad, np.inf)
         rad = np.where(g == 0, 0.0, rad * (1 + 2.0**-40))
     scale = factor.rad + bent.multiplier_moves(u) * (1 + 64 * ROUNDOFF)
+    lost_parameter = not all(x == 0 or least * MARGIN <= abs(x) <= largest / MARGIN for x in _numbers(bent))
+    if lost_parameter:
+        rad, scale = np.full(rad.shape, np.inf), np.full(scale.shape, np.inf)
     return ball(inv_freq.mid, rad), ball(factor.mid, scale)
+
+
+def _numbers(bent: Default) -> list[float]:
+    """The real parameters of a kind, and the base."""
+    found = [bent.of.base]
+    for field in fields(bent):
+        value = getattr(bent, field.name)
+        found += [value] if isinstance(value, float) else value if isinstance(value, list) else []
+    return found
 
 
 def _upper(x: arb) -> float:

@@ -8,8 +8,8 @@ Shapes: q (…, H, n_q, d), k (…, H_kv, n_k, d), v (…, H_kv, n_k, d_v), H a 
     bias          float, broadcast to it; −∞ blocks
     scale         a finite float64 number; 1/√d by default (1 for d = 0)
     causal        allow key j to the query at position p where j ≤ p
-    offset        the position of query 0 among the keys, an int or one for each element of the batch; by default 0, or n_k − n_q under
-                  `conventions.causal` = bottom_right
+    offset        the position of query 0 among the keys, an int within ±2⁵³ or one for each element of the batch; by default 0, or
+                  n_k − n_q under `conventions.causal` = bottom_right
     window        (left, right): allow j ≥ p − left and j ≤ p + right; None is open
     softcap       c > 0, or None
     sink          (H,): the logit of a key without a value; −∞ is none

@@ -115,6 +115,8 @@ def rows_jvp(p: AttentionProblem, tangents: Tangents, rows: slice) -> Moved:
     error = error * (1 + 8 * gamma(p.n_k + 8, ROUNDOFF))
     centred = 2 * (largest + mean_error)
     overflow = ~(centred <= p.ranges.grad_scores) | ~((size + drift + 1.0) * (centred + 1.0) + readable_tangent <= p.ranges.work)
+    if p.features is not None and p.features.sink is not None:  # exp(sink − m) may overflow, and all weights be lost
+        overflow = overflow | np.isinf(forward.error).any(axis=-1, keepdims=True)
     dlse, dlse_error = mean, mean_error
     if (without := p.without_sink) is not None:
         alone = rows_forward(without, rows)

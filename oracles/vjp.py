@@ -22,7 +22,7 @@ All this holds as long as nothing overflows.  Where |g||v|ᵀ, δ or T may, of w
 errors are infinite; so is that of a dP or dS, scaled or not, that may leave the format it is stored in, and that of a
 gradient where a sum of |dS||k|, |dS||q| or p|g| may leave the range of its accumulator, before or after it is scaled.
 A row whose scores, or whose Σe, may overflow may be NaN throughout, at blocked keys too, as exp(−∞ − NaN) is and 0·NaN: then nothing is
-known of dk and dv of any key, and nothing of dk where δ may overflow.
+known of dk and dv of any key, and of no bias of the row, and nothing of dk and the row's biases where δ may overflow.
 """
 
 from typing import NamedTuple
@@ -108,8 +108,11 @@ def gradients(p: AttentionProblem, g: Operand, dead_rows_are_unchecked: bool, of
                 x[..., rows, :] = here
         if p.elementwise:
             lost = live(~(np.isfinite(forward.sums.x) & (p.n_k * (1 + 2.0**-6) <= p.ranges.sums)), forward.dead, False)
+            if dsink is not None:  # exp(sink − m) may overflow, and all weights be lost
+                lost = lost | np.isinf(forward.error).any(axis=-1, keepdims=True)
             dv_error[lost.any(axis=(-2, -1))] = np.inf
-            dk_error[(lost | live(np.isinf(delta), forward.dead, False)).any(axis=(-2, -1))] = np.inf
+            lost = lost | live(np.isinf(delta), forward.dead, False)
+            dk_error[lost.any(axis=(-2, -1))] = np.inf
         mean, slack = np.zeros(dq[..., rows, :].shape), np.zeros(dq[..., rows, :].shape)
         for keys, allowed in p.key_tiles(rows):
             k = part(p.k, keys)
@@ -134,6 +137,8 @@ def gradients(p: AttentionProblem, g: Operand, dead_rows_are_unchecked: bool, of
                 dq_size[..., rows, :] += size @ k.reach
                 dk_size[..., keys, :] += size.swapaxes(-1, -2) @ q.reach
                 dv_size[..., keys, :] += tile.p.swapaxes(-1, -2) @ gi.reach
+        if p.elementwise and dbias is not None:
+            np.copyto(dbias[1][..., rows, :], np.inf, where=lost)
         if p.elementwise:
             lift = np.exp(forward.common)
             dq_error[..., rows, :] += live(c * lift * delta * (np.abs(mean) + slack), forward.dead)
@@ -231,6 +236,8 @@ def grad_scores(
         ds, error, together = ds * h, error * h + moved, together * h + moved
     if p.features is not None and p.features.bias is not None:
         of_bias = (ds, together) if p.features.after_bias else of_bias
+        lost = t.grad_underflow if u.blocked is None else np.where(u.blocked, 0.0, t.grad_underflow)
+        of_bias = of_bias[0], of_bias[1] + lost
         of_bias = of_bias if allowed is None else (np.where(allowed, of_bias[0], 0.0), np.where(allowed, of_bias[1], 0.0))
     if allowed is not None:
         for x in (ds, error, together, possible):

@@ -6,8 +6,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from oracles.alibi import alibi_bias
+from oracles.conventions import Conventions
 from oracles.dot_product import scaled_dot_product_attention, scaled_dot_product_attention_vjp
 from oracles.formats import BINARY16, BRAIN16, FLOAT32, preset
+from oracles.frequencies import rotary_frequencies
+from oracles.generalised_attention import attention, attention_jvp, attention_vjp
+from oracles.rotary import rope
 from oracles.softmax import hard_masked_softmax, hard_masked_softmax_vjp
 
 Array = Any
@@ -125,3 +130,70 @@ def test_weights_of_which_there_are_too_many_for_their_format_overflow_though_va
     assert np.isinf(scaled_dot_product_attention(q, k, v, arithmetic=narrow).rad).all()
     assert np.isinf(scaled_dot_product_attention_vjp(q, k, v, None, q, arithmetic=narrow)[2].rad).all()
     assert np.isinf(hard_masked_softmax(k.T, None, arithmetic=narrow).rad).all()
+
+
+@pytest.mark.parametrize("offset", [2**63 - 1, -(2**63), 2**63])
+def test_positions_that_leave_the_integers_of_64_bits_are_refused(offset: int) -> None:
+    """The last of three queries stood on the other side of the keys, and an offset of 2⁶³ itself did."""
+    q, k, v = np.ones((1, 3, 1)), np.ones((1, 4, 1)), np.ones((1, 4, 1))
+    with pytest.raises(ValueError, match=r"offset=-?92\d+, but should be within ±2\*\*53\."):
+        attention(q, k, v, offset=offset, causal=True)
+
+
+def test_distances_that_are_no_numbers_of_float64_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"offset=92\d+, but should be within ±2\*\*52\."):
+        alibi_bias(3, 2, 3, 2**63 - 1)
+    far = alibi_bias(3, 1, 2**20, 2**52 - 1, conventions=Conventions(alibi_slopes="geometric"))
+    assert (far.mid[2, 0, :1] == -(2.0**-8) * (2**52 - 1)).all()
+
+
+def test_the_gradient_of_a_bias_that_underflows_is_no_exact_zero() -> None:
+    """Its weight is 7e-238 and what it is multiplied by 1e-124: the product, and the bound of its error, were 0."""
+    zero, bias = np.zeros((1, 1, 1)), np.array([[-545.0, 0.0]])
+    lse = np.array([[1e-124]])
+    found = attention_vjp(zero, np.zeros((1, 2, 1)), np.zeros((1, 2, 1)), zero, lse, bias=bias, method="fast")[3]
+    assert found is not None
+    assert 0 < found.rad[0, 0] < 1e-300
+    blocked = attention_vjp(zero, np.zeros((1, 2, 1)), np.zeros((1, 2, 1)), zero, lse, bias=np.array([[-np.inf, 0.0]]), method="fast")[3]
+    assert blocked is not None
+    assert blocked.rad[0, 0] == 0
+
+
+def test_a_distance_that_its_format_does_not_hold_has_no_bias_there() -> None:
+    budget = alibi_bias(1, 1, 2, 65505, arithmetic="float16-elementwise")
+    assert budget.rad[0, 0, 0] == np.inf
+    assert np.isfinite(budget.rad[0, 0, 1])
+
+
+@pytest.mark.parametrize("parameters", [{"attention_factor": 1.5e-242}, {"factor": 1.3e149, "mscale": 1.0, "mscale_all_dim": 0.8}])
+def test_a_parameter_that_binary32_does_not_hold_leaves_nothing_known(parameters: dict[str, float]) -> None:
+    """A kernel has 0 or ∞ for it."""
+    given = {"factor": 2.0, "original_max_position_embeddings": 105} | parameters
+    assert all(np.isinf(e.rad).all() for e in rotary_frequencies("yarn", 8, arithmetic="float32", **given))
+    assert all(np.isfinite(e.rad).all() for e in rotary_frequencies("yarn", 8, arithmetic="float64", **given))
+
+
+def test_a_frequency_that_overflows_makes_the_angle_of_position_0_unknown_too() -> None:
+    """0·∞ is NaN."""
+    x = np.ones((1, 4), f32)
+    found = rope(x, positions=np.array([0]), inv_freq=np.array([1e39, 1.0]), arithmetic="float32")
+    assert np.isinf(found.rad).tolist() == [[True, True, False, False]]
+
+
+@pytest.mark.parametrize("name", ["float32", "float16-elementwise"])
+def test_a_sink_that_overflows_beside_the_largest_key_loses_all_weights_in_derivatives_too(name: str) -> None:
+    """A kernel that takes the maximum over keys alone adds up ∞, and has weights of 0."""
+    one, k = np.ones((1, 1, 1), f32), np.array([[[0.0], [-1.0]]], f32)
+    sink = np.array([89.0 if name == "float32" else 12.0], f32)
+    dq, dk, dv, _, dsink = attention_vjp(one, k, k, one, sink=sink, scale=1.0, arithmetic=name)
+    moved = attention_jvp(one, k, k, one, k, k, dsink=np.ones(1, f32), sink=sink, scale=1.0, arithmetic=name)
+    assert all(e is not None and np.isinf(e.rad).all() for e in (dq, dk, dv, dsink, *moved))
+
+
+def test_a_row_whose_scores_overflow_spoils_the_gradient_of_its_blocked_biases_too() -> None:
+    q, bias = np.array([[[300.0], [0.0]]]), np.zeros((2, 2))
+    mask = np.array([[True, False], [True, False]])
+    one = np.ones((1, 2, 1))
+    found = attention_vjp(q, q, one, one, bias=bias, mask=mask, scale=1.0, arithmetic="float16-elementwise")[3]
+    assert found is not None
+    assert np.isinf(found.rad).tolist() == [[True, True], [False, False]]

@@ -27,7 +27,7 @@ QUICK = (
     "empty arrays give empty results[sinusoidal_positional_encoding]",
     "every second pair of twice the width is alike[sinusoidal_positional_encoding]",
     "a view equals its copy[add_positional_encoding]",
-    "rows before the first can be taken away[learned_positional_encoding]",
+    "tables of row numbers read out the rows[learned_positional_encoding]",
     "empty arrays give empty results[learned_positional_encoding]",
     "empty arrays give empty results[table_lookup]",
     "empty arrays give empty results[rope]",

@@ -10,7 +10,18 @@ import oracles
 from oracles.formats import BINARY16, BINARY32, BRAIN16
 from properties.measurements.benchmarks import judge
 from properties.measurements.benchmarks.attack import __main__ as command
-from properties.measurements.benchmarks.attack import budgets, certificates, chunks, climb, kernels, rounding
+from properties.measurements.benchmarks.attack import (
+    budgets,
+    certificates,
+    chunks,
+    climb,
+    featured_budgets,
+    featured_kernels,
+    features,
+    forms,
+    kernels,
+    rounding,
+)
 
 SDPA = "scaled_dot_product_attention"
 
@@ -20,7 +31,8 @@ def altered(operation, change):
 
     def unsound(*arguments, **options):
         found = operation(*arguments, **options)
-        changed = tuple(replace(e, **dict(zip(("mid", "rad"), change(e.mid, e.rad), strict=True))) for e in np.atleast_1d(found))
+        present = [e for e in np.atleast_1d(found) if e is not None]
+        changed = tuple(replace(e, **dict(zip(("mid", "rad"), change(e.mid, e.rad), strict=True))) for e in present)
         return changed if isinstance(found, tuple) else changed[0]
 
     return unsound
@@ -66,11 +78,59 @@ def test_the_judge_follows_a_scale_a_base_and_a_stretch():
         assert judge.compare("rope", (q, 5), [(turned.mid, turned.rad)], meaning=meaning).outside == outside
 
 
-@pytest.mark.parametrize(("operation", "family", "method"), certificates.families())
-def test_every_family_is_judged(operation, family, method, unchecked):
-    found = certificates.attack(operation, family, method, np.random.default_rng(0), 4)
-    assert found.evaluations == 4
-    assert (found.violations, found.remarks.count("undecided")) == ((), 0)
+@pytest.mark.parametrize(
+    ("operation", "family"), [(operation, family) for operation, target in certificates.OPERATIONS.items() for family in target.families]
+)
+def test_every_family_is_judged(operation, family, unchecked):
+    for method, evaluations in zip(certificates.METHODS, (3, 1, 1), strict=True):
+        found = certificates.attack(operation, family, method, np.random.default_rng(0), evaluations)
+        assert found.evaluations == evaluations
+        assert (found.violations, found.remarks.count("undecided")) == ((), 0)
+
+
+@pytest.mark.parametrize(
+    "operation", ["attention", "attention_vjp", "attention_jvp", "merge_attention", "rope at positions", "rotary_tables"]
+)
+def test_radii_of_what_goes_by_keyword_that_are_too_small_are_found(operation, monkeypatch, unchecked):
+    name = operation.partition(" ")[0]
+    sound = getattr(oracles, name)
+    for family in ("normal", "every feature", "quarter turns"):
+        if family not in certificates.OPERATIONS[operation].families:
+            continue
+        monkeypatch.setattr(oracles, name, altered(sound, lambda mid, rad: (mid, rad * 2.0**-30)))
+        assert certificates.attack(operation, family, "fast", np.random.default_rng(0), 40).violations
+
+
+def test_a_call_is_changed_in_one_thing_and_stays_sensible(unchecked):
+    rng = np.random.default_rng(0)
+    for operation, target in certificates.OPERATIONS.items():
+        if not hasattr(call := next(iter(target.families.values()))(rng), "options"):
+            continue
+        seen = {repr(call)}
+        for _ in range(30):
+            after = target.changed(call, rng)
+            arrays = [name for name in call.arrays if after.arrays[name] is not call.arrays[name]]
+            options = [name for name in {*call.options, *after.options} if after.options.get(name) is not call.options.get(name)]
+            assert len(arrays) + len(options) <= 3, operation
+            seen.add(repr(after))
+        assert len(seen) > 5, operation
+
+
+def test_features_reach_their_edges(unchecked):
+    rng = np.random.default_rng(0)
+    drawn = [features.featured(family, "g", rng) for family in features.FEATURED for _ in range(20)]
+    arrays, said = [c.arrays for c in drawn], [c.options for c in drawn]
+    assert {x["bias"].ndim for x in arrays if "bias" in x} >= {2, 3}
+    assert any(np.isneginf(x["bias"]).any() for x in arrays if "bias" in x)
+    assert any(np.isneginf(x["sink"]).any() for x in arrays if "sink" in x)
+    assert any(np.ndim(o.get("offset", 0)) for o in said)
+    assert max(np.max(np.abs(o.get("offset", 0))) for o in said) > 2**40
+    assert {0, None} <= {o["window"][0] for o in said if "window" in o}
+    assert any(x["k"].shape[-2] == 0 for x in arrays)
+    assert any(len(x["q"]) > len(x["k"]) for x in arrays)
+    for name, values in features.CHOICES.items():
+        if not name.startswith("alibi"):
+            assert {getattr(o["conventions"], name) for o in said} == set(values), name
 
 
 @pytest.mark.parametrize(
@@ -159,10 +219,10 @@ def test_every_allowed_form_is_attention(name, mask, unchecked):
     q, k, v, g, *tangents = (rounding.rounding(a.inputs)(rng.standard_normal((n, 4))) for n in (3, 48, 48, 3, 3, 48, 48))
     exact = [oracles.scaled_dot_product_attention(q, k, v, mask), *oracles.scaled_dot_product_attention_vjp(q, k, v, mask, g)]
     moved = oracles.scaled_dot_product_attention_jvp(q, k, v, mask, *tangents)
-    choices = kernels.allowed_forms(a)
+    choices = forms.allowed_forms(a)
     for field, values in choices.items():
         for value in values:
-            kernel = kernels.Kernel(replace(kernels.Form(delta=choices["delta"][0]), **{field: value}), a, 0.5, mask)
+            kernel = kernels.Kernel(replace(forms.Form(delta=choices["delta"][0]), **{field: value}), a, 0.5, mask)
             with np.errstate(all="ignore"):
                 found = *kernel.vjp(q, k, v, g), kernel.jvp(q, k, v, *tangents)
             for result, expected in zip(found, (*exact, moved), strict=True):
@@ -178,6 +238,25 @@ def test_honest_kernels_are_within_the_budget_and_not_within_an_eighth_of_it(nam
     monkeypatch.setattr(oracles, SDPA, altered(getattr(oracles, SDPA), lambda mid, rad: (mid, rad * largest / 8)))
     monkeypatch.setattr(oracles, f"{SDPA}_vjp", altered(getattr(oracles, f"{SDPA}_vjp"), lambda mid, rad: (mid, rad * largest / 8)))
     assert any(budgets.attack("dk", family, name, np.random.default_rng(1), 10).violations for family in families)
+
+
+@pytest.mark.parametrize("operation", [name for name, (target, _) in budgets.OPERATIONS.items() if target.results != ("dq", "dk", "dv")])
+def test_honest_kernels_of_every_kind_are_within_the_budget_and_use_some_of_it(operation, unchecked):
+    target, _ = budgets.OPERATIONS[operation]
+    families = target.families[:: max(1, len(target.families) // 5)]
+    found = [budgets.attack(operation, family, "float32", np.random.default_rng(2), 8) for family in families]
+    assert not any(f.violations for f in found)
+    assert max(f.highest.value for f in found) > 1e-3
+
+
+def test_a_kernel_that_forgets_a_feature_is_out_of_its_budget(monkeypatch, unchecked):
+    """So an honest one is not within it by chance."""
+    for field in ("cap", "bias", "sink", "of_lse"):
+        forgetful = lambda *rest, field=field: featured_kernels.Features(*rest)._replace(**{field: None})  # noqa: E731
+        monkeypatch.setattr(featured_budgets, "Features", forgetful)
+        operation = "attention dq" if field == "of_lse" else "attention out"
+        family = {"cap": "near the cap", "bias": "cancelling bias", "sink": "dominating sink", "of_lse": "cotangent of lse"}[field]
+        assert budgets.attack(operation, family, "float32", np.random.default_rng(0), 12).violations, field
 
 
 def test_a_budget_that_does_not_say_what_a_kernel_stores_is_climbed_out_of(monkeypatch, unchecked):
@@ -198,7 +277,8 @@ def test_a_budget_that_does_not_say_what_a_kernel_stores_is_climbed_out_of(monke
 def test_a_chunk_is_the_same_when_it_is_run_again(monkeypatch, unchecked):
     monkeypatch.setattr(chunks, "EVALUATIONS", {"certificate": 5, "budget": 5})
     assert [t for _, t in chunks.run(range(3), 5, 1)] == [chunks.tally(number, 5) for number in range(3)]
-    assert chunks.tally(0, 5) != chunks.tally(0, 6)
+    number = chunks.KINDS.index(("certificate", "rope", "plain", "fast"))
+    assert chunks.tally(number, 5) != chunks.tally(number, 6)
 
 
 def test_the_command_writes_its_tables_and_fails_where_it_should(tmp_path, monkeypatch, capsys, unchecked):

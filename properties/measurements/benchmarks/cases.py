@@ -3,20 +3,26 @@
 A case is determined by a seed, its operation and its number alone, so that any one of them can be drawn again.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-__all__ = ["OPERATIONS", "Case", "draw"]
+from properties.measurements.benchmarks.attack import features, frequencies, parts
+from properties.measurements.benchmarks.attack.calls import Call
+
+__all__ = ["OPERATIONS", "SHARES", "Case", "draw"]
 
 Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
 KINDS = ("normal", "grid", "large", "cancelling", "offset", "subnormal", "spread", "huge")
+FEW = 24
+"""Numbers of an input whose gradient is judged by a series for each."""
 LONG_EVERY = 500
 """One case in so many has 4096 keys, or 130 query rows."""
 
@@ -198,6 +204,39 @@ def _rope(count: int) -> Callable[[Generator, bool], Case]:
     return case
 
 
+def _called(families: Mapping[str, Callable[[Generator], Call]], *long: str) -> Callable[[Generator, bool], Case]:
+    """A case of any family, of those of many keys where a long one is asked for."""
+    short = [name for name in families if name not in long]
+
+    def case(rng: Generator, is_long: bool) -> Case:
+        names = long if is_long and long else short
+        call = families[names[int(rng.integers(len(names)))]](rng)
+        return Case((), (call.exact(),), call.given())
+
+    return case
+
+
+def _featured(further: str) -> Callable[[Generator, bool], Case]:
+    return _called({name: partial(features.featured, name, further) for name in features.FEATURED}, *features.LONG)
+
+
+def _by_series(further: str) -> Callable[[Generator, bool], Case]:
+    """A case of a few numbers, for what takes a series for each."""
+    drawn = _featured(further)
+
+    def case(rng: Generator, _long: bool) -> Case:
+        found = drawn(rng, False)
+        while sum(np.size(found.exact[0].get(name, ())) for name in ("q", "k", "v", "bias")) > FEW:
+            found = drawn(rng, False)
+        return found
+
+    return case
+
+
+def _named(draw: Callable[..., Call], names: tuple[str, ...], *fixed: Any) -> Callable[[Generator, bool], Case]:
+    return _called({name: partial(draw, name, *fixed) for name in names})
+
+
 OPERATIONS: dict[str, Callable[[Generator, bool], Case]] = {
     "scaled_dot_product_attention": _sdpa,
     "scaled_dot_product_attention_vjp": _sdpa_vjp,
@@ -215,5 +254,19 @@ OPERATIONS: dict[str, Callable[[Generator, bool], Case]] = {
     "rope_vjp": _rope(2),
     "apply_rotary": _arrays(3),
     "apply_rotary_vjp": _arrays(4),
+    "attention": _featured(""),
+    "attention_vjp": _featured("g"),
+    "attention_vjp by series": _by_series("g"),
+    "attention_jvp": _featured("d"),
+    "attention_jvp by series": _by_series("d"),
+    "merge_attention": _named(parts.merged, tuple(parts.MERGED)),
+    "alibi_slopes": _called({"plain": parts.alibi_slopes}),
+    "alibi_bias": _called({"plain": parts.alibi_bias}),
+    "rotary_frequencies": _called(frequencies.FREQUENCIES),
+    "rope at positions": _named(frequencies.rotated, frequencies.ROTATIONS, ("x",)),
+    "rope_vjp at positions": _named(frequencies.rotated, frequencies.ROTATIONS, ("x", "grad_out")),
+    "rotary_tables": _named(frequencies.tables, frequencies.TABLES),
 }
-"""How a case of each operation is drawn."""
+"""How a case of each operation is drawn; what follows a space in a name tells two uses of an oracle, or two judges of it, apart."""
+SHARES = {"attention_vjp by series": 10}
+"""Judges who take long are asked about one case in so many."""

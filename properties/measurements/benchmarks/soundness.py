@@ -18,9 +18,8 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-import oracles
-from properties.measurements.benchmarks.cases import OPERATIONS, draw
-from properties.measurements.benchmarks.judge import compare
+from properties.measurements.benchmarks.cases import OPERATIONS, SHARES, draw
+from properties.measurements.benchmarks.judge import compare, enclosed
 from properties.measurements.benchmarks.report import console, save
 
 __all__ = ["Tally", "main", "run", "tally"]
@@ -69,8 +68,7 @@ def tally(operation: str, method: str, numbers: range, seed: int) -> Tally:
     found = Tally()
     for number in numbers:
         case = draw(operation, seed, number)
-        answer = getattr(oracles, operation)(*case.given, **case.options, method=method)
-        enclosures = answer if isinstance(answer, tuple) else (answer,)
+        enclosures = enclosed(operation, case.given, case.options, method)
         deviation = compare(operation, case.exact, [(e.mid, e.rad) for e in enclosures])
         found += Tally(
             cases=1,
@@ -86,12 +84,18 @@ def tally(operation: str, method: str, numbers: range, seed: int) -> Tally:
     return found
 
 
+def _methods(operation: str, cases: int) -> tuple[tuple[str, int], ...]:
+    """Each method, and on how many cases it is judged."""
+    count = -(-cases // SHARES.get(operation, 1))
+    return ("fast", count), ("arb", -(-count // ARB_SHARE))
+
+
 def run(cases: int, seed: int, jobs: int) -> Iterator[tuple[str, str, Tally]]:
     """(operation, method, tally) as chunks of cases finish."""
     tasks = [
         (operation, method, range(start, min(start + CHUNK, count)), seed)
         for operation in OPERATIONS
-        for method, count in (("fast", cases), ("arb", -(-cases // ARB_SHARE)))
+        for method, count in _methods(operation, cases)
         for start in range(0, count, CHUNK)
     ]
     if jobs == 1:
@@ -136,7 +140,7 @@ def main(arguments: list[str] | None = None) -> int:
 
     os.environ["OMP_NUM_THREADS"] = "1"  # the workers share the processors among them
     found = {(operation, method): Tally() for operation in OPERATIONS for method in ("fast", "arb")}
-    total = len(OPERATIONS) * (options.cases + -(-options.cases // ARB_SHARE))
+    total = sum(count for operation in OPERATIONS for _, count in _methods(operation, options.cases))
     with Progress(console=Console(stderr=True), transient=True) as progress, np.errstate(all="ignore"):
         task = progress.add_task("cases", total=total)
         for operation, method, part in run(options.cases, options.seed, options.jobs):

@@ -1,236 +1,114 @@
 """The second half of the attack: error ÷ budget of honest kernels, climbed towards 1 and beyond.
 
-A point is an input that the arithmetic's format holds and a form that its budget promises to cover; both are mutated. No value is exact
-here: the budget's own midpoint and radius are what a user judges by.
+A trial is an input that the arithmetic's format holds and a form that its budget promises to cover; both are mutated. No value is exact
+here: the budget's own midpoint and radius are what a user judges by. A kind of trial is a row of `TARGETS`.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.random import Generator
 
-import oracles
 from oracles import Arithmetic
-from oracles.formats import BINARY16, BRAIN16, PRESETS
-from oracles.visible import Mask
-from properties.measurements.benchmarks.attack.climb import Array, Climbed, Height, climb, mutated
-from properties.measurements.benchmarks.attack.kernels import Form, Kernel, any_form, other_form
-from properties.measurements.benchmarks.attack.rounding import rounding
+from properties.measurements.benchmarks.attack import featured_budgets, frequencies, part_budgets, plain_budgets
+from properties.measurements.benchmarks.attack import rotary_budgets as rotary
+from properties.measurements.benchmarks.attack.arithmetics import ARITHMETICS, FEATURED
+from properties.measurements.benchmarks.attack.climb import Climbed, Height, climb
+from properties.measurements.benchmarks.attack.parts import MERGED, biases_by_distance, merges, slopes
 
-__all__ = ["ARITHMETICS", "FAMILIES", "OPERATIONS", "Trial", "attack", "draw", "measure"]
-
-OPERATIONS = ("out", "dq", "dk", "dv", "dout")
-"""Which result is climbed on: the output, a gradient, or the tangent of the JVP."""
-
-
-def _also(name: str, what: str, **fields: object) -> Arithmetic:
-    base = next(a for a in PRESETS if a.name == name)
-    return replace(base, name=f"{name}, {what}", **fields)  # type: ignore[arg-type]
-
-
-ARITHMETICS = {
-    a.name: a
-    for a in (
-        *PRESETS,
-        *(_also(name, "a rescaling for each key", rescale_block=1) for name in ("float64", "float32", "bfloat16")),
-        *(_also(name, "no rescaling", rescale_block=None) for name in ("float32", "float16")),
-        *(_also(name, "one pass", shared_weights=True) for name in ("float32", "bfloat16")),
-        *(_also(name, "one pass, no rescaling", shared_weights=True, rescale_block=None) for name in ("float64", "float32")),
-        *(_also("float32", f"delta of {of}", delta=of) for of in ("output", "weights")),
-        *(_also("float32", f"blocks of {n}", sum_block=n) for n in (8, 64)),
-        _also("float32", "one pass, blocks of 16, no rescaling, delta of weights",
-              shared_weights=True, sum_block=16, rescale_block=None, delta="weights"),
-        _also("float32", "flushing", flush_to_zero=True),
-        _also("bfloat16", "flushing", flush_to_zero=True),
-        _also("bfloat16", "saved in 16 bits", saved_lse=BRAIN16, saved_weights=BRAIN16, grad_weights=BRAIN16),
-        _also("float16", "scores stored", scores=BINARY16),
-    )
-}  # fmt: skip
-"""Every preset, and single fields that no preset has."""
+__all__ = ["ARITHMETICS", "OPERATIONS", "attack", "families", "measure"]
 
 
 @dataclass(frozen=True)
-class Trial:
-    """An input, q, k, v, g and tangents of q, k and v, with a scale or None for 1/√d and a mask or None, and the form of the kernel with
-    its seed."""
+class Target:
+    """A kind of trial: families by name, how one is drawn from a family, what a mutation does, and the error ÷ budget of each result.
 
-    arrays: tuple[Array, ...]
-    scale: float | None
-    mask: Mask | None
-    form: Form
-    seed: int = 0
+    `name` goes before those of results, which are what is climbed on; a violation by another one counts all the same.
+    """
 
-
-Inputs = tuple[Array, Array, Array, Array]
-
-
-def _normals(rng: Generator, n_q: int, n_k: int, d: int) -> Inputs:
-    q, k, v, g = (rng.standard_normal((n, d)) for n in (n_q, n_k, n_k, n_q))
-    return q, k, v, g
+    name: str
+    results: tuple[str, ...]
+    families: tuple[str, ...]
+    draw: Callable[[str, Arithmetic, Generator], Any]
+    changed: Callable[[Any, Arithmetic, Generator], Any]
+    excess: Callable[[Arithmetic, Any], dict[str, float]]
+    arithmetics: tuple[str, ...] = tuple(ARITHMETICS)
 
 
-def normal(rng: Generator, n_q: int, n_k: int, d: int) -> Inputs:
-    """Nothing special."""
-    return _normals(rng, n_q, n_k, d)
+def _plain(excess: Callable[[Arithmetic, Any], dict[str, float]], *results: str) -> Target:
+    return Target("", results, tuple(plain_budgets.FAMILIES), plain_budgets.draw, plain_budgets.changed, excess)
 
 
-def one_hot(rng: Generator, n_q: int, n_k: int, d: int) -> Inputs:
-    """One-hot values: each entry of the output is a weight."""
-    q, k, _, g = _normals(rng, n_q, n_k, d)
-    return q * 10.0 ** rng.uniform(-2, 1), k, np.eye(n_k, d, int(rng.integers(-2, 3))), g
-
-
-def dominating(rng: Generator, n_q: int, n_k: int, d: int) -> Inputs:
-    """One key outweighs the others, whose values are the larger."""
-    q, k, v, g = _normals(rng, n_q, n_k, d)
-    j = int(rng.integers(n_k))
-    k[j] = q[0] * 10.0 ** rng.uniform(0, 1.5)
-    v[j] *= 10.0 ** -rng.uniform(0, 6)
-    return q, k, v, g
-
-
-def equal_keys(rng: Generator, n_q: int, n_k: int, d: int) -> Inputs:
-    """All keys alike: attention is the mean."""
-    q, k, v, g = _normals(rng, n_q, n_k, d)
-    return q * 10.0 ** rng.uniform(-1, 2), np.repeat(k[:1], n_k, axis=0), v, g
-
-
-def key_offset(rng: Generator, n_q: int, n_k: int, d: int) -> Inputs:
-    """A large offset shared by all keys."""
-    q, k, v, g = _normals(rng, n_q, n_k, d)
-    return q, k + rng.standard_normal(d) * 10.0 ** rng.uniform(0, 3), v, g
-
-
-def value_offset(rng: Generator, n_q: int, n_k: int, d: int) -> Inputs:
-    """A large offset shared by all values, with which delta cancels dP."""
-    q, k, v, g = _normals(rng, n_q, n_k, d)
-    return q, k, v + rng.standard_normal(d) * 10.0 ** rng.uniform(0, 3), g
-
-
-def both_offsets(rng: Generator, n_q: int, n_k: int, d: int) -> Inputs:
-    """Offsets of keys and of values: Σ dS cancels against the keys' offset."""
-    q, k, v, g = value_offset(rng, n_q, n_k, d)
-    return q, k + 10.0 ** rng.uniform(0, 3), v, g
-
-
-def cancelling(rng: Generator, n_q: int, n_k: int, d: int) -> Inputs:
-    """dP = delta for all keys but for the last bits: g is all but orthogonal to the differences of the values."""
-    q, k, v, g = _normals(rng, n_q, n_k, d)
-    return q, k, np.repeat(v[:1], n_k, axis=0) * (1 + rng.standard_normal((n_k, d)) * 2.0 ** -rng.uniform(2, 20)), g
-
-
-def large(rng: Generator, n_q: int, n_k: int, d: int) -> Inputs:
-    """Scores to ±1e4."""
-    q, k, v, g = _normals(rng, n_q, n_k, d)
-    return q * 10.0 ** rng.uniform(1, 4), k, v, g
-
-
-def tiny(rng: Generator, n_q: int, n_k: int, d: int) -> Inputs:
-    """Values and cotangents near the smallest numbers of the formats, or weights that are."""
-    q, k, v, g = _normals(rng, n_q, n_k, d)
-    if rng.random() < 0.5:
-        return q * 10.0 ** rng.uniform(0, 2), k, v, g
-    return q, k, v * 2.0 ** -rng.uniform(5, 140), g * 2.0 ** -rng.uniform(0, 140)
-
-
-def aligned(rng: Generator, n_q: int, n_k: int, d: int) -> Inputs:
-    """g along the values."""
-    q, k, v, _ = _normals(rng, n_q, n_k, d)
-    return q, k, v, v[rng.integers(n_k, size=n_q)] * 10.0 ** rng.uniform(0, 2)
-
-
-def one_coordinate(rng: Generator, n_q: int, n_k: int, d: int) -> Inputs:
-    """Dominating keys with scores in one coordinate, of 1e1 to 1e4, and one-hot values."""
-    q, k = np.zeros((n_q, d)), np.zeros((n_k, d))
-    q[:, 0] = 10.0 ** rng.uniform(0.5, 2) * np.sqrt(d)
-    k[:, 0] = 10.0 ** rng.uniform(0.5, 2) + rng.standard_normal(n_k) / q[0, 0]
-    return q, k, np.eye(n_k, d), rng.standard_normal((n_q, d))
-
-
-def constant_values(rng: Generator, n_q: int, n_k: int, d: int) -> Inputs:
-    """Values that are all 1, or ±1: the output is a sum of equal terms over itself."""
-    q, k, v, g = _normals(rng, n_q, n_k, d)
-    return q * rng.choice([0.0, 0.1, 1.0]), k, np.sign(v) if rng.random() < 0.5 else np.ones_like(v), g
-
-
-FAMILIES: dict[str, Callable[[Generator, int, int, int], Inputs]] = {
-    f.__name__.replace("_", " "): f
-    for f in (
-        normal, one_hot, dominating, equal_keys, key_offset, value_offset, both_offsets, cancelling, large, tiny, aligned, one_coordinate,
-        constant_values,
+def _featured(excess: Callable[[Arithmetic, Any], dict[str, float]], *results: str) -> Target:
+    return Target(
+        "attention ", results, tuple(featured_budgets.FAMILIES), featured_budgets.draw, featured_budgets.changed, excess, FEATURED
     )
-}  # fmt: skip
-"""The families of inputs."""
 
 
-def draw(family: str, a: Arithmetic, rng: Generator) -> Trial:
-    """A trial: mostly small, at times as long as the tiles of the oracles or with so many queries that partial gradients are stored."""
-    long = rng.random()
-    n_k = int(rng.choice([511, 513, 600])) if long < 0.02 else int(rng.choice([1, 2, 3, 5, 8, 16, 17, 33, 64, 130]))
-    d = int(rng.choice([1, 2, 3, 4, 8])) if n_k > 64 else int(rng.choice([1, 2, 3, 4, 8, 16, 64]))
-    n_q = 70 if a.grad_block and long > 0.9 and n_k < 64 else int(rng.integers(1, 4))
-    inputs = FAMILIES[family](rng, n_q, n_k, d)
-    tangents = [rng.standard_normal(x.shape) * 10.0 ** rng.uniform(-2, 2) for x in inputs[:3]]
-    scale = None if rng.random() < 0.7 else float(rounding(a.elementwise)(np.array(rng.choice([1.0, 0.3, 3.0, 100.0]))))
-    arrays = tuple(_held(x, a) for x in (*inputs, *tangents))
-    return Trial(arrays, scale, _mask(rng, n_q, n_k), any_form(a, rng), int(rng.integers(2**31)))
+def _part(
+    name: str,
+    draw: Callable[[str, Arithmetic, Generator], Any],
+    choices: tuple[tuple[str, ...], Callable[[Generator, Any], dict[str, Any]]],
+    excess: Callable[[Arithmetic, Any], dict[str, float]],
+    families: tuple[str, ...],
+    *results: str,
+) -> Target:
+    return Target(name, results, families, draw, part_budgets.changed(*choices), excess, part_budgets.ARITHMETICS)
 
 
-def _mask(rng: Generator, n_q: int, n_k: int) -> Mask | None:
-    """No mask, a causal one that starts anywhere, whole tiles blocked, or a random one; every row keeps a key."""
-    kind = rng.random()
-    if kind < 0.6:
-        return None
-    if kind < 0.75:
-        return np.tri(n_q, n_k, int(rng.integers(n_k)), dtype=bool)
-    mask = rng.random((n_q, n_k)) < rng.random() if kind < 0.9 else np.repeat(rng.random((n_q, -(-n_k // 16))) < 0.5, 16, axis=1)[:, :n_k]
-    mask[np.arange(n_q), rng.integers(n_k, size=n_q)] = True
-    return mask
+def _rotary(
+    name: str,
+    draw: Callable[[str, Arithmetic, Generator], Any],
+    excess: Callable[[Arithmetic, Any], dict[str, float]],
+    families: tuple[str, ...],
+    *results: str,
+) -> Target:
+    return Target(name, results, families, draw, rotary.changed, excess, rotary.ARITHMETICS)
 
 
-def _held(x: Array, a: Arithmetic) -> Array:
-    """The nearest numbers that the inputs' format holds."""
-    return rounding(a.inputs)(np.clip(x, -a.inputs.largest / 2, a.inputs.largest / 2))
+TARGETS = (
+    _plain(plain_budgets.output, "out"),
+    _plain(plain_budgets.gradients, "dq", "dk", "dv"),
+    _plain(plain_budgets.tangent, "dout"),
+    _featured(featured_budgets.forward, "out", "lse"),
+    _featured(featured_budgets.gradients, "dq", "dk", "dv", "dbias", "dsink"),
+    _featured(featured_budgets.tangents, "dout", "dlse"),
+    _part("merge ", part_budgets.draw_merge, (part_budgets.MERGES, merges), part_budgets.merge, tuple(MERGED), "out", "lse"),
+    _part("alibi ", part_budgets.draw_alibi, (part_budgets.SLOPES, slopes), part_budgets.alibi, ("slopes",), "slopes"),
+    _part("alibi ", part_budgets.draw_alibi, (part_budgets.SLOPES, biases_by_distance), part_budgets.alibi, ("bias",), "bias"),
+    _rotary("", rotary.draw_frequencies, rotary.inv_freq, tuple(frequencies.FREQUENCIES), "inv_freq", "factor"),
+    _rotary("", rotary.draw_rotation, rotary.rotation, frequencies.ROTATIONS, "rope", "rope_vjp"),
+    _rotary("table of ", rotary.draw_tables, rotary.tables, frequencies.TABLES, "cos", "sin"),
+)
+OPERATIONS: dict[str, tuple[Target, str]] = {target.name + result: (target, result) for target in TARGETS for result in target.results}
+"""Which result is climbed on, and of what."""
 
 
-def changed(trial: Trial, a: Arithmetic, rng: Generator) -> Trial:
-    """The trial with one thing changed: something of an array, the mask, a field of the form, or the seed."""
-    kind = rng.random()
-    if kind < 0.25:
-        return replace(trial, form=other_form(trial.form, a, rng))
-    if kind < 0.3:
-        return replace(trial, seed=int(rng.integers(2**31)))
-    if kind < 0.35:
-        return replace(trial, mask=_mask(rng, len(trial.arrays[0]), len(trial.arrays[1])))
-    which = int(rng.integers(len(trial.arrays)))
-    arrays = list(trial.arrays)
-    arrays[which] = _held(mutated(arrays[which], rng), a)
-    return replace(trial, arrays=tuple(arrays))
+def families() -> list[tuple[str, str, str]]:
+    """Every (operation, family, arithmetic) to be attacked."""
+    return [(name, family, a) for name, (target, _) in OPERATIONS.items() for family in target.families for a in target.arithmetics]
 
 
-def measure(result: str, a: Arithmetic, trial: Trial) -> Height:
-    """The largest error ÷ budget of a kernel's result; of all gradients where another one is a counterexample."""
-    (q, k, v, g, *tangents), scale, mask = trial.arrays, trial.scale, trial.mask
-    kernel = Kernel(trial.form, a, 1 / np.sqrt(q.shape[1]) if scale is None else scale, mask, trial.seed)
+def measure(operation: str, a: Arithmetic, trial: Any) -> Height:
+    """The largest error ÷ budget of a kernel's result; of all that it computes with it where another one is a counterexample."""
+    target, result = OPERATIONS[operation]
     with np.errstate(all="ignore"):
-        if result == "dout":
-            budgets = [oracles.scaled_dot_product_attention_jvp(q, k, v, mask, *tangents, scale=scale, arithmetic=a)]
-            got: tuple[Array, ...] = (kernel.jvp(q, k, v, *tangents),)
-        elif result == "out":
-            budgets, got = [oracles.scaled_dot_product_attention(q, k, v, mask, scale=scale, arithmetic=a)], (kernel.output(q, k, v),)
-        else:
-            budgets = [*oracles.scaled_dot_product_attention_vjp(q, k, v, mask, g, scale=scale, arithmetic=a)]
-            got = kernel.vjp(q, k, v, g)[1:]
-        excess = [float(budget.excess(x).max(initial=0.0)) for budget, x in zip(budgets, got, strict=True)]
-    names = ("dq", "dk", "dv") if len(excess) == 3 else (result,)
-    worst = max(range(len(excess)), key=lambda i: excess[i])
+        excess = target.excess(a, trial)
+    worst = max(excess, key=lambda name: excess[name])
     violated = excess[worst] > 1
-    remarks = (f"{names[worst]}: {excess[worst]:.4g}",) if violated else ()
-    return Height(excess[worst] if violated else excess[names.index(result)], violated, remarks)
+    remarks = (f"{worst}: {excess[worst]:.4g}",) if violated else ()
+    return Height(excess[worst] if violated else excess.get(result, 0.0), violated, remarks)
 
 
-def attack(result: str, family: str, arithmetic: str, rng: Generator, evaluations: int) -> Climbed[Trial]:
+def attack(operation: str, family: str, arithmetic: str, rng: Generator, evaluations: int) -> Climbed[Any]:
     """Climb in one family of inputs under one arithmetic."""
-    a = ARITHMETICS[arithmetic]
-    return climb(lambda r: draw(family, a, r), lambda x, r: changed(x, a, r), lambda x: measure(result, a, x), rng, evaluations)
+    a, (target, _) = ARITHMETICS[arithmetic], OPERATIONS[operation]
+    return climb(
+        lambda r: target.draw(family, a, r),
+        lambda x, r: target.changed(x, a, r),
+        lambda x: measure(operation, a, x),
+        rng,
+        evaluations,
+    )

@@ -4,24 +4,27 @@ Every entry whose radius is finite has to contain the exact value, whether the o
 radius is wider than a whole row of its midpoints is true, and useless: it is counted apart, as a remark.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.random import Generator
 
-import oracles
 from oracles import Conventions, Enclosure
+from properties.measurements.benchmarks.attack import calls, features, frequencies, parts
 from properties.measurements.benchmarks.attack.climb import Array, Climbed, Height, climb
 from properties.measurements.benchmarks.attack.inputs import ATTENTION, ROTARY, SCORES, Operands, Point, changed, plain, position
-from properties.measurements.benchmarks.judge import Meaning, compare
+from properties.measurements.benchmarks.judge import SPEC, Meaning, compare, enclosed
 
 __all__ = ["METHODS", "OPERATIONS", "attack", "families", "measure"]
 
 METHODS = ("fast", "auto", "arb")
 SDPA = "scaled_dot_product_attention"
 HEADS = 2
+SHARED = ("cancelling", "magnitudes", "subnormal", "opposite")
+PAIR = ("x", "grad_out")
 SMALLEST = 2.0**-149
 """Radii below this are never called useless: no format under test resolves them."""
 
@@ -75,67 +78,108 @@ def _sinusoid(rng: Generator) -> Point:
     return Point((), None, (position(rng), int(rng.integers(1, 3)), int(rng.integers(1, 8))))
 
 
-Draw = Callable[[Generator], Point]
+Draw = Callable[[Generator], Any]
+Said = tuple[tuple[Any, ...], tuple[Any, ...], dict[str, Any], Meaning]
+"""What the oracle is called with, what the spec is, the oracle's keywords, and what is meant."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """A row of the table of operations: families, as functions that draw a point, what a mutation does, and what a point says."""
+
+    families: Mapping[str, Draw]
+    changed: Callable[[Any, Generator], Any]
+    said: Callable[[Any], Said]
 
 
 def _each(table: dict[str, Any], make: Callable[..., Point], *fixed: Any) -> dict[str, Draw]:
     return {name: partial(make, family, *fixed) for name, family in table.items()}
 
 
-OPERATIONS: dict[str, dict[str, Draw]] = {
-    SDPA: _each(ATTENTION, _attention, ""),
-    f"{SDPA}_vjp": _each(ATTENTION, _attention, "g"),
-    f"{SDPA}_jvp": _each(ATTENTION, _attention, "qkv"),
-    "grouped_query_attention": _each({k: ATTENTION[k] for k in ("cancelling", "magnitudes", "subnormal", "opposite")}, _grouped),
-    "multi_head_attention": _each({k: ATTENTION[k] for k in ("subnormal", "opposite", "offset")}, _multi_head),
-    "hard_masked_softmax": _each(SCORES, _softmax, 0),
-    "hard_masked_softmax_vjp": _each(SCORES, _softmax, 1),
-    "rope": _each(ROTARY, _rope, 1),
-    "rope_vjp": _each(ROTARY, _rope, 2),
-    "apply_rotary": {"plain": lambda rng: _apply(3, rng)},
-    "apply_rotary_vjp": {"plain": lambda rng: _apply(4, rng)},
-    "sinusoidal_positional_encoding": {"huge positions": _sinusoid},
+def _of_heads(point: Point) -> Said:
+    given = *point.arrays[:3], point.mask, *point.arrays[3:]
+    return given, given, {"scale": point.meaning.scale}, point.meaning
+
+
+def _of_tokens(point: Point) -> Said:
+    given = *point.arrays, HEADS, point.mask
+    return given, given, {}, point.meaning
+
+
+def _of_scores(point: Point) -> Said:
+    given = point.arrays[0], point.mask, *point.arrays[1:]
+    return given, given, {}, point.meaning
+
+
+def _of_pairs(point: Point) -> Said:
+    meaning, given = point.meaning, (*point.arrays, *point.numbers)
+    return given, given, {"conventions": Conventions(rope_base=meaning.base, rope_scale=meaning.stretch)}, meaning
+
+
+def _of_sizes(point: Point) -> Said:
+    start, length, width = point.numbers
+    return (length, width, start), (length, width, start), {}, point.meaning
+
+
+def _of_arrays(point: Point) -> Said:
+    return point.arrays, point.arrays, {}, point.meaning
+
+
+def _by_keyword(call: calls.Call) -> Said:
+    return (), (call.exact(),), call.given(), SPEC
+
+
+def _featured(further: str) -> Target:
+    return Target(_named(tuple(features.FEATURED), features.featured, further), calls.changed, _by_keyword)
+
+
+def _named(names: tuple[str, ...], draw: Callable[..., calls.Call], *fixed: Any) -> dict[str, Draw]:
+    return {name: partial(draw, name, *fixed) for name in names}
+
+
+OPERATIONS: dict[str, Target] = {
+    SDPA: Target(_each(ATTENTION, _attention, ""), changed, _of_heads),
+    f"{SDPA}_vjp": Target(_each(ATTENTION, _attention, "g"), changed, _of_heads),
+    f"{SDPA}_jvp": Target(_each(ATTENTION, _attention, "qkv"), changed, _of_heads),
+    "grouped_query_attention": Target(_each({k: ATTENTION[k] for k in SHARED}, _grouped), changed, _of_heads),
+    "multi_head_attention": Target(_each({k: ATTENTION[k] for k in ("subnormal", "opposite", "offset")}, _multi_head), changed, _of_tokens),
+    "hard_masked_softmax": Target(_each(SCORES, _softmax, 0), changed, _of_scores),
+    "hard_masked_softmax_vjp": Target(_each(SCORES, _softmax, 1), changed, _of_scores),
+    "rope": Target(_each(ROTARY, _rope, 1), changed, _of_pairs),
+    "rope_vjp": Target(_each(ROTARY, _rope, 2), changed, _of_pairs),
+    "apply_rotary": Target({"plain": lambda rng: _apply(3, rng)}, changed, _of_arrays),
+    "apply_rotary_vjp": Target({"plain": lambda rng: _apply(4, rng)}, changed, _of_arrays),
+    "sinusoidal_positional_encoding": Target({"huge positions": _sinusoid}, changed, _of_sizes),
+    "attention": _featured(""),
+    "attention_vjp": _featured("g"),
+    "attention_jvp": _featured("d"),
+    "merge_attention": Target(_named(tuple(parts.MERGED), parts.merged), calls.changed, _by_keyword),
+    "alibi_slopes": Target({"plain": parts.alibi_slopes}, calls.changed, _by_keyword),
+    "alibi_bias": Target({"plain": parts.alibi_bias}, calls.changed, _by_keyword),
+    "rotary_frequencies": Target(frequencies.FREQUENCIES, frequencies.changed, _by_keyword),
+    "rope at positions": Target(_named(frequencies.ROTATIONS, frequencies.rotated, ("x",)), frequencies.changed, _by_keyword),
+    "rope_vjp at positions": Target(
+        _named(frequencies.ROTATIONS, frequencies.rotated, ("x", "grad_out")), frequencies.changed, _by_keyword
+    ),
+    "rotary_tables": Target(_named(frequencies.TABLES, frequencies.tables), frequencies.changed, _by_keyword),
 }
-"""The families of each operation, as functions that draw a point."""
+"""Every operation that is attacked; what follows a space in a name tells two uses of an oracle apart."""
 
 
 def families() -> list[tuple[str, str, str]]:
     """Every (operation, family, method) to be attacked."""
-    return [(operation, family, method) for operation, table in OPERATIONS.items() for family in table for method in METHODS]
+    return [(operation, family, method) for operation, target in OPERATIONS.items() for family in target.families for method in METHODS]
 
 
-def arguments(operation: str, point: Point) -> tuple[tuple[Any, ...], tuple[Any, ...], dict[str, Any]]:
-    """What the oracle is called with, what the spec is, and the oracle's keywords."""
-    meaning, a = point.meaning, point.arrays
-    both: tuple[Any, ...] = a
-    if operation.startswith(("scaled", "grouped")):
-        both = *a[:3], point.mask, *a[3:]
-        return both, both, {"scale": meaning.scale}
-    if operation.startswith("multi"):
-        both = *a, HEADS, point.mask
-        return both, both, {}
-    if operation.startswith("hard"):
-        both = a[0], point.mask, *a[1:]
-        return both, both, {}
-    if operation.startswith("sinusoidal"):
-        start, length, width = point.numbers
-        return (length, width, start), (length, width, start), {}
-    if operation.startswith("rope"):
-        both = *a, *point.numbers
-        return both, both, {"conventions": Conventions(rope_base=meaning.base, rope_scale=meaning.stretch)}
-    return both, both, {}
-
-
-def measure(operation: str, method: str, point: Point) -> Height:
+def measure(operation: str, method: str, point: Any) -> Height:
     """The largest |exact − mid| / rad of an oracle's answer.
 
     An answer whose every entry is the correctly rounded one has no height: its ratio is near 1 by design, and leaves nothing to climb.
     """
-    given, exact, keywords = arguments(operation, point)
+    given, exact, keywords, meaning = OPERATIONS[operation].said(point)
     with np.errstate(all="ignore"):
-        answer = getattr(oracles, operation)(*given, **keywords, method=method)
-        enclosures: tuple[Enclosure, ...] = answer if isinstance(answer, tuple) else (answer,)
-        found = compare(operation, exact, [(e.mid, e.rad) for e in enclosures], meaning=point.meaning)
+        enclosures = enclosed(operation, given, keywords, method)
+        found = compare(operation, exact, [(e.mid, e.rad) for e in enclosures], meaning=meaning)
         useless = any(e.judged and _useless(e) for e in enclosures)
     remarks = ("undecided",) * bool(found.undecided) + ("useless",) * useless
     rounded = not found.outside and all((e.rad <= 0.51 * np.spacing(np.abs(e.mid))).all() for e in enclosures)
@@ -144,10 +188,14 @@ def measure(operation: str, method: str, point: Point) -> Height:
 
 def _useless(e: Enclosure) -> bool:
     """Whether a row with finite radii has one above all its midpoints: nothing is known of that row."""
-    mid, rad = e.mid.reshape(-1, e.mid.shape[-1]), e.rad.reshape(-1, e.mid.shape[-1])
-    return bool(((rad.max(axis=1) > np.abs(mid).max(axis=1)) & (rad.max(axis=1) > SMALLEST) & np.isfinite(rad).all(axis=1)).any())
+    if not e.mid.size:
+        return False
+    mid, rad = np.abs(e.mid.reshape(-1, e.mid.shape[-1])), e.rad.reshape(-1, e.mid.shape[-1])
+    finite = np.isfinite(rad).all(axis=1) & np.isfinite(mid).all(axis=1)
+    return bool(((rad.max(axis=1) > mid.max(axis=1)) & (rad.max(axis=1) > SMALLEST) & finite).any())
 
 
-def attack(operation: str, family: str, method: str, rng: Generator, evaluations: int) -> Climbed[Point]:
+def attack(operation: str, family: str, method: str, rng: Generator, evaluations: int) -> Climbed[Any]:
     """Climb in one family of one operation."""
-    return climb(OPERATIONS[operation][family], changed, lambda point: measure(operation, method, point), rng, evaluations)
+    target = OPERATIONS[operation]
+    return climb(target.families[family], target.changed, lambda point: measure(operation, method, point), rng, evaluations)

@@ -14,8 +14,7 @@ import numpy as np
 from numpy.random import Generator
 
 from properties.measurements.benchmarks.attack.climb import Array, mutated
-from properties.measurements.benchmarks.cases import Mask
-from properties.measurements.benchmarks.judge import SPEC, Meaning
+from properties.measurements.benchmarks.judge import SPEC, Mask, Meaning
 
 __all__ = ["ATTENTION", "ROTARY", "SCORES", "Operands", "Point", "changed", "plain", "position"]
 

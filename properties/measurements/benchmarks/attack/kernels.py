@@ -1,101 +1,39 @@
 """Honest kernels: attention, its VJP and its JVP as an arithmetic allows them to be computed, every intermediate result rounded.
 
-A `Form` is one choice for each thing that implementations do differently; `allowed_forms` is the table of which choices the budget of an
-arithmetic promises to cover. Where rounding is concerned a kernel does what the arithmetic's fields say, no more and no less. Written
+A kernel has a form (`forms`). Where rounding is concerned a kernel does what the arithmetic's fields say, no more and no less. Written
 independently of the oracles, of which only the data of an arithmetic are used.
 """
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import replace
 from typing import NamedTuple
 
 import flint
 import numpy as np
-from numpy.random import Generator
 
-from oracles.formats import BINARY32, BINARY64, Arithmetic
+from oracles.formats import BINARY64, Arithmetic
 from oracles.terms import slack
 from oracles.visible import Mask
 from properties.measurements.benchmarks.attack.climb import Array
+from properties.measurements.benchmarks.attack.forms import Form
 from properties.measurements.benchmarks.attack.rounding import Sums, accumulator, rounding, truncated
 
-__all__ = ["Form", "Kernel", "allowed_forms", "any_form", "other_form"]
+__all__ = ["Backward", "Forward", "Kernel", "Part"]
 
 LN2, LOG2E = 0.6931471805599453, 1.4426950408889634
 OPERAND_BITS = 11
 """Significant bits of TF32's operands: by truncation they are off by less than 2⁻¹⁰."""
 
 
-@dataclass(frozen=True)
-class Form:
-    """One covered way to compute attention.
+class Backward(NamedTuple):
+    """The output and the log-sum-exps, dU, delta, and the gradients of q, k and v, before any of them is stored."""
 
-    order      of sums, as in `rounding.Sums`
-    chopped    whether accumulators truncate, and operands of products too
-    scale      what the scale multiplies: scores "s", "q", "k", or its root "both"
-    base       of exponentials and log-sum-exps: "e" or "2"
-    tile       keys per step of an online softmax, or None for all at once
-    lazy       whether the reference of an online softmax only moves by more than the slack in base 2
-    split      parts of the keys computed apart and merged by their log-sum-exps
-    normalise  "before" or "after" the product with v, or after "each" tile: the output is kept normalised
-    passes     1, or 2 where numerator and denominator take exponentials computed apart
-    delta      "weights" for rowsum(p·dP), "output" for rowsum(g·o)
-    recompute  whether the backward pass has p from the log-sum-exp, or keeps it
-    again      whether it recomputes the scores in another order
-    early      whether dS is scaled before it is stored, or dq and dk are scaled
-    exact      whether scores are formed exactly and rounded once
-    exp        "near": correctly rounded; else as far off as allowed, with the sign of the "values" or "minus values", or a "random" one
-    """
-
-    order: str = "sequential"
-    chopped: bool = False
-    scale: str = "s"
-    base: str = "e"
-    tile: int | None = None
-    lazy: bool = False
-    split: int = 1
-    normalise: str = "after"
-    passes: int = 1
-    delta: str = "weights"
-    recompute: bool = True
-    again: bool = False
-    early: bool = False
-    exact: bool = False
-    exp: str = "near"
-
-
-def allowed_forms(a: Arithmetic) -> dict[str, tuple[object, ...]]:
-    """The choices that the budget of an arithmetic promises to cover, field by field."""
-    block, fine = a.rescale_block, a.accumulate == BINARY64.unit_roundoff
-    orders = ("sequential", "reversed") if a.sum_block else ("sequential", "reversed", "pairwise", "tree")
-    return {
-        "order": orders if fine else (*orders, "fused"),
-        "chopped": (False, True) if a.accumulate > BINARY32.unit_roundoff else (False,),
-        "scale": ("s", "q", "k", "both") if a.scale_on_inputs else ("s",),
-        "base": ("e", "2"),
-        "tile": (None, block, 4 * block) if block else (None,),
-        "lazy": (False, True) if slack(a) else (False,),
-        "split": (1, 2, 3) if block else (1,),
-        "normalise": ("after", "before", "each") if block else ("after", "before"),
-        "passes": (1,) if a.shared_weights else (1, 2),
-        "delta": (a.delta,) if a.delta else ("weights", "output"),
-        "recompute": (True, False),
-        "again": (False, True),
-        "early": (False, True),
-        "exact": (False, True),
-        "exp": ("near", "values", "minus values", "random"),
-    }
-
-
-def any_form(a: Arithmetic, rng: Generator) -> Form:
-    """Any of the allowed forms."""
-    return Form(**{name: choices[int(rng.integers(len(choices)))] for name, choices in allowed_forms(a).items()})  # type: ignore[arg-type]
-
-
-def other_form(form: Form, a: Arithmetic, rng: Generator) -> Form:
-    """The form with one field chosen again."""
-    name = fields(Form)[int(rng.integers(len(fields(Form))))].name
-    choices = allowed_forms(a)[name]
-    return replace(form, **{name: choices[int(rng.integers(len(choices)))]})  # type: ignore[arg-type]
+    out: Array
+    lse: Array
+    du: Array
+    delta: Array
+    dq: Array
+    dk: Array
+    dv: Array
 
 
 class Forward(NamedTuple):
@@ -105,6 +43,9 @@ class Forward(NamedTuple):
     lse: Array
     scores: Array
     weights: Array
+
+
+Part = tuple[Array, Array, Array]
 
 
 class Kernel:
@@ -167,17 +108,29 @@ class Kernel:
         return q, k
 
     def scores(self, q: Array, k: Array, sums: Sums | None = None) -> Array:
-        """Scores as stored, in units of ln 2 in base 2."""
-        q, k = self.scaled(q, k)
-        s = self.work(_exact_product(q, k.T)) if self.form.exact else self.product(q, k.T, sums)
-        if self.form.scale == "s":
-            s = self.work(s * self.c)
-        s = rounding(self.a.scores)(s)
-        s = s if self.form.base == "e" else self.work(s * float(self.work(np.array(LOG2E))))
+        """What exponentials are taken of, in the form's base."""
+        s = self.logits(self.stored(q, k, sums))
         return s if self.mask is None else np.where(self.mask, s, -np.inf)
 
-    def part(self, s: Array, v: Array, signs: Array) -> tuple[Array, Array, Array]:
-        """The output, the log-sum-exp and the weights of some keys, by an online softmax over tiles; 0, −∞ and 0 where all are blocked."""
+    def stored(self, q: Array, k: Array, sums: Sums | None = None) -> Array:
+        """Scores as stored."""
+        q, k = self.scaled(q, k)
+        s = self.work(_exact_product(q, k.T)) if self.form.exact else self.product(q, k.T, sums)
+        return rounding(self.a.scores)(self.work(s * self.c) if self.form.scale == "s" else s)
+
+    def logits(self, s: Array) -> Array:
+        """The same, given stored scores."""
+        return self.in_base(s)
+
+    def in_base(self, x: Array) -> Array:
+        """x in units of the form's base."""
+        return x if self.form.base == "e" else self.work(x * float(self.work(np.array(LOG2E))))
+
+    def part(self, s: Array, v: Array, signs: Array, apart: Array | None = None) -> Part:
+        """The output, the log-sum-exp and the weights of some keys, by an online softmax over tiles; 0, −∞ and 0 where all are blocked.
+
+        `apart` is a logit without a value, added to the sum when all keys are.
+        """
         form, store, work = self.form, rounding(self.a.weights), self.work
         tile = form.tile if form.tile and form.normalise != "before" else s.shape[1]
         m = np.full((len(s), 1), -np.inf)
@@ -203,6 +156,8 @@ class Kernel:
                 kept = shrink
             if form.normalise != "before":
                 out = work(work(out * kept) + self.product(store(e), v[keys]))
+        if apart is not None:
+            total = work(total + self.exp(work(apart - m), signs[:, :1]))
         weights = self.over(weights, total)
         if form.normalise == "before":
             out = self.product(store(weights), v)
@@ -211,10 +166,18 @@ class Kernel:
         return out, work(m + self.log(total)), weights
 
     def forward(self, q: Array, k: Array, v: Array) -> Forward:
-        """All keys: the parts, merged by their log-sum-exps."""
-        s, signs = self.scores(q, k), self.signs(v, len(q))
-        parts = min(self.form.split, len(k) // (self.a.rescale_block or len(k))) or 1
-        found = [self.part(s[:, cut], v[cut], signs[:, cut]) for cut in np.array_split(np.arange(len(k)), parts)]
+        """All keys."""
+        return self.attended(self.scores(q, k), v, self.signs(v, len(q)))
+
+    def parts(self, s: Array, v: Array, signs: Array) -> list[Part]:
+        """Parts of the keys, computed by themselves."""
+        keys = s.shape[1]
+        cuts = np.array_split(np.arange(keys), min(self.form.split, keys // (self.a.rescale_block or keys)) or 1)
+        return [self.part(s[:, cut], v[cut], signs[:, cut]) for cut in cuts]
+
+    def attended(self, s: Array, v: Array, signs: Array) -> Forward:
+        """The parts, merged by their log-sum-exps."""
+        found = self.parts(s, v, signs)
         out, lse, weights = found[0]
         for other, other_lse, other_weights in found[1:]:
             high = np.maximum(lse, other_lse)
@@ -231,7 +194,12 @@ class Kernel:
 
     def vjp(self, q: Array, k: Array, v: Array, g: Array) -> tuple[Array, ...]:
         """out, dq, dk and dv, as they come out."""
-        a, form, work, output = self.a, self.form, self.work, rounding(self.a.output, self.a.flush_to_zero)
+        found, output = self.backward(q, k, v, g), rounding(self.a.output, self.a.flush_to_zero)
+        return output(found.out), output(found.dq), output(found.dk), output(found.dv)
+
+    def backward(self, q: Array, k: Array, v: Array, g: Array) -> Backward:
+        """The backward pass."""
+        a, form, work = self.a, self.form, self.work
         out, lse, s, p = self.forward(q, k, v)
         if form.again:
             s = self.scores(q, k, replace(self.sums, order="sequential" if form.order == "reversed" else "reversed"))
@@ -243,13 +211,22 @@ class Kernel:
             delta = self.rowsum(work(p * dp), self.grad_sums)
         else:
             delta = self.rowsum(work(g * rounding(a.saved_output)(out)), self.grad_sums)
-        ds, store = work(p * work(dp - delta)), rounding(a.grad_scores)
+        du, store = self.grad_logits(p, dp, delta), rounding(a.grad_scores)
+        ds = self.bent(du, q, k)
         ds = store(work(ds * self.c)) if form.early and form.scale == "s" else store(ds)
         of_q, of_k = self.scaled(q, k)
         left_q, left_k = self.factors if form.scale != "s" else (self.c, self.c) if not form.early else (1.0, 1.0)
         dq = work(self.gradient(ds.T, of_k) * left_q)
         dk = work(self.gradient(ds, of_q) * left_k)
-        return output(out), output(dq), output(dk), output(self.gradient(rounding(a.weights)(p), g))
+        return Backward(out, lse, du, delta, dq, dk, self.gradient(rounding(a.weights)(p), g))
+
+    def grad_logits(self, p: Array, dp: Array, delta: Array) -> Array:
+        """dU, given weights, dP and delta."""
+        return self.work(p * self.work(dp - delta))
+
+    def bent(self, x: Array, _q: Array, _k: Array) -> Array:
+        """A cotangent of scores, given one of what is made of them; or a tangent the other way."""
+        return x
 
     def gradient(self, left: Array, right: Array) -> Array:
         """leftᵀ·right, partial sums over `grad_block` rows kept in the output's format where the arithmetic keeps them there."""
@@ -261,19 +238,31 @@ class Kernel:
         return found
 
     def jvp(self, q: Array, k: Array, v: Array, dq: Array, dk: Array, dv: Array) -> Array:
-        """The tangent of the output: (p ⊙ (t − t̄))·v + p·dv, or (p ⊙ t)·v − t̄·o + p·dv."""
+        """The tangent of the output, as it comes out."""
+        return rounding(self.a.output, self.a.flush_to_zero)(self.moved(q, k, v, dq, dk, dv)[0])
+
+    def moved(self, q: Array, k: Array, v: Array, dq: Array, dk: Array, dv: Array) -> tuple[Array, Array]:
+        """The tangents of the output and of the log-sum-exp: (p ⊙ (t − t̄))·v + p·dv, or (p ⊙ t)·v − t̄·o + p·dv, and t̄."""
         work, store = self.work, rounding(self.a.weights)
-        out, _, _, p = self.forward(q, k, v)
+        out, lse, _, p = self.forward(q, k, v)
         of_q, of_k = self.scaled(q, k)
         to_q, to_k = self.scaled(dq, dk)
         t = work(self.product(to_q, of_k.T) + self.product(of_q, to_k.T))
-        t = work(t * self.c) if self.form.scale == "s" else t
-        mean = self.rowsum(work(p * t))
+        t = self.tangents(work(t * self.c) if self.form.scale == "s" else t, q, k)
+        mean = self.mean(self.rowsum(work(p * t)), lse)
         if self.form.normalise == "before":
             drift = self.product(store(work(p * work(t - mean))), v)
         else:
             drift = work(self.product(store(work(p * t)), v) - work(mean * out))
-        return rounding(self.a.output, self.a.flush_to_zero)(work(drift + self.product(store(p), dv)))
+        return work(drift + self.product(store(p), dv)), mean
+
+    def tangents(self, t: Array, _q: Array, _k: Array) -> Array:
+        """The tangents of logits, given those of scores."""
+        return t
+
+    def mean(self, of_keys: Array, _lse: Array) -> Array:
+        """The tangent of the log-sum-exp, given what keys contribute."""
+        return of_keys
 
 
 def _exact_product(a: Array, b: Array) -> Array:

@@ -1,0 +1,160 @@
+"""Honest kernels of attention as it is used today: the forms of `kernels`, with what stands between a score and its exponential.
+
+Query heads that share a key head are rows of one problem. Where an arithmetic stores scores, it stores the result of each operator on them.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from oracles.formats import Arithmetic
+from properties.measurements.benchmarks.attack.climb import Array
+from properties.measurements.benchmarks.attack.forms import Form
+from properties.measurements.benchmarks.attack.kernels import LN2, LOG2E, Forward, Kernel, Part
+from properties.measurements.benchmarks.attack.rounding import rounding
+from properties.measurements.benchmarks.judge import Mask
+
+__all__ = ["FeaturedKernel", "Features"]
+
+
+class Features(NamedTuple):
+    """What a problem has besides scores, by rows: a bias (rows, keys), finite; sinks (rows, 1); the cotangent of the log-sum-exp (rows, 1);
+    and the tangents of bias and sinks."""
+
+    cap: float | None = None
+    after_bias: bool = False
+    bias: Array | None = None
+    sink: Array | None = None
+    of_lse: Array | None = None
+    dbias: Array | None = None
+    dsink: Array | None = None
+    base: str = "e"
+
+
+class FeaturedKernel(Kernel):
+    """A form of attention with features."""
+
+    def __init__(self, form: Form, a: Arithmetic, scale: float, mask: Mask | None, features: Features, seed: int = 0) -> None:
+        super().__init__(form, a, scale, mask, seed)
+        self.of, self.held = features, rounding(a.scores)
+        self.cap = None if features.cap is None else float(self.work(np.array(features.cap)))
+        self.sink = None if features.sink is None else self.in_base(features.sink)
+
+    # -- Forward ---------------------------------------------------------------------------------------------------------------
+
+    def quotient(self, s: Array) -> Array:
+        """tanh(s/c)."""
+        assert self.cap is not None
+        x = self.work(s / self.cap) if self.form.divided else self.work(s * self.work(1 / np.array(self.cap)))
+        x = self.held(x)
+        y = np.tanh(x)
+        accuracy = self.a.exp if self.a.tanh is None else self.a.tanh
+        if self.form.tanh != "near":
+            u = self.a.elementwise.unit_roundoff
+            signs = np.random.default_rng(self.seed).choice([-1.0, 1.0], y.shape)
+            signs = signs if self.form.tanh == "random" else np.full(y.shape, 1.0 if self.form.tanh == "values" else -1.0)
+            room = accuracy.relative - 4 * u if accuracy.relative > 4 * u else accuracy.relative / 2
+            y = np.where((np.abs(y) < accuracy.flush) & (signs < 0), 0.0, y * (1 + signs * room))
+        return self.held(self.work(np.clip(y, -1, 1)))
+
+    def capped(self, s: Array) -> Array:
+        """c·tanh(s/c)."""
+        return s if self.cap is None else self.held(self.work(self.quotient(s) * self.cap))
+
+    def logits(self, s: Array) -> Array:
+        """The cap, the bias, and the change of base."""
+        bias = self.of.bias
+        if self.of.after_bias and bias is not None:
+            return self.in_base(self.capped(self.held(self.work(s + bias))))
+        t = self.capped(s)
+        if bias is None:
+            return self.in_base(t)
+        if self.form.biased:
+            return self.in_base(self.held(self.work(t + bias)))
+        return self.held(self.work(self.in_base(t) + self.in_base(bias)))
+
+    def attended(self, s: Array, v: Array, signs: Array) -> Forward:
+        """With the sink among the keys, its value 0, where the form has it there."""
+        if self.sink is None or self.form.sink in ("apart", "merged"):
+            return super().attended(s, v, signs)
+        nothing, first = np.zeros((1, v.shape[1])), self.form.sink == "first"
+        with_sink = super().attended(
+            np.hstack([self.sink, s] if first else [s, self.sink]),
+            np.vstack([nothing, v] if first else [v, nothing]),
+            np.hstack([signs[:, :1], signs]),
+        )
+        return with_sink._replace(scores=s, weights=with_sink.weights[:, 1:] if first else with_sink.weights[:, :-1])
+
+    def parts(self, s: Array, v: Array, signs: Array) -> list[Part]:
+        """The parts, the sink a part of its own, or added to the only one, where the form has it so."""
+        if self.sink is None or self.form.sink in ("first", "last"):
+            return super().parts(s, v, signs)
+        if self.form.sink == "merged" or self.form.normalise == "each" or self.form.split > 1:
+            return [*super().parts(s, v, signs), (np.zeros((len(s), v.shape[1])), self.sink, np.zeros((len(s), 0)))]
+        return [self.part(s, v, signs, self.sink)]
+
+    def returned(self, x: Array, base: str = "e") -> Array:
+        """A log-sum-exp in units of a base, or its tangent in natural ones, as it comes out."""
+        units = {("e", "2"): LOG2E, ("2", "e"): LN2}.get((base, self.of.base))
+        x = x if units is None else self.work(x * float(self.work(np.array(units))))
+        return rounding(self.a.saved_lse)(x)
+
+    # -- Backward --------------------------------------------------------------------------------------------------------------
+
+    def natural(self, of_lse: Array) -> Array:
+        """The cotangent of a natural log-sum-exp."""
+        return of_lse if self.of.base == "e" else self.work(of_lse * float(self.work(np.array(LOG2E))))
+
+    def grad_logits(self, p: Array, dp: Array, delta: Array) -> Array:
+        """p ⊙ (dP − delta + g_lse)."""
+        if self.of.of_lse is None:
+            return super().grad_logits(p, dp, delta)
+        of, work = self.natural(self.of.of_lse), self.work
+        return work(p * (work(work(dp - delta) + of) if self.form.added else work(dp - work(delta - of))))
+
+    def bent(self, x: Array, q: Array, k: Array) -> Array:
+        """x ⊙ (1 − tanh²)."""
+        if self.cap is None:
+            return x
+        s = self.stored(q, k)
+        y = self.quotient(self.held(self.work(s + self.of.bias)) if self.of.after_bias and self.of.bias is not None else s)
+        work = self.work
+        h = work(1 - work(y * y)) if self.form.squared else work(work(1 - y) * work(1 + y))
+        return self.held(work(x * h))
+
+    def sink_weights(self, lse: Array) -> Array:
+        """exp(sink − lse)."""
+        assert self.sink is not None
+        return self.exp(self.work(self.sink - rounding(self.a.saved_lse)(lse)), np.ones_like(lse))
+
+    def gradients(self, q: Array, k: Array, v: Array, g: Array) -> tuple[Array, Array, Array, Array | None, Array | None]:
+        """dq, dk and dv as they come out; dU where there is a bias, and the gradient of each row's sink, both not summed yet."""
+        found, output, work = self.backward(q, k, v, g), rounding(self.a.output, self.a.flush_to_zero), self.work
+        du = found.du if not self.of.after_bias else self.bent(found.du, q, k)
+        dsink = None
+        if self.sink is not None:
+            shift = found.delta if self.of.of_lse is None else work(found.delta - self.natural(self.of.of_lse))
+            dsink = -work(self.sink_weights(found.lse) * shift)
+        of_bias = None if self.of.bias is None else rounding(self.a.grad_scores)(du)
+        return output(found.dq), output(found.dk), output(found.dv), of_bias, dsink
+
+    def shared(self, x: Array, shape: tuple[int, ...]) -> Array:
+        """x summed over the axes along which what has a shape is broadcast to it, as it comes out."""
+        given = (1,) * (x.ndim - len(shape)) + shape
+        axes = [axis for axis, n in enumerate(given) if n != x.shape[axis]]
+        rest = [axis for axis in range(x.ndim) if axis not in axes]
+        flat = x.transpose(*axes, *rest).reshape(-1, *(x.shape[axis] for axis in rest))
+        return rounding(self.a.output, self.a.flush_to_zero)(self.work(self.grad_sums.total(flat))).reshape(shape)
+
+    def tangents(self, t: Array, q: Array, k: Array) -> Array:
+        """Through the cap, and with the bias."""
+        if self.of.after_bias:
+            return self.bent(t if self.of.dbias is None else self.work(t + self.of.dbias), q, k)
+        t = self.bent(t, q, k)
+        return t if self.of.dbias is None else self.work(t + self.of.dbias)
+
+    def mean(self, of_keys: Array, lse: Array) -> Array:
+        """With the share of the sink."""
+        if self.sink is None or self.of.dsink is None:
+            return of_keys
+        return self.work(of_keys + self.work(self.sink_weights(lse) * self.of.dsink))

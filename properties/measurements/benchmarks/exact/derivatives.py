@@ -1,0 +1,135 @@
+"""The exact derivatives of attention: those that `spec.extended` writes out, or those of the forward definition over series.
+
+Series know no formula; they are the only ones where a cap acts after the bias, and elsewhere a witness of their own.
+"""
+
+from typing import Any
+
+import flint
+import numpy as np
+
+from properties.measurements.benchmarks.exact.attention import forward, per_unit, present, rows_of, with_dead_rows
+from properties.measurements.benchmarks.exact.reading import Given, Reading, read
+from spec import ARB, ARB_SERIES, derivative, taylor, tensor
+from spec.extended import attention_derivatives as derivatives
+from spec.tensor_core import Array as Balls
+
+__all__ = ["attention_jvp", "attention_vjp", "jvp_by_series", "vjp_by_series"]
+
+INPUTS = ("q", "k", "v", "bias", "sink")
+
+
+def attention_jvp(given: Given) -> tuple[Balls, ...]:
+    """(dout, dlse)."""
+    r = read(given)
+    if r.bent:
+        return jvp_by_series(given)
+    tangents: dict[str, Any] = _tangents(r, given)
+    x, said = _operands(r)
+    dout, dlse = derivatives.attention_jvp(**x, **tangents, **said, scalar=ARB)
+    if r.conventions.lse_sink == "excluded" and "sink" in x:
+        alone = {name: y for name, y in (x | tangents).items() if "sink" not in name}
+        dlse = derivatives.attention_jvp(**alone, **said, scalar=ARB)[1]
+    return rows_of(given, r, *with_dead_rows(r, dout, per_unit(r, dlse), tangents["dv"]))
+
+
+def _operands(r: Reading) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The definitions' arrays, as balls, and their other keywords."""
+    return {name: tensor(y, ARB) for name, y in r.x.items()}, present(r.said)
+
+
+def _tangents(r: Reading, given: Given) -> dict[str, Balls]:
+    """The tangents that are given, as balls, in the definitions' order of heads; 0 where an input is −∞."""
+    found = {}
+    for name, x in r.x.items():
+        if (dx := given.get("d" + name)) is not None:
+            moved = r.meant(dx) if name in ("q", "bias") else dx[np.argsort(r.order)] if name == "sink" else dx
+            found["d" + name] = tensor(np.where(x == -np.inf, 0.0, moved), ARB)
+    return found
+
+
+def jvp_by_series(given: Given) -> tuple[Balls, ...]:
+    """(dout, dlse): the forward definition over series."""
+    r = read(given)
+    tangents = _tangents(r, given)
+    zeros = {"d" + name: tensor(np.zeros(x.shape), ARB) for name, x in r.x.items()}
+    dout, dlse = _along(r, zeros | tangents)
+    return rows_of(given, r, *with_dead_rows(r, dout, dlse, tangents["dv"]))
+
+
+def _along(r: Reading, tangents: dict[str, Balls]) -> tuple[Balls, Balls]:
+    """The tangents of both results, 0 where a row has no key, or its log-sum-exp no summand."""
+    out, lse = (
+        derivative(y) for y in forward(r, {name: taylor(tensor(x, ARB), tangents["d" + name]) for name, x in r.x.items()}, ARB_SERIES)
+    )
+    silent = r.keyless if r.conventions.lse_sink == "excluded" else r.dead
+    zero = np.broadcast_to(tensor(np.zeros(1), ARB), silent.shape)
+    return np.where(r.keyless[..., None], zero[..., None], out), np.where(silent, zero, lse)
+
+
+def attention_vjp(given: Given) -> tuple[Balls, ...]:
+    """(dq, dk, dv, dbias, dsink), those of a bias or sink that is not given left out."""
+    r = read(given)
+    if r.bent:
+        return vjp_by_series(given)
+    g, of_lse = _cotangents(r, given)
+    x, said = _operands(r)
+    if r.conventions.lse_sink == "excluded" and "sink" in x and of_lse is not None:
+        alone = {name: y for name, y in x.items() if name != "sink"}
+        first = derivatives.attention_vjp(**x, grad_out=g, **said, scalar=ARB)
+        second = derivatives.attention_vjp(**alone, grad_out=tensor(np.zeros(g.shape), ARB), grad_lse=of_lse, **said, scalar=ARB)
+        found = [a if b is None else a + b for a, b in zip(first, second, strict=True)]
+    else:
+        found = list(derivatives.attention_vjp(**x, grad_out=g, grad_lse=of_lse, **said, scalar=ARB))
+    return _gradients(r, g, found)
+
+
+def vjp_by_series(given: Given) -> tuple[Balls, ...]:
+    """The same, entry by entry: along each unit vector, the forward definition over series."""
+    r = read(given)
+    g, of_lse = _cotangents(r, given)
+    zeros = {"d" + name: tensor(np.zeros(x.shape), ARB) for name, x in r.x.items()}
+    found: list[Balls | None] = []
+    for name in INPUTS:
+        if name not in r.x:
+            found.append(None)
+            continue
+        gradient = tensor(np.zeros(r.x[name].shape), ARB)
+        for index in np.ndindex(gradient.shape):
+            if r.x[name][index] == -np.inf:
+                continue
+            unit = np.zeros(gradient.shape)
+            unit[index] = 1.0
+            dout, dlse = _along(r, zeros | {"d" + name: tensor(unit, ARB)})
+            gradient[index] = sum((g * dout).flat, flint.arb(0))
+            if of_lse is not None:
+                gradient[index] += sum((of_lse * _natural(r, dlse)).flat, flint.arb(0))
+        found.append(gradient)
+    return _gradients(r, g, found)
+
+
+def _natural(r: Reading, dlse: Balls) -> Balls:
+    """The tangent of a natural log-sum-exp."""
+    return dlse * flint.arb(2).log() if r.conventions.lse_base == "2" else dlse
+
+
+def _cotangents(r: Reading, given: Given) -> tuple[Balls, Balls | None]:
+    """Those of the output and of a natural log-sum-exp, in the definitions' order of heads."""
+    g, of_lse = given["grad_out"], given.get("grad_lse")
+    return tensor(r.meant(g), ARB), None if of_lse is None else per_unit(r, tensor(r.meant(of_lse[..., None])[..., 0], ARB))
+
+
+def _gradients(r: Reading, g: Balls, found: list[Balls | None]) -> tuple[Balls, ...]:
+    """The gradients with heads as they were given; dead rows read all keys alike under that convention."""
+    dq, dk, dv, dbias, dsink = found
+    assert dq is not None
+    assert dv is not None
+    if r.conventions.dead_rows == "uniform":
+        group, n_k = r.visible.shape[-3] // dv.shape[-3], dv.shape[-2]
+        for *b, h, i in zip(*np.nonzero(r.dead), strict=True):
+            for j in range(n_k):
+                dv[*b, h // group, j] += g[*b, h, i] / n_k
+    dq = r.given(dq) if r.order.size > 1 else dq
+    dbias = dbias if dbias is None or dbias.ndim < 3 or dbias.shape[-3] == 1 else r.given(dbias)
+    dsink = None if dsink is None else dsink[r.order]
+    return tuple(x for x in (dq, dk, dv, dbias, dsink) if x is not None)

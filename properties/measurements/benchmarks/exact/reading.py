@@ -1,0 +1,108 @@
+"""What the arguments of attention mean, in the definitions' own words.
+
+The definitions have one reading, the default conventions; another one is put together from other arguments: heads in another order, a
+window that is one narrower, a mask turned round.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from oracles import Conventions
+from spec.extended.attention_steps import visible_keys
+from spec.tensor_core import Array as Balls
+
+__all__ = ["Given", "Reading", "read", "unread_keys"]
+
+Given = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Reading:
+    """A call in the definitions' own words.
+
+    x           q, k and v, and bias and sink where there are such, as float64 arrays
+    said        the other keywords of the definitions
+    order       where each of the heads that were given stands among those of x
+    conventions those that are left to be followed
+    visible     which keys each row may read
+    """
+
+    x: dict[str, Any]
+    said: dict[str, Any]
+    order: Any
+    conventions: Conventions
+    visible: Any
+
+    @property
+    def bent(self) -> bool:
+        """Whether a cap acts on what is no score."""
+        return self.said["softcap"] is not None and self.conventions.softcap_order != "before_bias"
+
+    @property
+    def everything(self) -> bool:
+        """Whether every key takes part, blocked or not."""
+        return self.said["softcap"] is not None and self.conventions.softcap_order == "after_mask"
+
+    @property
+    def keyless(self) -> Any:
+        """Which rows have no key."""
+        seen = self.visible | self.everything
+        return ~seen.any(axis=-1)
+
+    @property
+    def dead(self) -> Any:
+        """Which rows have neither a key nor a sink."""
+        return self.keyless & (self.x["sink"] == -np.inf)[:, None] if "sink" in self.x else self.keyless
+
+    def given(self, found: Balls) -> Balls:
+        """Results (…, H, n_q, ·) with heads as they were given."""
+        return np.asarray(np.take(found, self.order, axis=-3))
+
+    def meant(self, x: Any) -> Any:
+        """What goes with heads (…, H, ·, ·) or is shared by them, in the definitions' order."""
+        shared = x.ndim < 3 or x.shape[-3] == 1
+        return x if shared else np.take(x, np.argsort(self.order), axis=-3)
+
+
+def read(given: Given) -> Reading:
+    """What a call of the oracle means."""
+    c: Conventions = given.get("conventions") or Conventions()
+    q, k, v = (np.asarray(given[name], dtype=np.float64) for name in ("q", "k", "v"))
+    heads, shape = q.shape[-3], (*q.shape[:-1], k.shape[-2])
+    mask, causal, (left, right) = given.get("mask"), given.get("causal", False), given.get("window", (None, None))
+    if mask is not None and c.mask_polarity == "true_blocks":
+        mask = ~mask
+    if mask is not None and causal:
+        mask, causal = {"mask_wins": (mask, False), "causal_wins": (None, True)}.get(c.causal_with_mask, (mask, causal))
+    if left is not None and c.window == "count":
+        left -= 1
+    offset = given.get("offset")
+    if offset is None:
+        offset = shape[-1] - shape[-2] if c.causal == "bottom_right" else 0
+    scale = 1.0 if given.get("scale") is None and c.scale_default == "one" else given.get("scale")
+    tiled = np.arange(heads).reshape(-1, k.shape[-3]).T.ravel()
+    order = np.argsort(tiled) if c.kv_heads == "tile" else np.arange(heads)
+    reading = Reading({}, {}, order, c, None)
+    x = {"q": reading.meant(q) if heads > 1 else q, "k": k, "v": v}
+    if given.get("bias") is not None:
+        x["bias"] = reading.meant(given["bias"])
+    if given.get("sink") is not None:
+        x["sink"] = given["sink"][np.argsort(order)]
+    mask = None if mask is None else reading.meant(mask)
+    visible = visible_keys(shape, mask=mask, causal=causal, offset=offset, window=(left, right))
+    if "bias" in x:
+        visible = visible & np.broadcast_to(x["bias"] > -np.inf, shape)
+    said = {"mask": mask, "causal": causal, "offset": offset, "window": (left, right), "scale": scale, "softcap": given.get("softcap")}
+    return Reading(x, said, order, c, visible)
+
+
+def unread_keys(given: Given) -> Any:
+    """Which keys (…, H_kv, n_k) no row reads, and whose numbers may be anything; a row that is dead may read the mean of all."""
+    r = read(given)
+    all_alike = r.dead & (r.conventions.dead_rows == "uniform")
+    seen = (r.visible | r.everything | all_alike[..., None]).any(axis=-2)
+    kv_heads = given["k"].shape[-3]
+    return ~seen.reshape(*seen.shape[:-2], kv_heads, seen.shape[-2] // kv_heads, seen.shape[-1]).any(axis=-2)
