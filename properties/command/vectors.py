@@ -18,6 +18,7 @@ def add_to(commands: Any) -> None:
         "Exit status: 0 they are written, or those checked are right; 1 some test is wrong; 2 a file is none, or cannot be written.",
     )
     vectors.add_argument("--out", type=Path, metavar="DIR", help="write them there")
+    vectors.add_argument("--onnx", type=Path, metavar="DIR", help="write those of Attention there in ONNX's own layout")
     vectors.set_defaults(run=_vectors)
     check = vectors.add_subparsers(metavar="check").add_parser("check", help="check files: their form, and every bound, certified again")
     check.add_argument("files", nargs="+", type=Path, metavar="FILE", help="the JSON, beside which its tensors are")
@@ -25,15 +26,17 @@ def add_to(commands: Any) -> None:
 
 
 def _vectors(options: argparse.Namespace) -> int:
-    if options.out is None:
-        raise ValueError("attnspec vectors writes to --out DIR, or checks: attnspec vectors check FILE.")
+    if options.out is None and options.onnx is None:
+        raise ValueError("attnspec vectors writes to --out DIR or --onnx DIR, or checks: attnspec vectors check FILE.")
+    from properties.vectors.onnx_layout import write_onnx
     from properties.vectors.writing import write
 
-    try:
-        for file in write(options.out):
-            print(file)
-    except OSError as error:
-        raise ValueError(f"{options.out} cannot be written: {error}") from error
+    for folder, written in ((options.out, write), (options.onnx, write_onnx)):
+        try:
+            for place in written(folder) if folder is not None else ():
+                print(place)
+        except OSError as error:
+            raise ValueError(f"{folder} cannot be written: {error}") from error
     return 0
 
 

@@ -1,5 +1,6 @@
 """The vectors are what is chosen, the same each time; what is wrong with a file is told; and they tell right from wrong."""
 
+import importlib.util
 import json
 import re
 import shutil
@@ -22,10 +23,11 @@ from properties.vectors.checking import SCHEMA, check, read
 from properties.vectors.choice import FORMATS
 from properties.vectors.choosing import chosen, pruned, survivors
 from properties.vectors.container import packed, unpacked
-from properties.vectors.expectation import expected, is_right, judges
+from properties.vectors.expectation import expected, is_right, judges, tolerances
 from properties.vectors.kills import beyond_vectors, killed, mutants_of
 from properties.vectors.long import LONG
 from properties.vectors.matrix import PAGE, markdown
+from properties.vectors.onnx_layout import CASES
 from properties.vectors.writing import text_of, write
 
 ROOT = Path(spec.__file__).parents[1]
@@ -229,3 +231,46 @@ def test_no_alarm_is_false_on_what_comes_with_attnspec(share):
                     alarms += [(i.name, choice) for x, of in zip(outputs, wanted, strict=True) if not is_right(x, of).all()]
     assert alarms == []
     assert asked > 20
+
+
+# -- ONNX's layout ----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_what_is_left_out_of_a_case_for_onnx_is_off_by_a_tenth(case):
+    """And the tolerances that follow from the budgets are below a thousandth, so that any up to that are right."""
+    wanted = case.expected()
+    assert max(tolerances(wanted)) <= 1e-3
+    assert not wanted.vacuous
+    slips = [replace(case, options={name: x for name, x in case.options.items() if name != left_out}) for left_out in case.options]
+    slips += [replace(case, options={**case.options, "window": (1, 2)})] if case.options.get("window") == (1, 1) else []
+    for slip in slips:
+        assert np.abs(slip.expected().value - wanted.value).max() >= 0.1 * np.abs(wanted.value).max()
+
+
+def test_onnx_and_its_runtime_pass_what_is_written_in_its_layout(tmp_path, capsys):
+    onnx = pytest.importorskip("onnx", reason="onnx is not installed: its layout was not written.")
+    from onnx.backend.test.loader import load_model_tests
+    from onnx.reference import ReferenceEvaluator
+
+    assert main(["vectors", "--onnx", str(tmp_path / "simple")]) == 0
+    cases = load_model_tests(str(tmp_path), "simple")
+    assert len(cases) == sum(len(case.opsets) for case in CASES) == len(capsys.readouterr().out.splitlines())
+    runtime = importlib.util.find_spec("onnxruntime") and importlib.import_module("onnxruntime")
+    for case in cases:
+        model, data = onnx.load(f"{case.model_dir}/model.onnx"), Path(case.model_dir, "test_data_set_0")
+        numbers = [onnx.numpy_helper.to_array(onnx.load_tensor(data / f"input_{i}.pb")) for i in range(len(model.graph.input))]
+        wanted = onnx.numpy_helper.to_array(onnx.load_tensor(data / "output_0.pb"))
+        given = dict(zip([x.name for x in model.graph.input], numbers, strict=True))
+        outputs = [ReferenceEvaluator(model).run(None, given)[0]]
+        if runtime:
+            outputs += runtime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"]).run(None, given)
+        for out in outputs:
+            np.testing.assert_allclose(out, wanted, rtol=case.rtol, atol=case.atol)
+            assert not np.allclose(out[..., ::-1, :], wanted, rtol=1e-3, atol=1e-3)
+
+
+def test_without_onnx_its_layout_is_refused_in_a_sentence(tmp_path, monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "onnx", None)
+    assert main(["vectors", "--onnx", str(tmp_path)]) == 2
+    assert "pip install 'attnspec[onnx]'" in capsys.readouterr().err

@@ -20,7 +20,7 @@ THIRD_PARTY = {
     },
 }
 # … and these inside a function only: what prints a table, and formats for those who have them.
-LAZILY = {"spec": {"rich"}, "oracles": {"ml_dtypes"}, "properties": {"a computed name"}}
+LAZILY = {"spec": {"rich"}, "oracles": {"ml_dtypes"}, "properties": {"a computed name", "onnx"}}
 
 
 def imports(tree, inside_function=False):
