@@ -8,10 +8,11 @@ its budget says something.
 
 import argparse
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
+from itertools import chain
 from multiprocessing import get_context
 from pathlib import Path
 from zlib import crc32
@@ -25,6 +26,7 @@ from properties.strategies.domains import DOMAINS
 from properties.vectors.choice import FORMATS, Choice, size
 from properties.vectors.expectation import expected, judges
 from properties.vectors.kills import beyond_vectors, killed, mutants_of
+from properties.vectors.readings import alternatives, changed
 
 __all__ = ["CHOSEN", "Chosen", "chosen", "main", "pruned", "survivors", "written"]
 
@@ -32,20 +34,22 @@ CHOSEN = Path(__file__).parent / "chosen.json"
 _SEEDS, _MORE, _CALLS = 14, 60, 8
 _SMALL, _LARGE = 2500, 20000  # numbers of a case: candidates are small, and only what these do not kill is put to larger ones
 _OVERHEAD = 150  # numbers that the text about a test is worth
+_SHOWN = 2  # formats in which readings are shown, the widest
 _LEFT_OUT = ("131072 keys", "dominating keys")  # the file of long cases has them
 
 
 @dataclass(frozen=True)
 class Chosen:
-    """A case, and which mutants it kills in each format in which it is a test."""
+    """A case, which mutants it kills in each format in which it is a test, and the readings that it is there to show."""
 
     choice: Choice
     kills: dict[str, list[str]]
+    shows: list[str] = field(default_factory=list)
 
 
 def chosen() -> list[Chosen]:
     """What was chosen, in the order of the operations."""
-    return [Chosen(Choice(**row["choice"]), row["kills"]) for row in json.loads(CHOSEN.read_text("utf-8"))]
+    return [Chosen(Choice(**row["choice"]), row["kills"], row.get("shows", [])) for row in json.loads(CHOSEN.read_text("utf-8"))]
 
 
 def written(found: Sequence[Chosen]) -> str:
@@ -53,7 +57,8 @@ def written(found: Sequence[Chosen]) -> str:
 
     def row(one: Chosen) -> str:
         told = {name: value for name, value in asdict(one.choice).items() if value or name in ("operation", "domain", "seed")}
-        return json.dumps({"choice": told, "kills": one.kills}, separators=(",", ":"))
+        shows = {"shows": one.shows} if one.shows else {}
+        return json.dumps({"choice": told, "kills": one.kills, **shows}, separators=(",", ":"))
 
     return "[\n" + ",\n".join(map(row, found)) + "\n]\n"
 
@@ -66,7 +71,8 @@ def choose(operation: str) -> list[Chosen]:
         pool.cover(arithmetic, pool.called(arithmetic))
         if arithmetic == FORMATS[0]:
             pool.cover(arithmetic, pool.drawn(range(_SEEDS, _MORE), _LARGE))
-    return pruned([Chosen(choice, kills) for choice, kills in pool.kept.items()])
+    pool.show()
+    return pruned([Chosen(choice, kills, pool.shows.get(choice, [])) for choice, kills in pool.kept.items()])
 
 
 class _Pool:
@@ -74,6 +80,7 @@ class _Pool:
 
     def __init__(self, operation: str) -> None:
         self.operation, self.kept = operation, dict[Choice, dict[str, list[str]]]()
+        self.shows = dict[Choice, list[str]]()
         self.formats = FORMATS[:1] if OPERATIONS[operation].returns_booleans else FORMATS  # masks are the same in all
         self.mutants = [m for m in MUTANTS.values() if m.operation == operation and not beyond_vectors(m)]
 
@@ -94,6 +101,24 @@ class _Pool:
         while found and alive.intersection(found[best := max(found, key=worth)]):
             self.kept[best] = {name: kills for name in self.formats if (kills := _kills(best, name, self.mutants))}
             alive -= set(found.pop(best))
+
+    def show(self) -> None:
+        """Say for each other reading which chosen case shows it, the smallest one of which something else comes by it; or choose one."""
+        left = {f"{name}={value}" for name, value, _ in alternatives(OPERATIONS[self.operation], Conventions())}
+
+        def small(choices: Iterable[Choice]) -> list[Choice]:
+            return sorted(choices, key=lambda choice: size(choice.of, choice.arguments(FORMATS[0])))
+
+        plain = (choice for choice, kills in self.kept.items() if FORMATS[0] in kills and not choice.conventions)
+        for choice in chain(small(plain), small(self.drawn(range(_SEEDS), _SMALL))):
+            found = left and left.intersection(f"{n}={x}" for n, x, _ in changed(choice.of, choice.arguments(FORMATS[0]), choice.reading))
+            if found and choice not in self.kept:
+                kills = {name: kills for name in self.formats[:_SHOWN] if (kills := _kills(choice, name, self.mutants)) is not None}
+                found = found if FORMATS[0] in kills else set()
+                self.kept |= {choice: kills} if found else {}
+            if found:
+                self.shows[choice] = sorted(found)
+                left -= found
 
     def drawn(self, seeds: Sequence[int], most: int) -> Iterator[Choice]:
         """The cases of the domains, up to a size."""
@@ -124,12 +149,12 @@ class _Pool:
 
 
 def pruned(found: Sequence[Chosen]) -> list[Chosen]:
-    """The cases, each in the formats in which it kills what no other does; the largest are left out first."""
-    kept = [Chosen(one.choice, dict(one.kills)) for one in found]
+    """The cases, each in the formats in which it kills what no other does, or shows a reading; the largest are left out first."""
+    kept = [Chosen(one.choice, dict(one.kills), one.shows) for one in found]
     for one in sorted(kept, key=lambda one: -size(one.choice.of, one.choice.arguments(next(iter(one.kills))))):
         for arithmetic, kills in list(one.kills.items()):
             others = {name for other in kept if other is not one for name in other.kills.get(arithmetic, ())}
-            if others.issuperset(kills):
+            if others.issuperset(kills) and not (one.shows and arithmetic in FORMATS[:_SHOWN]):
                 del one.kills[arithmetic]
     return [one for one in kept if one.kills]
 

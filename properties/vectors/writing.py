@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from oracles import Conventions, preset
+from oracles.formats import BRAIN16
 from properties.contract.operations import OPERATIONS, Operation
 from properties.strategies.domains import DOMAINS
 from properties.vectors.choice import FORMATS, Choice
@@ -19,7 +20,7 @@ from properties.vectors.flags import FLAGS, flags_of
 from properties.vectors.formulas import Formula
 from properties.vectors.kinds import dtype_of
 from properties.vectors.long import LONG
-from properties.vectors.readings import changed
+from properties.vectors.readings import alternatives, changed
 from properties.vectors.refused import refused
 
 __all__ = ["VERSION", "document", "long_document", "text_of", "write"]
@@ -43,9 +44,9 @@ class _File:
         self.groups.setdefault(json.dumps(head), {**head, "tests": []})["tests"].append(test)
 
     def store(self, name: str, x: Any, dtype: Any) -> str:
-        """Keep an array as a type; its name, or that of the same array, if it is known."""
+        """Keep an array as a type, or its own; its name, or that of the same array, if it is known."""
         with np.errstate(all="ignore"):
-            x = np.ascontiguousarray(x, dtype).reshape(np.shape(x))
+            x = np.asarray(x, dtype, order="C")
         known = self.names.setdefault((x.dtype.name, x.shape, x.tobytes()), name)
         if known == name:
             self.tensors[name] = x
@@ -69,8 +70,10 @@ class _File:
     def _output(self, name: str, of: Expected) -> Json:
         rtol, atol = tolerances(of)
         told: Json = {"value": self.store(f"{name}.value", of.value, dtype_of(of.format))}
-        for part in ("lower", "upper", "budget"):
+        for part in ("lower", "upper"):
             told[part] = self.store(f"{name}.{part}", getattr(of, part), np.bool_ if of.format is None else np.float64)
+        narrow = of.budget.astype(dtype_of(BRAIN16))  # eight bits are enough, but not where a budget is smaller than its numbers
+        told["budget"] = self.store(f"{name}.budget", narrow if (narrow == of.budget).all() else of.budget, None)
         told["decided"] = True if of.decided.all() else self.store(f"{name}.decided", of.decided, np.bool_)
         return told | {"rtol": rtol, "atol": atol, "vacuous": of.vacuous}
 
@@ -98,11 +101,10 @@ def document(operation: str) -> tuple[Json, Tensors]:
     """The JSON and the tensors of an operation's tests."""
     file = _File(OPERATIONS[operation])
     cases = [one for one in chosen() if one.choice.operation == operation]
-    told = _first_of_readings(cases)
     for number, one in enumerate(cases):
         for arithmetic in FORMATS:
             if arithmetic in one.kills:
-                _add(file, number, one, arithmetic, told.get(number, []))
+                _add(file, number, one, arithmetic)
     for number, (sentence, arithmetic, arguments) in enumerate(refused(operation)):
         name = f"{arithmetic}/refused-{number}"
         test: Json = {"id": f"{operation}/{name}", "comment": sentence, "flags": [], "result": "invalid"}
@@ -142,24 +144,12 @@ def others(reading: Conventions) -> dict[str, Any]:
     return {name: x for name, x in asdict(reading).items() if x != getattr(Conventions(), name)}
 
 
-def _first_of_readings(cases: Sequence[Chosen]) -> dict[int, list[tuple[str, str, Conventions]]]:
-    """By the number of a case the readings that it tells: of each alternative the first case on which something else comes of it."""
-    told: dict[int, list[tuple[str, str, Conventions]]] = {}
-    known: set[tuple[str, str]] = set()
-    for number, one in enumerate(cases):
-        arithmetic = next(iter(one.kills), FORMATS[0])
-        for field_name, value, reading in changed(one.choice.of, one.choice.arguments(arithmetic), one.choice.reading):
-            if (field_name, value) not in known:
-                known.add((field_name, value))
-                told.setdefault(number, []).append((field_name, value, reading))
-    return told
-
-
-def _add(file: _File, number: int, one: Chosen, arithmetic: str, told: Sequence[tuple[str, str, Conventions]]) -> None:
+def _add(file: _File, number: int, one: Chosen, arithmetic: str) -> None:
     """Add the test of a case in a format."""
     choice, o, name = one.choice, file.of, f"{arithmetic}/{number:03}"
     arguments = choice.arguments(arithmetic)
     wanted = expected(o, arguments, arithmetic, choice.reading)
+    told = [each for each in alternatives(o, choice.reading) if f"{each[0]}={each[1]}" in one.shows]
     readings = list(_readings(file, name, arguments, arithmetic, told))
     source = {key: x for key, x in asdict(choice).items() if x and key not in ("operation", "conventions")}
     test: Json = {
