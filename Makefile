@@ -11,6 +11,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 DOCS   := $(VENV)/.docs
+PEERS  := .venv-peers
 
 .DEFAULT_GOAL := help
 
@@ -88,6 +89,11 @@ fmt: $(READY) ## format, and mend what the linter can
 errata: $(READY) ## print where TorchLean's literal definitions break their own laws, with the numbers computed now
 	$(BIN)/python -m spec.errata
 
+.PHONY: peers
+peers: $(PEERS)/.ready ## put rotary frequencies of released libraries to the oracles and the laws, in .venv-peers; writes docs/rotary.md
+	$(PEERS)/bin/python -W ignore -m properties.measurements.rotary_peers
+	TRANSFORMERS_VERBOSITY=error $(PEERS)/bin/attnspec verify properties.implementations.peers.transformers_laws:IMPLEMENTATIONS --max-examples 10
+
 .PHONY: numbers
 numbers: $(READY) ## make what README and the guide show of runs and counts again; writes README.md and docs/guide/verdicts.md
 	$(BIN)/python -m properties.measurements.numbers
@@ -146,6 +152,18 @@ $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt torch==2.13.0
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[torch,dev]'
+	touch $@
+
+# keras-hub asks for TensorFlow (2.2 GB), which its rotary layers do not need on torch: it is installed without what it asks for.
+$(PEERS)/.ready: pyproject.toml properties/implementations/peers/constraints.txt
+	$(PYTHON) -m venv $(PEERS)
+	$(PEERS)/bin/python -m pip install --quiet --disable-pip-version-check --constraint properties/implementations/peers/constraints.txt torch==2.13.0
+	$(PEERS)/bin/python -m pip install --quiet --disable-pip-version-check --constraint properties/implementations/peers/constraints.txt --editable . transformers
+	@for library in "torchtune torchao" x-transformers rotary-embedding-torch "keras sentencepiece kagglehub kagglesdk tokenizers"; do \
+		$(PEERS)/bin/python -m pip install --quiet --disable-pip-version-check --constraint properties/implementations/peers/constraints.txt $$library \
+			|| echo "$$library did not install: it is shown as not run."; \
+	done
+	$(PEERS)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps keras-hub==0.32.0 || echo "keras-hub did not install: it is shown as not run."
 	touch $@
 
 $(DOCS): $(READY)

@@ -9,8 +9,8 @@ from ball arithmetic, less a multiple of 4 where it is above 2 (positions are in
     g = f + p·low, reduced    likewise by the nearest integer, so |g| ≤ 1/2
 
 and sin and cos of (π/2)·p·φ are ±sin(πg/2) and ±cos(πg/2), in an order and with signs that follow from the quadrant, the
-sum of both integers mod 4.  Each is reduced before they are added: n may be as large as 2p, up to 2⁵⁴, where n + 1 is no
-float64 number, while n itself is one (it is rounded from one) and n mod 4 is exact, as any remainder is.
+sum of both integers mod 4.  They are added as 64-bit integers: n may be as large as 2p, up to 2⁵⁴, where n + 1 is no
+float64 number, while n itself is one (it is rounded from one).
 The error of g is at most p·rest + u·|p·low| + u·(1/2 + |p·low|), from the rest, the product and the sum.
 
 The series sin(πg/2) = g·Σ aₖzᵏ and cos(πg/2) = Σ cₖzᵏ, z = g² ≤ 1/4, end with z⁸: their remainders, (π/4)¹⁹/19! and
@@ -45,6 +45,7 @@ SERIES = 2.5 * ROUNDOFF
 TERMS = 9
 BLOCK = 1 << 14
 FREQUENCY_BITS = 200
+TINY = 2.0**-1000
 QUARTER = pi / 2 * (1 + 2 * ROUNDOFF)
 EXPONENT = 3
 """Roundings in e·ln(base): of ln(base) or log₂(base), of e, of the product."""
@@ -150,9 +151,8 @@ def cos_sin(positions: Array, chosen: Frequencies, arithmetic: Arithmetic | None
     turns += tail
     step = np.rint(turns)
     turns -= step
-    quadrant = np.fmod(quadrant, 4.0) + np.fmod(step, 4.0)
     cos, sin = _series(turns, chosen)
-    quarter = quadrant.astype(np.int64) & 3
+    quarter = (quadrant.astype(np.int64) + step.astype(np.int64)) & 3
     swapped = (quarter & 1).astype(bool)
     rad = _radius(p, chosen)
     balls = (
@@ -161,14 +161,21 @@ def cos_sin(positions: Array, chosen: Frequencies, arithmetic: Arithmetic | None
     )
     if arithmetic is None:
         return balls
-    return _kernel(balls[0], p, chosen, arithmetic), _kernel(balls[1], p, chosen, arithmetic)
+    width = _kernel(rad, p, chosen, arithmetic)
+    stored = [rounded(Ball(x.mid, width), arithmetic.angle.table, flush=arithmetic.flush_to_zero) for x in balls]
+    return stored[0], stored[1]
 
 
 def _radius(p: Array, chosen: Frequencies) -> Array:
-    """The bound of the module's derivation, for all positions at once by the largest; 0 at position 0."""
-    growth = QUARTER * p.max() * (chosen.rest + 2 * ROUNDOFF * np.abs(chosen.low))
-    rad = np.minimum(SERIES + growth, 2.0) * (1 + 16 * ROUNDOFF)
-    return np.where(p == 0, 0.0, rad) if p.min() == 0 else np.broadcast_to(rad, (len(p), len(rad)))
+    """The bound of the module's derivation; 0 at position 0.
+
+    It is that of the largest position for all of them, which are as far out as their neighbours, but where frequencies were given with a
+    radius, more than `low` is rounded by: there positions matter.
+    """
+    rounding = 2 * ROUNDOFF * np.abs(chosen.low)
+    by = p if (chosen.rest > rounding + TINY).any() else p.max()
+    rad = np.minimum(SERIES + QUARTER * by * (chosen.rest + rounding), 2.0) * (1 + 16 * ROUNDOFF)
+    return np.where(p == 0, 0.0, rad) if p.min() == 0 else np.broadcast_to(rad, (len(p), rad.shape[-1]))
 
 
 def _series(g: Array, chosen: Frequencies) -> tuple[Array, Array]:
@@ -184,15 +191,18 @@ def _series(g: Array, chosen: Frequencies) -> tuple[Array, Array]:
     return cos, sin
 
 
-def _kernel(value: Ball, p: Array, chosen: Frequencies, arithmetic: Arithmetic) -> Ball:
-    """Widen a sine or cosine by what a kernel of that arithmetic may get.
+def _kernel(rad: Array, p: Array, chosen: Frequencies, arithmetic: Arithmetic) -> Array:
+    """How far a sine or cosine of a kernel of that arithmetic may be off, before it is stored.
 
     The angle moves by the bound of `moved_angle`.  The derivatives of sine and cosine are at most 1, and so are they,
     so no more than 2 matters, unless the angle may come out as ∞; then come `trig_absolute` and the format of the table.
     """
     moved = moved_angle(p, chosen, arithmetic)
-    moved = np.where(moved < np.inf, np.minimum(moved, 2.0), np.inf) + arithmetic.trig_absolute
-    return rounded(Ball(value.mid, (value.rad + moved) * (1 + 2.0**-48)), arithmetic.angle.table, flush=arithmetic.flush_to_zero)
+    np.minimum(moved, 2.0, out=moved, where=moved < np.inf)
+    moved += arithmetic.trig_absolute
+    moved += rad
+    moved *= 1 + 2.0**-48
+    return moved
 
 
 def moved_angle(p: Array, chosen: Frequencies, arithmetic: Arithmetic) -> Array:
@@ -204,14 +214,20 @@ def moved_angle(p: Array, chosen: Frequencies, arithmetic: Arithmetic) -> Array:
     position 0 too where the scale or f may: 0·∞ is NaN.  Where θ may underflow, the frequency is as small, positions being
     at least 1, and p times its absolute part is more than θ.
     """
-    inexact = ~chosen.binary
+    inexact, far = ~chosen.binary, p * arithmetic.angle.product > 1
     relative, absolute = moved_frequency(chosen, arithmetic)
-    relative = relative + gamma(1, arithmetic.angle.product) * (inexact + 1.0 * (p * arithmetic.angle.product > 1))
+    twice = 1.0 * far if far.any() else 0.0  # one row does for all, where no position is rounded
+    relative = relative + gamma(1, arithmetic.angle.product) * (inexact + twice)
     with np.errstate(over="ignore", invalid="ignore"):
         moved = p * (chosen.size * np.expm1(relative) + absolute)
+        moved *= 1 + 2.0**-48
         farthest, largest = np.maximum(chosen.size, chosen.scale) * np.exp(relative), held_range(arithmetic)[1]
-        moved = np.where(p == 0, 0.0, np.where(p * farthest < largest, moved * (1 + 2.0**-48), np.inf))
-    return np.where(farthest < largest, moved, np.inf)
+        held = bool((p.max(initial=1.0) * farthest < largest).all())  # no position overflows: rounded products keep the order
+        if not held:
+            moved = np.where(p * farthest < largest, moved, np.inf)
+    if p.min(initial=np.inf) == 0:
+        moved = np.where(p == 0, 0.0, moved)
+    return moved if held else np.where(farthest < largest, moved, np.inf)
 
 
 def moved_frequency(chosen: Frequencies, arithmetic: Arithmetic) -> tuple[Array, Array]:

@@ -215,24 +215,6 @@ def _given(features: Features) -> dict[str, Any]:
     return {name: x for name in ("bias", "blocked", "sink") if (x := getattr(features, name)) is not None}
 
 
-def grouped_query_attention(
-    q: Array,
-    k: Array,
-    v: Array,
-    allowed: Bools | None,
-    *,
-    scale: float | None = None,
-    conventions: Conventions,
-    precision: int = PRECISION,
-) -> tuple[Ball, ...]:
-    """Attention of every query head (axis −3) with key head h // group, or h mod H_kv (`conventions.kv_heads`)."""
-    heads, kv_heads = q.shape[-3], k.shape[-3]
-    head = np.arange(heads)
-    reads = head % kv_heads if conventions.kv_heads == "tile" else head // (heads // kv_heads)
-    k, v = k[..., reads, :, :], v[..., reads, :, :]
-    return scaled_dot_product_attention(q, k, v, allowed, scale=scale, conventions=conventions, precision=precision)
-
-
 def multi_head_attention(
     x: Array,
     wq: Array,

@@ -201,10 +201,14 @@ def rounded(a: Ball, target: Format, *, times: int = 1, flush: bool = False) -> 
     unrounded numbers.  Radius ∞ where the rounding may overflow.
     """
     with np.errstate(all="ignore"):
-        reach = np.abs(a.mid) + a.rad
-        step = target.smallest_normal if flush else target.smallest_subnormal
-        rad = a.rad + _scaled(gamma(times, target.unit_roundoff), reach) + times * step * (reach != 0)
-        return ball(a.mid, np.where(reach + rad > target.largest, np.inf, _upwards(rad)))
+        reach = np.abs(a.mid)
+        reach = reach + a.rad
+        step = times * (target.smallest_normal if flush else target.smallest_subnormal)
+        rad = a.rad + _scaled(gamma(times, target.unit_roundoff), reach)
+        rad += step if reach.min(initial=np.inf) > 0 else step * (reach != 0)
+        reach += rad
+        overflow = not reach.max(initial=0.0) <= target.largest
+        return ball(a.mid, np.where(reach > target.largest, np.inf, _upwards(rad)) if overflow else _upwards(rad))
 
 
 def _upwards(rad: Array) -> Array:

@@ -6,7 +6,7 @@ before attention has; outputs are balls that contain the exact value and, under 
 whatever a covered kernel returns for any inputs within the balls.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from types import EllipsisType
@@ -15,15 +15,16 @@ from typing import Any
 import numpy as np
 
 from oracles import likely
-from oracles.ball import ROUNDOFF, Array, Ball, ball, gamma, multiply, rounded
+from oracles.ball import ROUNDOFF, Array, Ball, ball, multiply, rounded
 from oracles.conventions import Conventions
 from oracles.formats import Arithmetic
 from oracles.forward import rows_forward, uniform_rows
+from oracles.groups import Gathered, Shared, rounded_to_output
 from oracles.jvp import Tangents, rows_jvp
-from oracles.logits import Features
+from oracles.logits import Tiled
 from oracles.quotient import Rows
 from oracles.scores import ROW_TILE, AttentionProblem, Operand, offset
-from oracles.terms import KEY_TILE, OWN, Terms, ranges, terms
+from oracles.terms import KEY_TILE, OWN, ranges, terms
 from oracles.visible import Mask, Visible
 from oracles.vjp import gradients
 
@@ -49,33 +50,19 @@ class Setting:
     arithmetic: Arithmetic | None
     conventions: Conventions
     sharp: bool = False
-    features: Features | None = None
+    features: Tiled | None = None
 
 
-def forward(q: Operand, k: Operand, v: Operand, setting: Setting) -> Ball:
-    """softmax(scale·q·kᵀ)·v over the allowed keys."""
+def forward(q: Operand, k: Operand, v: Operand, setting: Setting) -> tuple[Ball, Ball]:
+    """softmax(scale·q·kᵀ)·v over the allowed keys, with features if there are such, and the log-sum-exp (…, n_q, 1) of each row's logits.
+
+    That is in the base of the convention, and −∞ in a dead row; the statistical line is one of the output.
+    """
     if (points := _points(q, k, v, setting)) is not None:
-        certificate, budget = forward(q, k, v, replace(setting, arithmetic=None)), forward(q, k, v, _proved(setting))
+        (certificate, _), (budget, lse) = forward(q, k, v, replace(setting, arithmetic=None)), forward(q, k, v, _proved(setting))
         with np.errstate(all="ignore"):
             lines = np.stack([likely.forward(x) for x, _ in points]).reshape(budget.mid.shape)
-        return _below(budget, certificate, lines)
-    mid, rad = (np.empty((*q.shape[:-1], v.shape[-1])) for _ in range(2))
-    with np.errstate(all="ignore"):
-        for at, p, _ in _pieces(q, k, v, setting):
-            uniform = uniform_rows(p) if setting.conventions.dead_rows == "uniform" else None
-            for rows in p.row_tiles():
-                found = rows_forward(p, rows)
-                out, error = found.out, found.error
-                if uniform is not None and found.dead is not None:
-                    out = np.where(found.dead, uniform.out, out)
-                    error = np.where(found.dead, uniform.error, error)
-                result = _rounded(p.terms, out, error)
-                _store(mid, rad, at, rows, *_dead(found.dead, result, setting.conventions))
-    return Ball(mid, rad)
-
-
-def forward_and_lse(q: Operand, k: Operand, v: Operand, setting: Setting) -> tuple[Ball, Ball]:
-    """`forward`, and the log-sum-exp (…, n_q, 1) of each row's logits, in the base of the convention; −∞ in a dead row."""
+        return _below(budget, certificate, lines), lse
     out, lse = _room_for_rows(q, v)
     unchecked = np.inf if setting.conventions.dead_rows == "uniform" else 0.0
     with np.errstate(all="ignore"):
@@ -93,12 +80,7 @@ def forward_and_lse(q: Operand, k: Operand, v: Operand, setting: Setting) -> tup
     return out, lse
 
 
-def jvp(q: Operand, k: Operand, v: Operand, dq: Operand, dk: Operand, dv: Operand, setting: Setting) -> Ball:
-    """The derivative of `forward` in the direction (dq, dk, dv)."""
-    return jvp_and_lse(q, k, v, dq, dk, dv, setting)[0]
-
-
-def jvp_and_lse(
+def jvp(
     q: Operand,
     k: Operand,
     v: Operand,
@@ -106,14 +88,14 @@ def jvp_and_lse(
     dk: Operand,
     dv: Operand,
     setting: Setting,
-    of_bias: Array | None = None,
+    of_bias: Shared | None = None,
     of_sink: Array | None = None,
 ) -> tuple[Ball, Ball]:
-    """The derivatives of `forward` and of the log-sum-exp (…, n_q, 1), in its base, also in the directions of the bias and the sinks."""
+    """The derivatives of `forward` in the direction (dq, dk, dv), also in those of the bias and the sinks."""
     out, lse = _room_for_rows(q, v)
     with np.errstate(all="ignore"):
         for at, p, (tq, tk, tv) in _pieces(q, k, v, setting, dq, dk, dv):
-            tangents = Tangents(tq, tk, tv, *(None if x is None else x[at] for x in (of_bias, of_sink)))
+            tangents = Tangents(tq, tk, tv, None if of_bias is None else of_bias.at(at), None if of_sink is None else of_sink[at])
             uniform = uniform_rows(p._replace(v=tv)) if setting.conventions.dead_rows == "uniform" and p.n_k else None
             for rows in p.row_tiles():
                 found = rows_jvp(p, tangents, rows)
@@ -133,7 +115,7 @@ def _of_rows(p: AttentionProblem, setting: Setting, dead: Mask, uniform: Rows | 
     """An output, or its derivative, as it is stored, dead rows by convention."""
     if uniform is not None:
         out, error = np.where(dead, uniform.out, out), np.where(dead, uniform.error, error)
-    return _dead(dead, _rounded(p.terms, out, error), setting.conventions)
+    return _dead(dead, rounded_to_output(p.terms, out, error), setting.conventions)
 
 
 def _of_lse(setting: Setting, sums: Ball) -> tuple[Array, Array]:
@@ -146,32 +128,27 @@ def _of_lse(setting: Setting, sums: Ball) -> tuple[Array, Array]:
     return sums.mid, sums.rad
 
 
-def vjp(q: Operand, k: Operand, v: Operand, g: Operand, setting: Setting, of_lse: Array | None = None) -> tuple[Ball, ...]:
+def vjp(
+    q: Operand, k: Operand, v: Operand, g: Operand, setting: Setting, of_lse: Array | None = None, finer: Sequence[Gathered] = ()
+) -> tuple[Ball, ...]:
     """The gradients of Σ g ⊙ forward(q, k, v) with respect to q, k and v.
 
-    With features those of each logit's bias (…, n_q, n_k) and each row's sink (…, n_q, 1) follow, where there are such, which are
-    not rounded to the output yet: they may be shared (`shared`).  `of_lse` (…, n_q, 1) is the cotangent of the log-sum-exp, of which
-    the statistical line knows nothing: with it the budget stands.
+    Those of a bias and of sinks are added to `finer`, where there are such.  `of_lse` (…, n_q, 1) is the cotangent of the log-sum-exp, of
+    which the statistical line knows nothing: with it, and with features, the budget stands.
     """
-    if of_lse is None and (points := _points(q, k, v, setting, g)) is not None:
+    if of_lse is None and setting.features is None and (points := _points(q, k, v, setting, g)) is not None:
         certificates, budgets = vjp(q, k, v, g, replace(setting, arithmetic=None)), vjp(q, k, v, g, _proved(setting))
         with np.errstate(all="ignore"):
             lines = list(zip(*(likely.vjp(x, rest[0]) for x, rest in points), strict=True))
         shaped = (np.stack(line).reshape(budget.mid.shape) for line, budget in zip(lines, budgets, strict=True))
         return tuple(_below(*each) for each in zip(budgets, certificates, shaped, strict=True))
-    f, rows, n_k = setting.features, q.shape[:-1], k.shape[-2]
-    finer = [(np.empty(shape), np.empty(shape)) for there, shape in (
-        (f is not None and f.bias is not None, (*rows, n_k)), (f is not None and f.sink is not None, (*rows, 1))
-    ) if there]  # fmt: skip
     results = [(np.empty(x.shape), np.empty(x.shape)) for x in (q, k, v)]
     unchecked = setting.conventions.dead_rows == "nan"
     with np.errstate(all="ignore"):
         for at, p, (cotangent,) in _pieces(q, k, v, setting, g):
             of = None if of_lse is None else of_lse[at]
-            dq, dq_error, dk, dk_error, dv, dv_error, *others = gradients(p, cotangent, unchecked, of)
-            for (mid, rad), pair in zip(finer, [pair for pair in others if pair is not None], strict=True):
-                found = ball(*pair)
-                _store(mid, rad, at, slice(None), found.mid, found.rad)
+            here = [x.at(at) for x in finer]
+            dq, dq_error, dk, dk_error, dv, dv_error = gradients(p, cotangent, unchecked, of, here)
             if setting.conventions.dead_rows == "uniform":
                 dead = _dead_rows(p, slice(0, p.n_q))
                 share = np.where(dead, cotangent.raw, 0.0).sum(axis=-2, keepdims=True) / p.n_k
@@ -185,22 +162,8 @@ def vjp(q: Operand, k: Operand, v: Operand, g: Operand, setting: Setting, of_lse
                     dv_error = dv_error + np.where(dead, cotangent.rad, 0.0).sum(axis=-2, keepdims=True) / p.n_k
             pairs = ((dq, dq_error), (dk, dk_error), (dv, dv_error))
             for (mid, rad), (x, error) in zip(results, pairs, strict=True):
-                _store(mid, rad, at, slice(None), *_rounded(p.terms, x, error))
-    return tuple(Ball(mid, rad) for mid, rad in (*results, *finer))
-
-
-def shared(x: Ball, shape: tuple[int, ...], arithmetic: Arithmetic | None) -> Ball:
-    """The gradient of what is broadcast: the sum over all that share it, in the gradients' accumulators, rounded to the output."""
-    given = (1,) * (x.mid.ndim - len(shape)) + shape
-    axes = tuple(axis for axis, (have, want) in enumerate(zip(x.mid.shape, given, strict=True)) if have != want)
-    n = prod(x.mid.shape[axis] for axis in axes)
-    t, most = terms(arithmetic, n, 1, 1, 1, 1.0), ranges(arithmetic).gradients
-    with np.errstate(all="ignore"):
-        mid, rad, size = (part.sum(axis=axes, keepdims=True) for part in (x.mid, x.rad, np.abs(x.mid) + x.rad))
-        error = rad + t.queries_sum.terms * size + t.queries_sum.result * (np.abs(mid) + rad) + t.sum_underflow * (size > 0)
-        error = np.where(2 * size <= most, error * (1 + 8 * gamma(n + 8, ROUNDOFF)), np.inf)
-        found = Ball(*_rounded(t, mid, error))
-    return Ball(found.mid.reshape(shape), found.rad.reshape(shape))
+                _store(mid, rad, at, slice(None), *rounded_to_output(p.terms, x, error))
+    return tuple(Ball(mid, rad) for mid, rad in results)
 
 
 def _proved(setting: Setting) -> Setting:
@@ -211,11 +174,11 @@ def _proved(setting: Setting) -> Setting:
 def _points(q: Operand, k: Operand, v: Operand, setting: Setting, *others: Operand) -> list[tuple[likely.Point, list[Array]]] | None:
     """The problem's batches in plain numbers, for a statistical line.
 
-    None where none is asked for, where logits are more than scores, where sums are so short that it would not be below the
-    budget, where inputs have radii of their own, or are not finite, or where a row may read no key: there the budget stands.
+    None where none is asked for, where sums are so short that it would not be below the budget, where inputs have radii of their own, or
+    are not finite, or where a row may read no key: there the budget stands.
     """
     a = setting.arithmetic
-    if a is None or a.likely is None or setting.features is not None or not q.value.size:
+    if a is None or a.likely is None or not q.value.size:
         return None
     if max(q.shape[-2:] + k.shape[-2:] + v.shape[-1:]) <= likely.SHORT:
         return None
@@ -226,9 +189,10 @@ def _points(q: Operand, k: Operand, v: Operand, setting: Setting, *others: Opera
         allowed = np.broadcast_to(allowed, (*q.shape[:-1], k.shape[-2]))
         if not allowed.any(axis=-1).all():
             return None
+    f = setting.features or Tiled()
     return [
         (
-            likely.Point(q.value[at], k.value[at], v.value[at], None if allowed is None else allowed[at], setting.scale, a),
+            likely.Point(q.value[at], k.value[at], v.value[at], None if allowed is None else allowed[at], setting.scale, a, f.at(at)),
             [x.value[at] for x in others],
         )
         for at in np.ndindex(q.shape[:-2])
@@ -276,13 +240,6 @@ def _pieces(
             ),
             operands[3:],
         )
-
-
-def _rounded(t: Terms, out: Array, error: Array) -> tuple[Array, Array]:
-    """A result and its error, rounded to the output's format; an exact 0, whose error is 0, stays one."""
-    wider = error + t.output * (np.abs(out) + error) + t.output_underflow
-    result = ball(out, np.where((error == 0) & (out == 0), 0.0, wider * (1 + 2.0**-48)))
-    return result.mid, result.rad
 
 
 def _dead(dead: Mask | None, result: tuple[Array, Array], conventions: Conventions) -> tuple[Array, Array]:

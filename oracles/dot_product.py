@@ -17,21 +17,17 @@ Shapes: q (…, n_q, d), k (…, n_k, d), v (…, n_k, d_v) with equal leading a
 Raises ValueError or TypeError, in a sentence, for shapes, types and values that do not fit.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from oracles import arb_attention, arrays, ball_attention, formats
-from oracles.arguments import Arguments, Given, checked
-from oracles.ball import Array
+from oracles import arb_attention, ball_attention
+from oracles.arguments import Given
+from oracles.attention_arguments import plain
+from oracles.attention_problem import Problem
 from oracles.ball_attention import Setting
 from oracles.conventions import Conventions
-from oracles.conventions import resolve as resolve_conventions
 from oracles.enclosure import Enclosure
-from oracles.judging import Balls, Evaluation, Method, mean_is_accepted, settle, zero_is_accepted
+from oracles.judging import Balls, Method, mean_is_accepted
 from oracles.scores import operand
 
 
@@ -57,18 +53,7 @@ def scaled_dot_product_attention(
     or ±∞ that a row may read makes that row, or that column of it, NaN with an infinite radius; d = 0 gives the mean of
     the allowed values.
     """
-    p = checked(q, k, v, mask, scale, is_causal, rows, arithmetic, conventions, method)
-
-    def fast(setting: Setting) -> Balls:
-        return (ball_attention.forward(operand(p.q), operand(p.k), operand(p.v), setting),)
-
-    def arb() -> Balls:
-        return arb_attention.scaled_dot_product_attention(p.q, p.k, p.v, p.allowed(), **p.options)
-
-    def vacuous(balls: Balls) -> tuple[bool, ...]:
-        return (mean_is_accepted(balls[0], p.v, p.allowed_row),)
-
-    return settle(_evaluation(p, fast, arb, p.work, vacuous))[0]
+    return _output(plain(q, k, v, mask, scale, is_causal, rows, arithmetic, conventions, method))
 
 
 def scaled_dot_product_attention_vjp(
@@ -94,8 +79,8 @@ def scaled_dot_product_attention_vjp(
     those rows: dk and dv need them all. Edge cases: a row with no allowed key gets and gives no gradient (`dead_rows` =
     nan leaves its dq unchecked, uniform adds grad_out/n_k to dv); blocked positions get and give none.
     """
-    p = checked(q, k, v, mask, scale, is_causal, rows, arithmetic, conventions, method)
-    g = p.rows_of(p.like(grad_out, "grad_out", (*p.q.shape[:-2], p.n_q, p.v.shape[-1])))
+    p = plain(q, k, v, mask, scale, is_causal, rows, arithmetic, conventions, method)
+    g = p.of_rows(grad_out, "grad_out", p.v.shape[-1])
 
     def fast(setting: Setting) -> Balls:
         return ball_attention.vjp(operand(p.q), operand(p.k), operand(p.v), operand(g), setting)
@@ -103,7 +88,7 @@ def scaled_dot_product_attention_vjp(
     def arb() -> Balls:
         return arb_attention.scaled_dot_product_attention_vjp(p.q, p.k, p.v, p.allowed(), g, **p.options)
 
-    results = settle(_evaluation(p, fast, arb, 3 * p.work))
+    results = tuple(p.unfolded(x) for x in p.evaluated(fast, arb, times=3))
     return results if rows is None else results[:1]
 
 
@@ -131,17 +116,17 @@ def scaled_dot_product_attention_jvp(
     Edge cases: a row with no allowed key is 0 (NaN, or the mean of dv, by `dead_rows`); tangents of blocked entries are
     never read.
     """
-    p = checked(q, k, v, mask, scale, is_causal, rows, arithmetic, conventions, method)
-    tq = p.rows_of(p.like(dq, "dq", (*p.q.shape[:-2], p.n_q, p.q.shape[-1])))
-    tk, tv = p.like(dk, "dk", p.k.shape), p.like(dv, "dv", p.v.shape)
+    p = plain(q, k, v, mask, scale, is_causal, rows, arithmetic, conventions, method)
+    tq = p.of_rows(dq, "dq", p.q.shape[-1])
+    tk, tv = p.of_keys(dk, "dk", p.k), p.of_keys(dv, "dv", p.v)
 
     def fast(setting: Setting) -> Balls:
-        return (ball_attention.jvp(operand(p.q), operand(p.k), operand(p.v), operand(tq), operand(tk), operand(tv), setting),)
+        return ball_attention.jvp(operand(p.q), operand(p.k), operand(p.v), operand(tq), operand(tk), operand(tv), setting)[:1]
 
     def arb() -> Balls:
         return arb_attention.scaled_dot_product_attention_jvp(p.q, p.k, p.v, p.allowed(), tq, tk, tv, **p.options)
 
-    return settle(_evaluation(p, fast, arb, 3 * p.work))[0]
+    return p.unfolded(p.evaluated(fast, arb, times=3)[0])
 
 
 def causal_attention(
@@ -186,48 +171,21 @@ def grouped_query_attention(
 
     Shapes: q (…, H, n_q, d), k (…, H_kv, n_k, d), v (…, H_kv, n_k, d_v), mask broadcast to (…, H, n_q, n_k); the
     result is (…, H, n_q, d_v).
-    Edge cases: H_kv = H is ordinary attention; H_kv = 1 shares one key head by all.
+    Edge cases: H_kv = H is ordinary attention; H_kv = 1 shares one key head by all; n_q = 0 is legal, and without keys every row is dead.
     """
-    a, c = formats.resolve(arithmetic), resolve_conventions(conventions)
-    q, k, v = (arrays.float_array(x, name, arithmetic=a) for x, name in ((q, "q"), (k, "k"), (v, "v")))
-    for x, name, axes in ((q, "q", "(…, H, n_q, d)"), (k, "k", "(…, H_kv, n_k, d)"), (v, "v", "(…, H_kv, n_k, d_v)")):
-        if x.ndim < 3:
-            raise ValueError(f"{name} has shape {x.shape}, but should be {axes}.")
-    heads, kv_heads = q.shape[-3], k.shape[-3]
-    if v.shape[-3] != kv_heads:
-        raise ValueError(f"v has {v.shape[-3]} heads, but should have {kv_heads} like k.")
-    if kv_heads == 0:
-        raise ValueError("k has 0 heads, but should have at least one.")
-    if heads % kv_heads:
-        raise ValueError(f"q has {heads} heads, but should have a multiple of k's {kv_heads}.")
-    for x, name in ((k, "k"), (v, "v")):
-        if x.shape[:-3] != q.shape[:-3]:
-            raise ValueError(f"{name} has leading axes {x.shape[:-3]}, but should have {q.shape[:-3]} like q.")
-    given = arrays.bool_mask(mask, "mask", (*q.shape[:-1], k.shape[-2]), c.mask_polarity)
-    groups, shared = ((kv_heads, heads // kv_heads), -3) if c.kv_heads == "repeat" else ((heads // kv_heads, kv_heads), -4)
-
-    def split(x: NDArray[Any]) -> NDArray[Any]:
-        return x.reshape(*x.shape[:-3], *groups, *x.shape[-2:])
-
-    def views(x: Array) -> Array:
-        return np.broadcast_to(np.expand_dims(x, shared), (*x.shape[:-3], *groups, *x.shape[-2:]))
-
-    found = scaled_dot_product_attention(
-        split(q), views(k), views(v), None if given is None else split(given),
-        scale=scale, is_causal=is_causal, rows=rows, arithmetic=a, conventions=replace(c, mask_polarity="true_allows"), method=method,
-    )  # fmt: skip
-    shape = (*q.shape[:-2], *found.mid.shape[-2:])
-    return replace(found, mid=found.mid.reshape(shape), rad=found.rad.reshape(shape))
+    return _output(plain(q, k, v, mask, scale, is_causal, rows, arithmetic, conventions, method, grouped=True))
 
 
-def _evaluation(
-    p: Arguments,
-    fast: Callable[[Setting], Balls],
-    arb: Callable[[], Balls],
-    work: int,
-    vacuous: Callable[[Balls], tuple[bool, ...]] = zero_is_accepted,
-) -> Evaluation:
-    """The ways to evaluate attention, sharp ones among them."""
-    return Evaluation(
-        p.setting.arithmetic, p.method, lambda: fast(p.setting), arb, work, vacuous, lambda: fast(replace(p.setting, sharp=True))
-    )
+def _output(p: Problem) -> Enclosure:
+    """The output of attention without features."""
+
+    def fast(setting: Setting) -> Balls:
+        return ball_attention.forward(operand(p.q), operand(p.k), operand(p.v), setting)[:1]
+
+    def arb() -> Balls:
+        return arb_attention.scaled_dot_product_attention(p.q, p.k, p.v, p.allowed(), **p.options)
+
+    def vacuous(balls: Balls) -> tuple[bool, ...]:
+        return (mean_is_accepted(balls[0], p.v, p.allowed_row),)
+
+    return p.unfolded(p.evaluated(fast, arb, vacuous=vacuous)[0])

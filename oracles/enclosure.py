@@ -50,9 +50,9 @@ class Enclosure:
         mid, rad = _plain(self.mid, "mid"), _plain(self.rad, "rad")
         if mid.shape != rad.shape:
             raise ValueError(f"rad has shape {rad.shape}, but should be {mid.shape} like mid.")
-        if not (rad >= 0).all():
+        if not rad.min(initial=0.0) >= 0:
             raise ValueError("rad has a negative or NaN element, but should be at least 0.")
-        if (np.isinf(mid) & (rad > 0) & (rad < np.inf)).any():
+        if not np.isfinite(mid).all() and (np.isinf(mid) & (rad > 0) & (rad < np.inf)).any():
             raise ValueError("mid has an infinite element with a radius, but should be finite there, or have radius 0.")
         if not isinstance(self.format, Format | None):
             raise TypeError(f"format has type {type(self.format).__name__}, but should be an oracles.Format or None.")

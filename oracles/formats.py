@@ -307,12 +307,37 @@ def _variants(base: Arithmetic) -> tuple[Arithmetic, ...]:
     return (base, *(replace(base, name=f"{base.name}-{name}", **changes(base.output)) for name, changes in _VARIANTS.items()))
 
 
+def _tanh_by_exponentials(a: Arithmetic) -> Elementary:
+    """tanh as 2σ(2x) − 1, 1 − 2/(E + 1), (E − 1)/(E + 1), or (1 − E)/(1 + E) with the sign of x, where E is exp of ±2x.
+
+    The derivative by log E is 2E/(1 + E)² = sech²(x)/2 ≤ 1/2, so an error ε of E moves it by ε/2, and one of so much for each unit of its
+    argument by |x|·sech²(x) ≤ 1/2 times that; two roundings of an argument in base 2 are less than u.  Two roundings of a quotient of at
+    most 2, and that of the difference, are 5u.  An exponential that is flushed is off by itself.  Near 0 nothing of this is relative.
+    """
+    u = a.elementwise.unit_roundoff
+    return Elementary(0.0, 0.0, (a.exp.relative + a.exp.per_unit) / 2 + 6 * u + 2 * a.exp.flush)
+
+
+_TANHS: dict[str, Callable[[Arithmetic], Elementary]] = {
+    "torch-tanh": lambda a: Elementary(4 * a.elementwise.unit_roundoff, 0.0, 0.0),
+    "tanh-by-exponentials": _tanh_by_exponentials,
+    "approximate-tanh": lambda a: Elementary(max(2.0**-11, a.elementwise.unit_roundoff), 0.0, 0.0),
+}
+"""How a kernel computes the hyperbolic tangent of its cap, by the name that follows any preset's: `float32-approximate-tanh`.
+
+torch-tanh            PyTorch on CPUs: SLEEF's vector function, stated to be within 1.0 unit in the last place, or MKL's, which is closer;
+                      twice that is granted.
+tanh-by-exponentials  An absolute error of a few roundoffs, which counts c times.
+approximate-tanh      CUDA's tanh.approx.f32: a relative error of 2⁻¹¹ at most (NVIDIA, PTX ISA, Floating Point Instructions: tanh).
+"""
+
 PRESETS = (FLOAT64, FLOAT32, *FLOAT32_FAMILIES, TF32, *_variants(FLOAT16), *_variants(BFLOAT16))
 """Every arithmetic with a name."""
 
 
 def preset(name: str) -> Arithmetic:
-    """The arithmetic of a name, to be used as it is or as a base for `dataclasses.replace`.
+    """The arithmetic of a name, to be used as it is or as a base for `dataclasses.replace`; -torch-tanh, -tanh-by-exponentials and
+    -approximate-tanh may follow the name of any, and say how a cap is computed.
 
     Raises TypeError for what is not a str, ValueError for a name that no preset has.
     """
@@ -321,6 +346,8 @@ def preset(name: str) -> Arithmetic:
     for known in PRESETS:
         if known.name == name:
             return known
+        if name.removeprefix(f"{known.name}-") in _TANHS:
+            return replace(known, name=name, tanh=_TANHS[name.removeprefix(f"{known.name}-")](known))
     names = ", ".join(known.name for known in PRESETS)
     raise ValueError(f"arithmetic={name!r}, but should be one of {names}, or an oracles.Arithmetic.")
 

@@ -21,19 +21,17 @@ Source: ONNX Attention-25 (onnx/defs/nn/defs.cc); Dao et al., FlashAttention; gp
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from oracles import arb_attention, ball_attention
 from oracles.arguments import Given
-from oracles.ball import Ball
+from oracles.attention_arguments import Window, checked
 from oracles.ball_attention import Setting
 from oracles.conventions import Conventions
 from oracles.enclosure import Enclosure
-from oracles.features import Window, checked
-from oracles.judging import Balls, Evaluation, Method, mean_is_accepted, settle, zero_is_accepted
+from oracles.judging import Balls, Method, mean_is_accepted, zero_is_accepted
 from oracles.scores import operand
 
 
@@ -67,23 +65,16 @@ def attention(
     )  # fmt: skip
 
     def fast(setting: Setting) -> Balls:
-        return ball_attention.forward_and_lse(operand(p.q), operand(p.k), operand(p.v), setting)
+        return ball_attention.forward(operand(p.q), operand(p.k), operand(p.v), setting)
+
+    def arb() -> Balls:
+        return arb_attention.generalised_attention(p.q, p.k, p.v, p.allowed(), features=p.features, **p.options)
 
     def vacuous(balls: Balls) -> tuple[bool, ...]:
         return mean_is_accepted(balls[0], p.v, p.allowed_row), *zero_is_accepted(balls[1:])
 
-    found = settle(
-        Evaluation(
-            p.setting.arithmetic,
-            p.method,
-            lambda: fast(p.setting),
-            lambda: arb_attention.generalised_attention(p.q, p.k, p.v, p.allowed(), **p.given),
-            p.work,
-            vacuous,
-            lambda: fast(replace(p.setting, sharp=True)),
-        )
-    )
-    return p.rows(found)
+    out, lse = p.evaluated(fast, arb, vacuous=vacuous)
+    return p.unfolded(out), p.of_lse(lse)
 
 
 def attention_vjp(
@@ -119,36 +110,21 @@ def attention_vjp(
         q, k, v, mask=mask, bias=bias, scale=scale, causal=causal, offset=offset, window=window, softcap=softcap, sink=sink, rows=None,
         arithmetic=arithmetic, conventions=conventions, method=method,
     )  # fmt: skip
-    g = p.folded(grad_out, "grad_out", (p.v.shape[-1],))
-    of_lse = None if grad_lse is None else p.folded(grad_lse, "grad_lse", ())
+    g = p.of_rows(grad_out, "grad_out", p.v.shape[-1])
+    of_lse = None if grad_lse is None else p.of_rows(grad_lse, "grad_lse")
     natural = of_lse if of_lse is None or p.setting.conventions.lse_base == "e" else of_lse / np.log(2.0)
 
-    def finished(found: Balls) -> Balls:
-        dq, dk, dv, *others = found
-        shapes = [shape for shape in (p.bias, p.sink) if shape is not None]
-        gradients = [p.shared(x, shape) for x, shape in zip(others, shapes, strict=True)]
-        if p.sink is not None:
-            gradients[-1] = Ball(gradients[-1].mid.reshape(-1), gradients[-1].rad.reshape(-1))
-        return p.heads.unfolded(dq), dk, dv, *gradients
-
     def fast(setting: Setting) -> Balls:
-        return finished(ball_attention.vjp(operand(p.q), operand(p.k), operand(p.v), operand(g), setting, natural))
+        finer = p.gathered()
+        found = ball_attention.vjp(operand(p.q), operand(p.k), operand(p.v), operand(g), setting, natural, finer)
+        return *found, *p.finished(finer)
 
-    found = list(
-        settle(
-            Evaluation(
-                p.setting.arithmetic,
-                p.method,
-                lambda: fast(p.setting),
-                lambda: finished(arb_attention.generalised_attention_vjp(p.q, p.k, p.v, p.allowed(), g, of_lse, **p.given)),
-                3 * p.work,
-                sharp=lambda: fast(replace(p.setting, sharp=True)),
-            )
-        )
-    )
-    dq, dk, dv = found[:3]
-    dbias = found[3] if p.bias is not None else None
-    return dq, dk, dv, dbias, found[-1] if p.sink is not None else None
+    def arb() -> Balls:
+        found = arb_attention.generalised_attention_vjp(p.q, p.k, p.v, p.allowed(), g, of_lse, features=p.features, **p.options)
+        return *found[:3], *p.summed(found[3:])
+
+    dq, dk, dv, *finer = p.evaluated(fast, arb, times=3)
+    return p.unfolded(dq), dk, dv, finer[0] if p.bias is not None else None, finer[-1] if p.sink is not None else None
 
 
 def attention_jvp(
@@ -187,23 +163,20 @@ def attention_jvp(
         q, k, v, mask=mask, bias=bias, scale=scale, causal=causal, offset=offset, window=window, softcap=softcap, sink=sink, rows=rows,
         arithmetic=arithmetic, conventions=conventions, method=method,
     )  # fmt: skip
-    tq = p.folded(dq, "dq", (p.q.shape[-1],))
-    tk, tv = p.like(dk, "dk", p.k.shape), p.like(dv, "dv", p.v.shape)
+    tq = p.of_rows(dq, "dq", p.q.shape[-1])
+    tk, tv = p.of_keys(dk, "dk", p.k), p.of_keys(dv, "dv", p.v)
     of_bias, of_sink = p.tangents(dbias, dsink)
 
     def fast(setting: Setting) -> Balls:
-        return ball_attention.jvp_and_lse(
+        return ball_attention.jvp(
             operand(p.q), operand(p.k), operand(p.v), operand(tq), operand(tk), operand(tv), setting, of_bias, of_sink
         )
 
-    found = settle(
-        Evaluation(
-            p.setting.arithmetic,
-            p.method,
-            lambda: fast(p.setting),
-            lambda: arb_attention.generalised_attention_jvp(p.q, p.k, p.v, p.allowed(), tq, tk, tv, of_bias, of_sink, **p.given),
-            3 * p.work,
-            sharp=lambda: fast(replace(p.setting, sharp=True)),
+    def arb() -> Balls:
+        moves = None if of_bias is None else of_bias.tile(slice(None), slice(None))
+        return arb_attention.generalised_attention_jvp(
+            p.q, p.k, p.v, p.allowed(), tq, tk, tv, moves, of_sink, features=p.features, **p.options
         )
-    )
-    return p.rows(found)
+
+    out, lse = p.evaluated(fast, arb, times=3)
+    return p.unfolded(out), p.of_lse(lse)

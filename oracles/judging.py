@@ -2,11 +2,13 @@
 vacuous."""
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from math import prod
 from typing import Literal, get_args
 
 import numpy as np
+from numpy.typing import NDArray
 
 from oracles.ball import ROUNDOFF, Array, Ball, ball
 from oracles.enclosure import Enclosure
@@ -20,6 +22,9 @@ Balls = tuple[Ball, ...]
 
 SAMPLE = 256
 """Elements of a column from which a typical one is taken, at most."""
+
+BLOCK = 1 << 15
+"""Elements that are looked at together."""
 
 AFFORDABLE = 1 << 20
 """Multiplications in ball arithmetic that take about 100 ms."""
@@ -48,7 +53,21 @@ def zero_is_accepted(balls: Balls) -> tuple[bool, ...]:
 
     Entries that should be NaN by convention are left out: they say nothing about how wide the budget is.
     """
-    return tuple(is_wide(x) or bool(((np.abs(x.mid) <= x.rad) | np.isnan(x.mid)).all() and (x.rad > 0).any()) for x in balls)
+    return tuple(is_wide(x) or (_holds_zeros(x) and bool((x.rad > 0).any())) for x in balls)
+
+
+def _holds_zeros(x: Ball) -> bool:
+    """Whether zeros are within it everywhere, NaN left out: one block of rows that they are not in settles it."""
+    return x.mid.size == 0 or all(bool(((np.abs(mid) <= rad) | np.isnan(mid)).all()) for _, mid, rad in _blocks(x))
+
+
+def _blocks(x: Ball) -> Iterator[tuple[slice, Array, Array]]:
+    """Some rows at a time, over all axes but the last, so that what is computed of them stays in the cache."""
+    columns = x.mid.shape[-1] if x.mid.ndim else 1
+    mid, rad = (part.reshape(-1, columns) for part in (x.mid, x.rad))
+    for first in range(0, len(mid), step := max(1, BLOCK // columns)):
+        rows = slice(first, first + step)
+        yield rows, mid[rows], rad[rows]
 
 
 def is_wide(x: Ball) -> bool:
@@ -61,19 +80,33 @@ def is_wide(x: Ball) -> bool:
     """
     if x.mid.size == 0:
         return False
-    size = np.abs(x.mid)
-    with np.errstate(over="ignore"):
-        if x.rad.max() * size.shape[-1] < size.sum(axis=-1).min():
-            return False  # no radius reaches any mean, and nothing is NaN
-    judged = ~np.isnan(x.mid) & (x.rad < np.inf)
-    size, largest = np.where(judged, size, 0.0), np.where(np.isnan(x.mid), 0.0, size).max(axis=-1, keepdims=True)
+    shape = (*x.mid.shape[:-1], 1)
+    largest, rows = np.zeros(prod(shape)), np.zeros(prod(shape), dtype=bool)
+    for some, mid, rad in _blocks(x):
+        size = np.abs(mid)
+        with np.errstate(over="ignore", invalid="ignore"):
+            unlikely = rad.max(axis=-1) * mid.shape[-1] < size.sum(axis=-1)  # no radius reaches the mean, and nothing is NaN
+        largest[some] = np.where(unlikely, size.max(axis=-1), 0.0)
+        rest = np.flatnonzero(~unlikely)
+        if rest.size:
+            largest[rest + some.start], rows[rest + some.start] = _wide_rows(mid[rest], rad[rest])
+    if not rows.any():
+        return False
+    largest, rows = largest.reshape(shape), rows.reshape(shape)[..., 0]
     most = largest.max(axis=-2, keepdims=True) if largest.ndim > 1 else largest
     counts = ((largest > 0) & (largest >= BINARY32.unit_roundoff * most))[..., 0]
+    rows &= counts
+    return bool(counts.any() and 2 * rows.sum() >= counts.sum())
+
+
+def _wide_rows(mid: Array, rad: Array) -> tuple[Array, NDArray[np.bool_]]:
+    """The largest |mid| of each row, NaN left out, and whether half of its radii reach the mean |mid| of those that count."""
+    size, judged = np.abs(mid), ~np.isnan(mid) & (rad < np.inf)
+    largest = np.where(np.isnan(mid), 0.0, size).max(axis=-1)
     number = judged.sum(axis=-1)
     with np.errstate(over="ignore", invalid="ignore"):
-        wide = judged & (x.rad * number[..., None] >= size.sum(axis=-1, keepdims=True))
-    rows = (2 * wide.sum(axis=-1) >= number) & counts
-    return bool(counts.any() and 2 * rows.sum() >= counts.sum())
+        wide = judged & (rad * number[..., None] >= np.where(judged, size, 0.0).sum(axis=-1, keepdims=True))
+    return largest, 2 * wide.sum(axis=-1) >= number
 
 
 @dataclass(frozen=True)
@@ -162,10 +195,10 @@ def _is_finer(a: Arithmetic | None) -> bool:
 def _is_narrow(x: Ball) -> bool:
     """Whether a certificate can tell binary32 results apart: every rad ≤ u/4 of a typical element of its column, u = 2⁻²⁴.
 
-    Typical of a column is the median of its elements other than 0, of `SAMPLE` of them at most: the largest would let one huge
-    element excuse a wide radius elsewhere, and so would another column's; a row alone may be 0 but for rounding, as the
-    first row of dq is under a causal mask.  Entries without a midpoint are left out: nothing is known of them because of
-    an input, which no method can change.
+    Typical of a column is the median of its elements other than 0, of `SAMPLE` of them at most, or of all where these are all 0,
+    as the last columns of a causal matrix are: the largest would let one huge element excuse a wide radius elsewhere, and so
+    would another column's; a row alone may be 0 but for rounding, as the first row of dq is under a causal mask.  Entries
+    without a midpoint are left out: nothing is known of them because of an input, which no method can change.
     """
     if x.mid.size == 0:
         return True
@@ -173,18 +206,30 @@ def _is_narrow(x: Ball) -> bool:
     mid, rad = (part.reshape(-1, rows, x.mid.shape[-1]) for part in (x.mid, x.rad))
     size, most = np.abs(mid[:, :: -(-rows // SAMPLE)]), rad.max(axis=1)
 
-    def fits(size: Array) -> bool:
-        return bool((most <= BINARY32.unit_roundoff / 4 * size + BINARY32.smallest_subnormal).all())
-
-    if fits(size.min(axis=1)):  # nothing is NaN, and no typical element is smaller
+    if _fits(size.min(axis=1), most).all():  # nothing is NaN, and no typical element is smaller
         return True
     if not np.isfinite(most).all():
         most = np.where(np.isnan(mid), 0.0, rad).max(axis=1)
-    size = np.where(np.isnan(size), 0.0, size)
-    ordered = np.sort(size, axis=1)
-    zeros = (ordered == 0).sum(axis=1, keepdims=True)
-    typical = np.take_along_axis(ordered, (zeros + ordered.shape[1] - 1) // 2, axis=1)[:, 0]
-    return fits(typical)
+    narrow = _typically_fits(size, most)
+    if not narrow.all():
+        unseen = ~narrow & ~(size > 0).any(axis=1)
+        narrow[unseen] = _typically_fits(np.abs(mid.swapaxes(-1, -2)[unseen])[..., None], most[unseen][:, None])[:, 0]
+    return bool(narrow.all())
+
+
+def _fits(size: Array, most: Array) -> NDArray[np.bool_]:
+    """Whether radii of so much at most are narrow beside elements of a size; it holds for all that are larger, too."""
+    found: NDArray[np.bool_] = most <= BINARY32.unit_roundoff / 4 * size + BINARY32.smallest_subnormal
+    return found
+
+
+def _typically_fits(size: Array, most: Array) -> NDArray[np.bool_]:
+    """The same beside the lower median of each column's elements other than 0 and NaN, which is to say, beside more than half of them; and
+    beside 0 where there are none."""
+    counts = size > 0
+    wide = counts & ~_fits(size, most[:, None])
+    found: NDArray[np.bool_] = _fits(np.zeros(()), most) | (2 * wide.sum(axis=1) < counts.sum(axis=1))
+    return found
 
 
 def _around(value: Ball, budget: Ball) -> Ball:

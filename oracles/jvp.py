@@ -15,6 +15,7 @@ import numpy as np
 
 from oracles.ball import ROUNDOFF, Array, gamma
 from oracles.forward import rows_forward
+from oracles.groups import Shared
 from oracles.logits import Logits, slope_of
 from oracles.quotient import live
 from oracles.scores import (
@@ -33,12 +34,12 @@ from oracles.vjp import sink_weights
 
 
 class Tangents(NamedTuple):
-    """The tangents of q, k and v, and of the bias and the sinks where there are such, laid out as `Features` has them."""
+    """The tangents of q, k and v, and of the bias and the sinks where there are such, laid out as `Tiled` has them."""
 
     q: Operand
     k: Operand
     v: Operand
-    bias: Array | None = None
+    bias: Shared | None = None
     sink: Array | None = None
 
 
@@ -153,7 +154,7 @@ def _logit_tangents(
                 tangent, spread = (np.where(u.blocked, 0.0, x) for x in (tangent, spread))
             tangent, spread = tangent * h, spread * h + off * (np.abs(tangent) + spread) + t.grad_scores * np.abs(tangent)
         elif not capping and f.bias is not None and tangents.bias is not None:
-            moves = tangents.bias[..., rows, keys]
+            moves = tangents.bias.tile(rows, keys)
             spread = spread + t.biased * (np.abs(tangent) + np.abs(moves) + spread)
             tangent = tangent + moves
     if allowed is not None:

@@ -12,9 +12,11 @@ With p, o, T, dS as in `oracles.forward` and `oracles.vjp`, and M = (Σ|x| + |Σ
 have the variance n·(u·M)²:
 
     score           σ² = (u√d·M)² + ((6u + stored)·|s|)² + 2·(product² + scaled²)·Σ(q·k)²
+    … capped        σ² = (h·σ)² + ((6u + tanh + 2·stored)·|t|)² + (c·tanh's absolute error)², t = c·tanh(s/c), h = 1 − tanh²
+    … with a bias   σ² + ((3u + stored)·(|t| + |bias|))², and the 6u of |s|, which the exponential's argument is off by, are of the logit
     weight          ε² = exp² + stored² + (4u)²
     out             Σ p²σ²(v − o)² + Σ p²ε²(v² + o²) + n·(u·M)² + N·(rescaling·M)²
-    denominator     r² = Σ p²(σ² + ε²) + n·u² + N·rescaling²
+    denominator     r² = Σ p²(σ² + ε²) + n·u² + N·rescaling², a sink's p²(σ² + ε²) among them, which out has times o²
     dP              E² = d_v·(u·M)² + stored²·dP² + 2·product²·Σ(g·v)²
     δ               Σ g²·var(out) + …, or Σ p²(σ² + ε²)T² + Σ p²E² + n·(u·M)² + r²δ²
     dS              w² = p²(σ² + ε² + (4u)² + stored²)T² + p²E², and p·Δ and r·dS common to a row
@@ -29,6 +31,7 @@ from numpy.typing import NDArray
 
 from oracles.ball import Array
 from oracles.formats import Arithmetic, Format
+from oracles.logits import Tiled
 from oracles.terms import partial_roundings, rescalings, slack
 from oracles.visible import Mask
 
@@ -41,7 +44,8 @@ AT_ONCE = 1 << 20
 
 @dataclass(frozen=True)
 class Point:
-    """An attention problem in plain numbers: q, k, v, which keys a row may read (None for all), scale and arithmetic."""
+    """An attention problem in plain numbers: q, k, v, which keys a row may read (None for all), scale and arithmetic, and what logits are
+    made of besides scores, of which only the output has a line."""
 
     q: Array
     k: Array
@@ -49,6 +53,7 @@ class Point:
     allowed: Mask | None
     scale: float
     arithmetic: Arithmetic
+    features: Tiled
 
     def rows(self) -> Iterator[slice]:
         """The query rows, so many at a time that their scores fit."""
@@ -65,6 +70,7 @@ class Softmax:
     lost, lost_size   Σ p and Σ p|v| over keys of weights below 2u, which are those in `tail`
     row, linear       r of the denominator, and what is common to a row and not independent
     equal             √κ of the row
+    sink              p of the sink times σ and ε of it
     """
 
     p: Array
@@ -78,6 +84,7 @@ class Softmax:
     linear: Array
     equal: Array
     tail: NDArray[np.bool_]
+    sink: Array | float = 0.0
 
 
 def forward(x: Point) -> Array:
@@ -148,25 +155,48 @@ def _softmax(x: Point, rows: slice) -> Softmax:
     a, c, d, n_k = x.arithmetic, abs(x.scale), x.q.shape[1], x.k.shape[0]
     u, work = a.accumulate, a.elementwise.unit_roundoff
     s = _scores(x, rows)
-    m = s.max(axis=1, keepdims=True)
-    e = np.exp(s - m)
-    total = e.sum(axis=1, keepdims=True)
-    p = e / total
-    size = np.where(p > 0, np.abs(s), 0.0)
     reach = c * (np.abs(x.q[rows]) @ np.abs(x.k).T)
     squares = c * c * ((x.q[rows] ** 2) @ (x.k**2).T)
     operands = 2 * (a.product**2 + _roundoff(a.scale_on_inputs) ** 2)
-    each = 6 * work + a.exp.per_unit + _roundoff(a.scores)
-    score = np.sqrt((u * sqrt(d + 4) * (reach + size) / 2) ** 2 + (each * size) ** 2 + operands * squares)
-    entry = sqrt(a.exp.relative**2 + (4 * work) ** 2)
+    known = np.where(np.isfinite(s), np.abs(s), 0.0)
+    logits, var = _logits(
+        x, rows, s, (u * sqrt(d + 4) * (reach + known) / 2) ** 2 + (_roundoff(a.scores) * known) ** 2 + operands * squares
+    )
+    sinks = np.full((len(s), 1), -np.inf) if x.features.sink is None else x.features.sink[rows]
+    m = np.maximum(logits.max(axis=1, keepdims=True), sinks)
+    e, of_sink = np.exp(logits - m), np.exp(sinks - m)
+    total = e.sum(axis=1, keepdims=True) + of_sink
+    p, p_sink = e / total, of_sink / total
+    each, entry = 6 * work + a.exp.per_unit + _roundoff(a.scores), sqrt(a.exp.relative**2 + (4 * work) ** 2)
+    score = np.sqrt(var + (each * np.where(p > 0, np.abs(logits), 0.0)) ** 2)
+    sink = p_sink * np.sqrt((each * np.where(p_sink > 0, np.abs(sinks), 0.0)) ** 2 + entry**2)
     merged = rescalings(a, n_k) * (a.exp.relative + 3 * work) ** 2
     out, lse = p @ x.v, m + np.log(total)
     tail = (p > 0) & (p < 2 * max(u, work))
-    equal = np.sqrt(_multiplicity(s))
-    lost = (p * tail).sum(axis=1, keepdims=True)
-    row = np.sqrt((p**2 * (score**2 + entry**2)).sum(axis=1, keepdims=True) + n_k * u**2 + merged)
+    equal = np.sqrt(np.maximum(_multiplicity(s), _multiplicity(logits)))
+    lost = (p * tail).sum(axis=1, keepdims=True) + np.where(p_sink < 2 * max(u, work), p_sink, 0.0)
+    row = np.sqrt((p**2 * (score**2 + entry**2)).sum(axis=1, keepdims=True) + sink**2 + n_k * u**2 + merged)
     linear = (6 * work + a.log) * (np.abs(lse) + log(2) * slack(a)) + _roundoff(a.saved_lse) * np.abs(lse) + lost
-    return Softmax(p, score, entry, out, p @ np.abs(x.v), lost, (p * tail) @ np.abs(x.v), row, linear, equal, tail)
+    return Softmax(p, score, entry, out, p @ np.abs(x.v), lost, (p * tail) @ np.abs(x.v), row, linear, equal, tail, sink)
+
+
+def _logits(x: Point, rows: slice, s: Array, var: Array) -> tuple[Array, Array]:
+    """The logits of some rows and their variance, given those of their scores: each step in turn."""
+    a, f = x.arithmetic, x.features.tile(rows, slice(0, x.k.shape[0]))
+    work, stored, tanh = a.elementwise.unit_roundoff, _roundoff(a.scores), a.exp if a.tanh is None else a.tanh
+    if f.cap is not None or f.bias is not None:
+        var = var + (stored * np.where(np.isfinite(s), np.abs(s), 0.0)) ** 2
+    for capping in (False, True) if f.after_bias else (True, False):
+        if capping and f.cap is not None:
+            turned = np.where(np.isfinite(s), np.tanh(s / f.cap), 0.0)
+            var = (1 - turned**2) ** 2 * var + ((6 * work + tanh.relative + 2 * stored) * f.cap * turned) ** 2 + (f.cap * tanh.flush) ** 2
+            s = np.where(np.isfinite(s), f.cap * turned, s)
+            if f.blocked is not None:
+                s, var = np.where(f.blocked, -f.cap, s), np.where(f.blocked, 0.0, var)
+        elif not capping and f.bias is not None:
+            var = var + ((3 * work + stored) * (np.where(np.isfinite(s), np.abs(s), 0.0) + np.abs(f.bias))) ** 2
+            s = s + f.bias
+    return s, var
 
 
 def _output(x: Point, s: Softmax) -> Array:
@@ -179,7 +209,7 @@ def _output(x: Point, s: Softmax) -> Array:
     spread = (of_scores @ x.v**2 - 2 * s.out * (of_scores @ x.v) + s.out**2 * of_scores.sum(axis=1, keepdims=True)).clip(min=0)
     entries = of_weights @ x.v**2 + s.out**2 * of_weights.sum(axis=1, keepdims=True)
     middle = (s.size + np.abs(s.out)) / 2
-    sd = np.sqrt(spread + entries + sums * (middle**2 + s.out**2))
+    sd = np.sqrt(spread + entries + (s.sink * s.out) ** 2 + sums * (middle**2 + s.out**2))
     return np.asarray(lam * s.equal * sd + s.linear * np.abs(s.out) + s.lost_size + s.lost * np.abs(s.out))
 
 

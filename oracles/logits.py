@@ -17,17 +17,18 @@ cap has six.
 """
 
 from types import EllipsisType
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from oracles.ball import Array
+from oracles.groups import Shared
 from oracles.terms import Terms
-from oracles.visible import Mask
+from oracles.visible import Mask, Visible
 
 
 class Features(NamedTuple):
-    """What a problem has besides scores.
+    """What logits are made of besides scores: those of a tile, or of a whole problem.
 
     cap, after_bias   c, or None; and whether the cap acts on the sum with the bias
     bias              (…, n_q, n_k), finite, or None
@@ -41,23 +42,43 @@ class Features(NamedTuple):
     blocked: Mask | None = None
     sink: Array | None = None
 
-    def at(self, batch: tuple[int, ...] | EllipsisType) -> "Features":
-        """Those of one element of the batch, or of all."""
-        return self._replace(**{name: x[batch] for name in ("bias", "blocked", "sink") if (x := getattr(self, name)) is not None})
 
-    def tile(self, rows: slice, keys: slice) -> "Features":
-        """Those of some rows and keys; sinks are of rows."""
-        return self._replace(**{name: x[..., rows, keys] for name in ("bias", "blocked") if (x := getattr(self, name)) is not None})
+class Tiled(NamedTuple):
+    """The features of a problem, tile by tile: `blocked` are the entries that are not visible, by a mask or a band."""
+
+    cap: float | None = None
+    after_bias: bool = False
+    bias: Shared | None = None
+    blocked: Visible | None = None
+    sink: Array | None = None
+
+    def at(self, batch: tuple[int, ...] | EllipsisType) -> "Tiled":
+        """Those of one element of the batch, or of all."""
+        bias, blocked = None if self.bias is None else self.bias.at(batch), None if self.blocked is None else self.blocked.at(batch)
+        return self._replace(bias=bias, blocked=blocked, sink=None if self.sink is None else self.sink[batch])
+
+    def tile(self, rows: slice, keys: slice) -> Features:
+        """Those of some rows and keys."""
+        hidden = None if self.blocked is None else self.blocked.tile(rows, keys)
+        return Features(
+            self.cap,
+            self.after_bias,
+            None if self.bias is None else self.bias.tile(rows, keys),
+            None if hidden is None else ~hidden,
+            None if self.sink is None else self.sink[..., rows, :],
+        )
 
 
 class Logits(NamedTuple):
-    """A tile of logits, the arguments of exponentials, and what their error bound needs.
+    """A tile of logits, the arguments of exponentials, and the sizes that their error bound needs: of each entry, or the largest of each
+    row (rows, 1) where that is bounded by row.
 
     u        −∞ where a row may not read a key
-    score    |s|, or None where u is the score itself
+    score    |s|, or None where it is not needed
     capped   |t| after the cap, biased |t| + |bias| before their sum is rounded; None where there is no such step
     after    whether the cap is the last step
     blocked  where u is −c whatever the score is
+    turned   tanh of each entry, where sizes are those of rows
     """
 
     u: Array
@@ -66,50 +87,58 @@ class Logits(NamedTuple):
     biased: Array | None = None
     after: bool = False
     blocked: Mask | None = None
-
-    def in_rows(self, allowed: Mask | None) -> "Logits":
-        """The sizes alone, the largest of each row (rows, 1) in place of all."""
-        where = True if allowed is None else allowed
-
-        def largest(x: Array) -> Array:
-            return np.asarray(np.abs(x).max(axis=-1, keepdims=True, initial=0.0, where=where))
-
-        sizes: dict[str, Any] = {name: largest(x) for name in ("capped", "biased") if (x := getattr(self, name)) is not None}
-        return self._replace(u=self.u if sizes else largest(self.u), blocked=None, **sizes)
+    turned: Array | None = None
 
     @property
     def size(self) -> Array:
         """What the exponential's argument costs its slope of."""
         last, first = (self.capped, self.biased) if self.after else (self.biased, self.capped)
-        return np.abs(self.u) if last is None and first is None else last if last is not None else np.asarray(first)
+        found = last if last is not None else first if first is not None else self.score
+        return np.abs(self.u) if found is None else found
 
 
-def logits(f: Features, s: Array, allowed: Mask | None) -> Logits:
-    """The logits of a tile of scores, which they overwrite."""
-    score = np.abs(s)
-    biased = capped = None
+def logits(f: Features, s: Array, allowed: Mask | None, room: tuple[Array, Array] | None = None) -> Logits:
+    """The logits of a tile of scores, which they overwrite; with `room` for two tiles, sizes are the largest of each row."""
+    score = biased = capped = turned = None
+
+    def size(x: Array, other: Array | None = None) -> Array:
+        found = np.abs(x) if room is None else np.abs(x, out=room[0])
+        if other is not None:
+            found += np.abs(other)
+        return found if room is None else _largest(found, allowed)
+
+    if room is None or (f.cap is None and f.bias is None):
+        score = size(s)
     for capping in (False, True) if f.after_bias else (True, False):
         if capping and f.cap is not None:
             s /= f.cap
             np.tanh(s, out=s)
+            if room is not None:
+                turned = room[1]
+                np.copyto(turned, s)
             s *= f.cap
             if f.blocked is not None:
                 np.copyto(s, -f.cap, where=f.blocked)
-            capped = np.abs(s)
+            capped = size(s)
         elif not capping and f.bias is not None:
-            biased = np.abs(s) + np.abs(f.bias)
+            biased = size(s, f.bias)
             s += f.bias
     if allowed is not None:
         np.copyto(s, -np.inf, where=~allowed)
-    return Logits(s, score, capped, biased, f.after_bias, f.blocked)
+    return Logits(s, score, capped, biased, f.after_bias, f.blocked, turned)
 
 
-def passed(x: Logits, f: Features, t: Terms, tau: Array, slope: float, largest: float) -> Array:
+def _largest(x: Array, allowed: Mask | None) -> Array:
+    """The largest of each row among the entries that it may read."""
+    return np.asarray(x.max(axis=-1, keepdims=True, initial=0.0, where=True if allowed is None else allowed))
+
+
+def passed(x: Logits, f: Tiled, t: Terms, tau: Array, slope: float, largest: float) -> Array:
     """The exponent of a logit's error, given its score's: each step in turn, and the slope; ∞ where a sum may leave the range."""
     for capping in (False, True) if x.after else (True, False):
         if capping and f.cap is not None and x.capped is not None:
             tau = tau + (t.cap * (x.capped + tau) + f.cap * t.cap_absolute)
-            if x.blocked is not None:
+            if x.blocked is not None and x.turned is None:
                 tau = np.where(x.blocked, 0.0, tau)
         elif not capping and x.biased is not None:
             tau = tau + t.biased * (x.biased + tau)
@@ -119,8 +148,17 @@ def passed(x: Logits, f: Features, t: Terms, tau: Array, slope: float, largest: 
 
 
 def slope_of(x: Logits, cap: float, exponents: Array, t: Terms) -> tuple[Array, Array]:
-    """h = 1 − tanh²(s/c), 0 where the logit does not depend on the score, and how far a kernel's is from it; E is at most the logit's."""
-    y = np.asarray(x.capped) / cap
-    h, apart = (1 - y) * (1 + y), exponents / cap + t.cap * y
-    off = np.minimum(2 * y * apart + apart * apart, 1.0) + t.cap * h + t.cap_absolute
+    """h = 1 − tanh²(s/c), 0 where the logit does not depend on the score, and how far a kernel's is from it; E is at most the logit's.
+
+    Where sizes are those of rows, one number bounds the error of each, as h ≤ 1; h overwrites `turned`.
+    """
+    size = np.asarray(x.capped) / cap
+    apart = exponents / cap + t.cap * size
+    if x.turned is None:
+        h = most = (1 - size) * (1 + size)
+    else:
+        above = 1 + x.turned
+        h, most = np.subtract(1.0, x.turned, out=x.turned), np.ones((1, 1))
+        h *= above
+    off = np.minimum(2 * size * apart + apart * apart, 1.0) + t.cap * most + t.cap_absolute
     return (h, off) if x.blocked is None else (np.where(x.blocked, 0.0, h), np.where(x.blocked, 0.0, off))

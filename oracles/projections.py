@@ -14,6 +14,7 @@ from oracles.ball_attention import Setting
 from oracles.conventions import Conventions
 from oracles.conventions import resolve as resolve_conventions
 from oracles.formats import Format
+from oracles.groups import Shared
 from oracles.judging import Method, require_method
 from oracles.scores import Operand, operand
 from oracles.visible import Mask, Visible
@@ -156,7 +157,9 @@ def checked(
     shared = None if given is None else np.broadcast_to(given[..., None, :, :], (*x.shape[:-2], heads, n, n))
     factor = checked_scale(scale)
     setting = Setting(
-        visible=Visible(shared, np.arange(n), high=0 if checked_flag(is_causal) else None),
+        visible=Visible(
+            None if shared is None else Shared(shared[..., None, :, :]), np.arange(n), high=0 if checked_flag(is_causal) else None
+        ),
         scale=factor if factor is not None else 1.0 / sqrt(max(width // heads, 1)),
         arithmetic=a,
         conventions=c,

@@ -150,7 +150,7 @@ def rope_tables(
 
     def vacuous(balls: Balls) -> tuple[bool, ...]:
         """Of both tables or of none: at position 0 all sines are 0, and zeros are what they should be."""
-        return (all(zero_is_accepted(balls)),) * len(balls)
+        return (all(zero_is_accepted((table,))[0] for table in balls),) * len(balls)
 
     cos, sin = settle(Evaluation(model, method, fast, arb, ARB_WORK * length * dim, vacuous))
     return cos, sin
@@ -192,21 +192,23 @@ def rotary_tables(
         return tuple(Ball(table.mid.reshape(*rows, dim), table.rad.reshape(*rows, dim)) for table in tables)
 
     def fast() -> Balls:
-        height = length if model else 1  # a certificate has one radius for each column: it takes longer to store them all than to find them
-        tables = [Ball(np.empty((length, dim)), np.zeros((height, dim))) for _ in range(2)]
+        # A certificate has one radius for each column: it takes longer to store them all than to find them.
+        tables = [Ball(np.empty((length, dim)), np.empty((length, dim)) if model else np.zeros((1, dim))) for _ in range(2)]
         for chosen in blocks(length, dim):
             for table, part in zip(tables, found.tables(chosen, model), strict=True):
-                rad, of = (part.rad, chosen) if model else (part.rad.max(axis=0, keepdims=True), slice(None))
                 for lanes in layout:
                     table.mid[chosen, lanes] = part.mid
-                    table.rad[of, lanes] = np.maximum(table.rad[of, lanes], rad)
+                    if model:
+                        table.rad[chosen, lanes] = part.rad
+                    else:
+                        np.maximum(table.rad[:, lanes], part.rad.max(axis=0), out=table.rad[:, lanes])
         return shaped(Ball(table.mid, np.broadcast_to(table.rad, (length, dim))) for table in tables)
 
     def arb() -> Balls:
         return shaped(_lanes(table, 0.0, dim, named) for table in arb_positional.tables(found.exactly, length, pairs, found.most))
 
     def vacuous(balls: Balls) -> tuple[bool, ...]:
-        return (all(zero_is_accepted(balls)),) * len(balls)
+        return (all(zero_is_accepted((table,))[0] for table in balls),) * len(balls)
 
     work = AFFORDABLE + 1 if found.inexact else ARB_WORK * length * dim
     cos, sin = settle(Evaluation(model, method, fast, arb, work, vacuous))

@@ -14,12 +14,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from oracles.ball import ROUNDOFF, Array, gamma
-from oracles.logits import Features, Logits, logits, passed
+from oracles.logits import Logits, Tiled, logits, passed
 from oracles.terms import KEY_TILE, Ranges, Terms
 from oracles.visible import Mask, Visible
 
 ROW_TILE = 256
 """Query rows the oracle handles at a time."""
+
+KEY_STEP = 128
+"""Tiles of keys begin and end at multiples of it: few keys are summed in one order, whether it is a mask or a band that hides some."""
 
 MEDIAN_OF = 64
 """Rows from which a median is taken, at most."""
@@ -115,7 +118,7 @@ class AttentionProblem(NamedTuple):
     k: Operand
     v: Operand
     visible: Visible
-    features: Features | None
+    features: Tiled | None
     scale: float
     terms: Terms
     own: Terms
@@ -153,13 +156,14 @@ class AttentionProblem(NamedTuple):
         return (slice(i, min(i + ROW_TILE, self.n_q)) for i in range(0, self.n_q, ROW_TILE))
 
     def key_tiles(self, rows: slice) -> Iterator[tuple[slice, Mask | None]]:
-        """The keys, `KEY_TILE` at a time, and which of them each row may read: None where each reads all.
+        """The keys from the first to the last that any of the rows may read, `KEY_TILE` at a time, and which of them each row may read.
 
-        Tiles that no row may read are left out.
+        Both ends are multiples of `KEY_STEP`.  None stands for all; tiles that no row may read are left out.
         """
         near = self.visible.keys(rows, self.n_k)
-        for j in range(near.start - near.start % KEY_TILE, near.stop, KEY_TILE):
-            keys = slice(j, min(j + KEY_TILE, self.n_k))
+        first, last = near.start - near.start % KEY_STEP, min(near.stop + -near.stop % KEY_STEP, self.n_k)
+        for j in range(first, last, KEY_TILE):
+            keys = slice(j, min(j + KEY_TILE, last))
             allowed = self.visible.tile(rows, keys)
             if allowed is None or allowed.any():
                 yield keys, None if allowed is None or allowed.all() else allowed
@@ -170,7 +174,7 @@ def scores(p: AttentionProblem, rows: slice, keys: slice, q: Operand, k: Operand
     s = np.matmul(q.raw, k.raw.swapaxes(-1, -2), out=p.tile(0, q, k))
     s *= p.scale
     if p.features is not None:
-        return logits(p.features.tile(rows, keys), s, allowed)
+        return logits(p.features.tile(rows, keys), s, allowed, None if p.elementwise else (p.tile(4, q, k), p.tile(3, q, k)))
     if allowed is not None:
         np.copyto(s, -np.inf, where=~allowed)
     return Logits(s)
@@ -186,7 +190,7 @@ def growth(p: AttentionProblem, q: Operand, k: Operand, x: Logits, allowed: Mask
     """
     if not p.elementwise:
         tau = _row_growth(p, q, k, allowed, 0.0 if p.features is not None else slope)
-        return tau if p.features is None else passed(x.in_rows(allowed), p.features, p.terms, tau, slope, p.ranges.work)
+        return tau if p.features is None else passed(x, p.features, p.terms, tau, slope, p.ranges.work)
     t, c, of_logit = p.terms, abs(p.scale), slope
     slope = 0.0 if p.features is not None else slope
     tau = q.reach @ k.reach.swapaxes(-1, -2)
@@ -215,10 +219,7 @@ def growth(p: AttentionProblem, q: Operand, k: Operand, x: Logits, allowed: Mask
 
 def row_products(a: Operand, b: Operand, allowed: Mask | None) -> Array:
     """Upper bounds (rows, 1) of (|a||b|ᵀ)_ij over the j that row i may read: ‖a_i‖·max_j ‖b_j‖."""
-    longest = b.length[..., None, :]
-    if allowed is not None:
-        longest = np.where(allowed, longest, 0.0)
-    farthest: Array = a.length[..., :, None] * longest.max(axis=-1, keepdims=True)
+    farthest: Array = a.length[..., :, None] * _largest(b.length, allowed)
     return farthest
 
 
@@ -229,7 +230,7 @@ def sizes(p: AttentionProblem, weights: Array, sums: Array, reach: Array, allowe
     them: that saves a matrix product.
     """
     if p.elementwise or allowed is not None:
-        return weights @ reach, over_keys(allowed, reach)
+        return weights @ reach, readable(p, reach, allowed)
     largest = reach.max(axis=-2, keepdims=True)
     return sums * largest, reach.shape[-2] * largest
 
@@ -246,14 +247,30 @@ def expm1(tau: Array) -> Array:
     return tau
 
 
+def readable(p: AttentionProblem, x: Array, allowed: Mask | None) -> Array:
+    """Upper bounds of Σ_j x[j] for x ≥ 0 over the keys that each row may read, 0 in columns of zeros; underflow alone is counted by them.
+
+    Where one number per row is enough, it is the largest entry that the row may read, as often as there are keys.
+    """
+    if p.elementwise or allowed is None:
+        return over_keys(allowed, x)
+    return np.asarray(np.where(x.any(axis=-2, keepdims=True), x.shape[-2] * _largest(x.max(axis=-1, initial=0.0), allowed), 0.0))
+
+
+def _largest(x: Array, allowed: Mask | None) -> Array:
+    """The largest x_j ≥ 0 of the keys that each row may read: (rows, 1), or (1, 1) where all rows read all."""
+    if allowed is None:
+        return np.asarray(x.max(axis=-1, initial=0.0)[..., None, None])
+    return np.asarray(
+        np.broadcast_to(x[..., None, :], np.broadcast_shapes(x[..., None, :].shape, allowed.shape)).max(
+            axis=-1, keepdims=True, initial=0.0, where=allowed
+        )
+    )
+
+
 def over_keys(allowed: Mask | None, x: Array) -> Array:
     """Σ_j x[j] over the keys that each row may read: (rows, columns), or (1, columns) where all rows read all."""
     return x.sum(axis=-2, keepdims=True) if allowed is None else allowed.astype(np.float64) @ x
-
-
-def over_rows(allowed: Mask | None, x: Array) -> Array:
-    """Σ_i x[i] over the rows that may read each key: (keys, columns), or (1, columns) where all rows read all."""
-    return x.sum(axis=-2, keepdims=True) if allowed is None else allowed.swapaxes(-1, -2).astype(np.float64) @ x
 
 
 def _row_growth(p: AttentionProblem, q: Operand, k: Operand, allowed: Mask | None, slope: float) -> Array:

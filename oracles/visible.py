@@ -6,6 +6,8 @@ from types import EllipsisType
 import numpy as np
 from numpy.typing import NDArray
 
+from oracles.groups import Shared
+
 Mask = NDArray[np.bool_]
 
 
@@ -17,7 +19,7 @@ class Visible:
     rows and keys is made: a window over a long sequence is looked at tile by tile, and tiles outside are never seen.
     """
 
-    mask: Mask | None
+    mask: Shared | None
     positions: NDArray[np.int64]
     low: int | None = None
     high: int | None = None
@@ -30,7 +32,7 @@ class Visible:
     def at(self, batch: tuple[int, ...] | EllipsisType) -> "Visible":
         """That of one element of the batch, or of all."""
         positions = self.positions if self.positions.ndim == 1 else self.positions[batch]
-        return replace(self, mask=None if self.mask is None else self.mask[batch], positions=positions)
+        return replace(self, mask=None if self.mask is None else self.mask.at(batch), positions=positions)
 
     def keys(self, rows: slice, n_k: int) -> range:
         """The keys from the first to the last that the band allows any of some rows."""
@@ -43,7 +45,7 @@ class Visible:
 
     def tile(self, rows: slice, keys: slice) -> Mask | None:
         """Which of some keys each of some rows may read: (…, rows, keys); None where nothing is stated."""
-        found = None if self.mask is None else self.mask[..., rows, keys]
+        found = None if self.mask is None else self.mask.tile(rows, keys)
         if self.low is None and self.high is None:
             return found
         apart = np.arange(keys.start, keys.stop) - self.positions[..., rows, None]

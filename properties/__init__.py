@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from properties.contract.caches import Decoder as Decoder
+    from properties.contract.concatenating import concatenating as concatenating
     from properties.contract.implementation import Implementation as Implementation
     from properties.pytest_plugin import parametrize_with_laws as parametrize_with_laws
     from properties.verifier.replay import call as call
@@ -22,15 +24,17 @@ if TYPE_CHECKING:
 
 # Loaded when first used: pytest imports this package in every session of everyone who has attnspec installed, for its plugin.
 _WHERE = {
+    "Decoder": "properties.contract.caches",
     "Implementation": "properties.contract.implementation",
     "Report": "properties.verifier.report",
     "Violation": "properties.verifier.report",
     "call": "properties.verifier.replay",
+    "concatenating": "properties.contract.concatenating",
     "parametrize_with_laws": "properties.pytest_plugin",
     "replay": "properties.verifier.replay",
     "verify": "properties.verifier.verify",
 }
-__all__ = ["Implementation", "Report", "Violation", "call", "parametrize_with_laws", "replay", "verify"]
+__all__ = ["Decoder", "Implementation", "Report", "Violation", "call", "concatenating", "parametrize_with_laws", "replay", "verify"]
 
 _home = Path(__file__).resolve().parent.parent
 _found = find_spec("oracles")

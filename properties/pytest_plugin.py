@@ -53,7 +53,7 @@ class Check:
         __tracebackhide__ = True
         from properties.verifier.script import script
         from properties.verifier.verify import check
-        from properties.views.terminal import violation_text
+        from properties.views.violation import violation_text
 
         outcome = self.outcome = check(self.law, self.implementation, self.max_examples, random_seed=None)
         if outcome.status == "violated" and outcome.violation is not None:
@@ -67,11 +67,13 @@ class Check:
             pytest.fail(f"{self.law.id}: {outcome.reason}", pytrace=False)
 
 
-def checks(implementations: Sequence[Any], laws: Sequence[str] | None = None, max_examples: int | None = None) -> list[Check]:
+def checks(
+    implementations: Sequence[Any], laws: Sequence[str] | None = None, max_examples: int | None = None, exclude: Sequence[str] = ()
+) -> list[Check]:
     """The checks of all laws, or some, on implementations: those that apply, implementation by implementation."""
     from properties.command.targets import distinct, interleaved
     from properties.contract.implementation import implementation_of
-    from properties.verifier.plan import plan, require_planned
+    from properties.verifier.plan import plan, require_planned, without
 
     if isinstance(implementations, Mapping | str) or not isinstance(implementations, Sequence):
         raise TypeError(f"implementations has type {type(implementations).__name__}, but should be a list of implementations.")
@@ -80,7 +82,8 @@ def checks(implementations: Sequence[Any], laws: Sequence[str] | None = None, ma
     resolved = interleaved(distinct([implementation_of(target) for target in implementations]))
     plans = [plan(i, laws) for i in resolved]
     require_planned(laws, [law for planned in plans for law in planned])
-    return [Check(law, i, max_examples) for i, planned in zip(resolved, plans, strict=True) for law in planned if _applies(law, i)]
+    left = [without(planned, exclude) for planned in plans]
+    return [Check(law, i, max_examples) for i, some in zip(resolved, left, strict=True) for law in some if _applies(law, i)]
 
 
 def _applies(law: "Law", implementation: "Implementation") -> bool:
@@ -92,7 +95,7 @@ def _applies(law: "Law", implementation: "Implementation") -> bool:
 
 
 def parametrize_with_laws(
-    implementations: Sequence[Any], laws: Sequence[str] | None = None, max_examples: int | None = None
+    implementations: Sequence[Any], laws: Sequence[str] | None = None, max_examples: int | None = None, *, exclude: Sequence[str] = ()
 ) -> Callable[[_Test], _Test]:
     """A decorator for a test that takes `check` and calls it: one item for each law that applies to each implementation.
 
@@ -100,10 +103,11 @@ def parametrize_with_laws(
         def test_conformance(check): check()
 
     Implementations are what `properties.verify` takes: mappings, modules, objects, or `properties.Implementation`. `laws` names some laws,
-    "law" or "law[operation]". Cases are drawn by the caller's Hypothesis profile, `max_examples` of them if it is given. Raises TypeError
-    and ValueError, in a sentence, for arguments that are none of these, and for laws that are not about any of the implementations.
+    "law" or "law[operation]", and `exclude` some to leave out. Cases are drawn by the caller's Hypothesis profile, `max_examples` of them
+    if it is given. Raises TypeError and ValueError, in a sentence, for arguments that are none of these, and for laws that are not about
+    any of the implementations.
     """
-    found = checks(implementations, laws, max_examples)
+    found = checks(implementations, laws, max_examples, exclude)
     if not found:
         raise ValueError("No law applies to any of the implementations.")
     return pytest.mark.parametrize("check", [pytest.param(check, id=check.id) for check in found])

@@ -40,8 +40,8 @@ __all__ = [
     "SCALARS",
     "Context",
     "Scalar",
+    "repr_or_type",
     "series",
-    "shown",
     "total_division",
 ]
 
@@ -138,7 +138,7 @@ def lean_max(x: Scalar, y: Scalar) -> Scalar:
     return y if x <= y else x  # noqa: FURB136 - Python's max decides otherwise on NaN
 
 
-def shown(x: Any) -> str:
+def repr_or_type(x: Any) -> str:
     """The repr of what was given instead of something else; its type, where it has none, or a long one."""
     try:
         text = repr(x)
@@ -162,7 +162,7 @@ def _ieee(name: str, element: type, div: Callable[[Scalar, Scalar], Scalar]) -> 
 
     def lift(value: Any) -> Scalar:
         if isinstance(value, bool | np.bool_) or not isinstance(value, int | float | np.floating | np.integer):
-            raise TypeError(f"{shown(value)} has type {type(value).__name__}, but should be a real number that {name} can hold.")
+            raise TypeError(f"{repr_or_type(value)} has type {type(value).__name__}, but should be a real number that {name} can hold.")
         value = int(value) if isinstance(value, np.integer) else value  # Python compares an int with a float exactly, NumPy after rounding
         try:
             with np.errstate(all="ignore"):
@@ -216,7 +216,7 @@ def _int_or_float(value: Any, name: str) -> int | float:
         return int(value)
     if isinstance(value, float | np.floating):
         return float(REAL64.lift(value))
-    raise TypeError(f"{shown(value)} has type {type(value).__name__}, but should be a real number that {name} can hold.")
+    raise TypeError(f"{repr_or_type(value)} has type {type(value).__name__}, but should be a real number that {name} can hold.")
 
 
 def _lift_mpf(value: Any) -> mpmath.mpf:

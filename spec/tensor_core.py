@@ -17,7 +17,7 @@ import mpmath
 import numpy as np
 from jaxtyping import AbstractDtype
 
-from spec.context import ARB, ARB_SERIES, MPF, REAL32, REAL64, Context, Scalar, series, shown
+from spec.context import ARB, ARB_SERIES, MPF, REAL32, REAL64, Context, Scalar, repr_or_type, series
 from spec.scope import in_scope
 
 __all__ = [
@@ -86,7 +86,7 @@ def _empty(shape: tuple[int, ...], scalar: Context | type | None) -> Array:
 
 def _boolean(value: Any) -> bool:
     if not isinstance(value, bool | np.bool_):
-        raise TypeError(f"{shown(value)} is of type {type(value).__name__}, but should be a boolean.")
+        raise TypeError(f"{repr_or_type(value)} is of type {type(value).__name__}, but should be a boolean.")
     return bool(value)
 
 
@@ -240,7 +240,7 @@ def _expect_array(t: Array, name: str) -> None:
 
 def _expect_scalar(scalar: Any) -> None:
     if not isinstance(scalar, Context):
-        raise TypeError(f"scalar={shown(scalar)}, but should be one of spec.SCALARS.")
+        raise TypeError(f"scalar={repr_or_type(scalar)}, but should be one of spec.SCALARS.")
 
 
 def _inferred(tensors: dict[str, Array]) -> Context:
@@ -289,7 +289,7 @@ def nats(shape: tuple[int, ...], name: str) -> tuple[int, ...]:
 def nat(n: int, name: str) -> int:
     """n itself, refused unless it is a natural number: TypeError for another type, ValueError below 0."""
     if isinstance(n, bool) or not isinstance(n, int | np.integer):
-        raise TypeError(f"{name}={shown(n)} is a {type(n).__name__}, but should be a natural number.")
+        raise TypeError(f"{name}={repr_or_type(n)} is a {type(n).__name__}, but should be a natural number.")
     if n < 0:
         raise ValueError(f"{name}={n}, but should be a natural number.")
     return int(n)

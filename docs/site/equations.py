@@ -182,6 +182,7 @@ ELSEWHERE: dict[str, str] = {
     "merge_attention": "It joins attention over two parts of the keys: the extended definitions state it.",
     "alibi_slopes": "It is the slope of each head: the extended definitions state it.",
     "alibi_bias": "It is each head's slope times the distance: the extended definitions state it.",
+    "decode": "It is attention over what a program of steps has left in a cache, with an offset and a window.",
     "padding_mask": "Its mask allows the keys before a length.",
     "combine_masks": "Its mask allows what all the given ones allow.",
     "rotate_half": "It is the quarter turn of the half layout; the definitions' pairs are adjacent.",

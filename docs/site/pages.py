@@ -14,6 +14,7 @@ from typing import Any
 
 from docstrings import Block, blocks, escaped, examples, fenced, inline, markdown
 from equations import ELSEWHERE, EQUATIONS, EXTENDED, Equation
+from families import FAMILIES, position
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from sources import ROOT, Definition, Module
 
@@ -37,6 +38,7 @@ EXTENDED_MODULES = (
 MEASURED = {
     "kill-matrix.md": ("The kill matrix", "which law kills which known bug, in how many examples: `make mutants`"),
     "findings.md": ("Findings", "where systems and their documentation differ, and which laws they break: `make findings`"),
+    "rotary.md": ("Rotary frequencies of released libraries", "released models and layers against the oracles: `make peers`"),
     "criteria.md": ("What each criterion sees", "budgets and the tolerances in use, on small planted faults: `make criteria`"),
     "seeds.txt": ("False alarms", "every law on correct implementations, with many seeds: `make seeds`"),
     "soundness.txt": ("Soundness", "the exact value in every enclosure: `make soundness`"),
@@ -140,6 +142,7 @@ class Site:
             "bug_link": bug_link,
             "operation_link": operation_link,
             "cited": cited,
+            "position": position,
             "numbers": lambda values: ", ".join(f"{x:.4g}" for x in values),
         }
 
@@ -165,6 +168,9 @@ class Site:
         )
         for stated in self.extended.values():
             yield f"extended/{slug(stated.text.name)}.md", self._definition(stated)
+        yield "rotary/index.md", self._page("families", families=FAMILIES)
+        for family in FAMILIES:
+            yield f"rotary/{family.kind}.md", self._page("family", f=family)
         yield "errata.md", self._page("errata", errata=[self._erratum(e) for e in ERRATA.values()])
         yield "operations/index.md", self._page("operations", operations=OPERATIONS.values(), bugs=self.bugs, laws=self.laws_by_operation)
         for operation in OPERATIONS.values():

@@ -172,16 +172,6 @@ def test_weight_gradients_are_summed_over_the_batch() -> None:
         assert (distance <= 4 * np.spacing(np.abs(parts[0][i].mid) + np.abs(parts[1][i].mid))).all()
 
 
-@pytest.mark.parametrize("kv_heads", ["repeat", "tile"])
-def test_grouped_queries_read_the_key_head_of_their_convention(kv_heads: Any) -> None:
-    q, k, v = normal(4, 2, 3), normal(2, 5, 3), normal(2, 5, 1)
-    conventions = Conventions(kv_heads=kv_heads)
-    (out,) = arb_attention.grouped_query_attention(q, k, v, None, conventions=conventions)
-    for head, reads in enumerate((0, 0, 1, 1) if kv_heads == "repeat" else (0, 1, 0, 1)):
-        (one,) = arb_attention.scaled_dot_product_attention(q[head], k[reads], v[reads], None, conventions=conventions)
-        assert np.array_equal(out.mid[head], one.mid)
-
-
 def test_logits_beyond_the_range_of_float64_are_no_problem() -> None:
     q, k, v = np.array([[1e300], [-1e300]]), np.array([[1e300], [1.0], [-2e300]]), np.array([[1.0], [2.0], [3.0]])
     (out,) = arb_attention.scaled_dot_product_attention(q, k, v, None, conventions=DEFAULT)

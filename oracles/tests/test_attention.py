@@ -277,6 +277,8 @@ def test_grouped_heads_read_the_head_of_their_convention() -> None:
     for kv_heads, reads in (("repeat", [0, 0, 1, 1]), ("tile", [0, 1, 0, 1])):
         c = Conventions(kv_heads=kv_heads)  # type: ignore[arg-type]
         require_same(grouped_query_attention(q, k, v, conventions=c), scaled_dot_product_attention(q, k[reads], v[reads]))
+        exact = scaled_dot_product_attention(q, k[reads], v[reads], method="arb")
+        require_same(grouped_query_attention(q, k, v, conventions=c, method="arb"), exact)
 
 
 def test_a_certificate_is_sharpened_where_one_number_per_row_does_not_do() -> None:
@@ -298,6 +300,17 @@ def test_grouped_heads_have_masks_and_rows_of_their_own(kv_heads: Any) -> None:
         grouped_query_attention(q, k, v, blocked, rows=[2, 0], conventions=c),
         scaled_dot_product_attention(q, k[:, reads], v[:, reads], blocked, rows=[2, 0], conventions=c),
     )
+
+
+def test_grouped_heads_without_queries_or_keys_are_legal() -> None:
+    q, k, v = drawn((4, 3, 2), (2, 5, 2), (2, 5, 3))
+    for method in ("fast", "arb"):
+        assert grouped_query_attention(q[:, :0], k, v, method=method).mid.shape == (4, 0, 3)  # type: ignore[arg-type]
+        out = grouped_query_attention(q, k[:, :0], v[:, :0], method=method)  # type: ignore[arg-type]
+        assert (out.mid == 0).all()
+        assert (out.rad == 0).all()
+        nan = grouped_query_attention(q, k[:, :0], v[:, :0], method=method, conventions=Conventions(dead_rows="nan"))  # type: ignore[arg-type]
+        assert np.isnan(nan.mid).all()
 
 
 def test_shared_heads_are_not_copied() -> None:

@@ -1,5 +1,6 @@
 """Generalised attention: enclosed as the definitions say, by convention, within budget of kernels, and refusing what makes no sense."""
 
+import tracemalloc
 from dataclasses import replace
 from typing import Any
 
@@ -182,6 +183,57 @@ def test_kernels_are_within_budget_and_in_float32_dropped_features_are_not(seed:
         assert max(e.excess(x.detach().double().numpy()).max() for e, x in zip(budgets[:2], wrong[:2], strict=True)) > 1
 
 
+FORMS = [(600,), (300, 1), (4, 1, 1), (2, 1, 1, 600), (2, 4, 300, 1), (4, 1, 600), (1,), (4, 300, 600)]
+
+
+@pytest.mark.parametrize("kv_heads", ["repeat", "tile"])
+@pytest.mark.parametrize("shape", FORMS, ids=str)
+def test_the_gradient_of_a_broadcast_bias_is_the_sum_over_all_that_share_it(shape: tuple[int, ...], kv_heads: Any) -> None:
+    """Over several tiles of rows, of keys, and of grouped heads in one tile, against each head by itself; the sink's beside it."""
+    rng = np.random.default_rng(0)
+    q, k, v, g = (rng.standard_normal((2, heads, n, 2)) for heads, n in ((4, 300), (2, 600), (2, 600), (4, 300)))
+    bias, sink = rng.standard_normal(shape), rng.standard_normal(4)
+    given: dict[str, Any] = {"window": (250, 400), "softcap": 5.0, "method": "fast"}
+    c = Conventions(kv_heads=kv_heads)
+    *_, dbias, dsink = oracles.attention_vjp(q, k, v, g, bias=bias, sink=sink, conventions=c, **given)
+    assert dbias is not None
+    assert dsink is not None
+    assert dbias.mid.shape == shape
+    full, (mid, rad), of_sinks = np.broadcast_to(bias, (2, 4, 300, 600)), np.empty((2, 2, 4, 300, 600)), np.zeros((2, 4))
+    for b, h in np.ndindex(2, 4):
+        of = h // 2 if kv_heads == "repeat" else h % 2
+        head = (x[b, i : i + 1] for x, i in ((q, h), (k, of), (v, of), (g, h)))
+        *_, one, of_sink = oracles.attention_vjp(*head, bias=full[b, h], sink=sink[h : h + 1], **given)
+        assert one is not None
+        assert of_sink is not None
+        mid[b, h], rad[b, h] = one.mid, one.rad
+        of_sinks[:, h] += of_sink.mid[0], of_sink.rad[0]
+    axes = tuple(i for i, n in enumerate((1,) * (4 - len(shape)) + shape) if n == 1 or i < 4 - len(shape))
+    total, most, size = (x.sum(axis=axes).reshape(shape) for x in (mid, rad, np.abs(mid)))
+    assert (np.abs(total - dbias.mid) <= most + dbias.rad).all()
+    assert (dbias.rad <= 2 * (most + mid.size / bias.size * 2.0**-53 * size)).all()
+    assert (np.abs(of_sinks[0] - dsink.mid) <= of_sinks[1] + dsink.rad).all()
+
+
+@pytest.mark.parametrize("shape", [(2048,), (4, 1, 1), (4, 1, 2048), (512, 1)], ids=str)
+def test_what_is_broadcast_is_never_as_large_as_the_scores(shape: tuple[int, ...]) -> None:
+    """Neither a mask nor a bias of grouped heads, nor its gradient: 4 × 512 × 2048 scores take 32 MiB, and a mask 4."""
+    rng = np.random.default_rng(0)
+    q, k = rng.standard_normal((4, 512, 1)), rng.standard_normal((2, 2048, 1))
+    bias, mask = rng.standard_normal(shape), rng.random(2048) < 0.9
+    given = {"bias": bias, "mask": mask, "window": (32, 0), "offset": 100, "method": "fast"}
+    for run in (
+        lambda: oracles.attention(q, k, k, **given),
+        lambda: oracles.attention_vjp(q, k, k, q, **given),
+        lambda: oracles.attention_jvp(q, k, k, q, k, k, bias, **given),
+    ):
+        tracemalloc.start()
+        run()
+        _, most = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert most < 9 << 20  # of which the five tiles that are kept take five
+
+
 def test_a_window_far_along_a_long_sequence_looks_at_its_own_keys_only() -> None:
     """Rows at the end of 2¹⁷ keys, each of which reads 512 of them: as if the others were not there."""
     rng = np.random.default_rng(0)
@@ -257,6 +309,7 @@ BAD: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"window": 3}, TypeError, "window=3, but should be a pair"),
     ({"window": (-1, None)}, ValueError, r"window\[0\]"),
     ({"window": (0, 1), "conventions": Conventions(window="count")}, ValueError, r"window\[0\]"),
+    ({"causal": 1}, TypeError, "causal has type int, but should be a bool"),
     ({"offset": 1.5}, TypeError, "offset has element type float64"),
     ({"offset": np.zeros(2, int)}, ValueError, r"offset has shape \(2,\), but should be \(\) or \(\)"),
     ({"mask": np.ones((3, 6), bool), "causal": True, "conventions": Conventions(causal_with_mask="refuse")}, ValueError, "A mask is given"),
@@ -319,6 +372,23 @@ def test_a_statistical_line_follows_the_cotangent_of_the_log_sum_exp() -> None:
         assert line is not None
         assert budget is not None
         assert (np.abs(line.mid - budget.mid) <= line.rad + budget.rad).all()
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_the_output_with_features_has_a_statistical_line_below_its_budget(seed: int) -> None:
+    """PyTorch's operators in float32 are within it, with a cap, a bias and a sink, and the same without each of these are not."""
+    rng = np.random.default_rng(seed)
+    shapes = ((4, 100, 16), (2, 600, 16), (2, 600, 5), (4, 1, 600), (4,))
+    *inputs, bias, sink = (rng.standard_normal(shape).astype(np.float32) * 2 for shape in shapes)
+    given: dict[str, Any] = {"softcap": float(rng.choice([2.0, 30.0])), "bias": bias, "sink": sink + 4}
+    line, budget = (oracles.attention(*inputs, **given, arithmetic=replace(oracles.FLOAT32, likely=x))[0] for x in (8.4, None))
+    assert np.median(line.rad / budget.rad) < 0.4
+    found, *others = (
+        written_out(inputs, cap, b, s, torch.float32)[0].detach().double().numpy()
+        for cap, b, s in (tuple(given.values()), (None, bias, sink + 4), (given["softcap"], None, sink + 4), (given["softcap"], bias, None))
+    )
+    assert 0.001 < line.excess(found).max() <= 1
+    assert all(line.excess(other).max() > 1 for other in others)
 
 
 def test_the_gradient_of_a_bias_of_each_head_has_its_shape_beside_a_sink() -> None:

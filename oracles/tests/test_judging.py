@@ -7,7 +7,7 @@ import pytest
 
 from oracles.ball import Array, Ball
 from oracles.formats import BINARY32
-from oracles.judging import _is_narrow, is_wide, mean_is_accepted
+from oracles.judging import SAMPLE, _is_narrow, is_wide, mean_is_accepted
 
 RNG = np.random.default_rng(0)
 
@@ -47,6 +47,16 @@ def test_a_certificate_is_narrow_by_the_median_of_its_columns(special: float) ->
     found = [_is_narrow(x) for x in balls]
     assert found == [all(map(narrow, x.mid.T, x.rad.T)) for x in balls]
     assert 30 < sum(found) < 270
+
+
+def test_columns_that_are_zero_in_all_sampled_rows_are_looked_at_in_full() -> None:
+    """As the gradient of a causal bias, whose last column has one entry: narrow where that is known, and else not."""
+    mid = np.tri(2 * SAMPLE + 1)
+    mid[:, -2:] *= 1e-6
+    rad = BINARY32.unit_roundoff / 8 * mid
+    assert _is_narrow(Ball(mid, rad))
+    rad[:, -1] *= 4
+    assert not _is_narrow(Ball(mid, rad))
 
 
 @pytest.mark.parametrize("special", [0.0, 0.3])

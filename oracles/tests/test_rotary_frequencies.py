@@ -28,7 +28,7 @@ MODELS: dict[str, Case] = {
     "Vicuna 16k": ("linear", 128, {"factor": 4.0}),
     "InternLM2": ("dynamic", 128, {"factor": 2.0, "max_position_embeddings": 32768, "base": 1e6, "seq_len": 65536}),
     "DeepSeek-V3": ("yarn", 64, {"factor": 40.0, "original_max_position_embeddings": 4096, "mscale": 1.0, "mscale_all_dim": 1.0}),
-    "DeepSeek-V2": ("yarn", 64, {"factor": 40.0, "original_max_position_embeddings": 4096, "mscale": 0.707, "mscale_all_dim": 0.5}),
+    "unequal weights": ("yarn", 64, {"factor": 40.0, "original_max_position_embeddings": 4096, "mscale": 0.707, "mscale_all_dim": 0.5}),
     "gpt-oss": ("yarn", 64, {"factor": 32.0, "original_max_position_embeddings": 4096, "base": 150000.0, "truncate": False}),
     "Llama 3.1": (
         "llama3",

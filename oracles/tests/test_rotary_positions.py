@@ -217,6 +217,14 @@ def test_tables_contain_cosines_and_sines(problem: tuple[Array, dict[str, Any], 
             require_encloses(table, expected)
 
 
+def test_a_radius_of_frequencies_counts_by_the_position_and_not_by_the_farthest_of_its_neighbours() -> None:
+    inv_freq, _ = oracles.rotary_frequencies("default", 8, arithmetic="float32")
+    near, far = np.array([1, 2]), np.array([1, 2, 2**30])
+    for alone, beside in zip(*(oracles.rotary_tables(p, inv_freq, arithmetic="float32") for p in (near, far)), strict=True):
+        assert (beside.rad[:2] == alone.rad).all()
+        assert (beside.rad[2] > 1000 * alone.rad[0])[2:].all()
+
+
 def test_tables_are_those_of_every_position_and_fit_rope() -> None:
     f = oracles.inv_freq(16)
     for pairing in ("adjacent", "half"):

@@ -2,8 +2,10 @@
 
 from properties.bugs import (
     angles,
+    caches,
     conduct,
     features,
+    frequencies,
     heads,
     jvp,
     lookups,
@@ -11,6 +13,7 @@ from properties.bugs import (
     positions,
     promises,
     rotary,
+    rotations,
     scores,
     sinusoid,
     softmax,
@@ -21,6 +24,25 @@ from properties.bugs.bug import Bug
 
 __all__ = ["CATALOGUE", "Bug"]
 
-_MODULES = (scores, softmax, masks, tiles, heads, features, vjp, jvp, positions, angles, rotary, sinusoid, lookups, conduct, promises)
+_MODULES = (
+    scores,
+    softmax,
+    masks,
+    tiles,
+    heads,
+    features,
+    caches,
+    vjp,
+    jvp,
+    positions,
+    angles,
+    frequencies,
+    rotary,
+    rotations,
+    sinusoid,
+    lookups,
+    conduct,
+    promises,
+)
 
 CATALOGUE: dict[str, Bug] = {bug.id: bug for module in _MODULES for bug in module.bug.bugs}

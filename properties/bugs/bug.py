@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from inspect import signature
 from typing import Any, Literal
 
 import numpy as np
@@ -54,6 +55,15 @@ class Bug:
         return self.mutants[self.operation]
 
 
+def _plainly(operation: str, make: Callable[[], Mutant]) -> Mutant:
+    """A mutant of a whole operation; one of calls without options, where it takes none: others the reference answers."""
+    mutant, right = make(), operations()[operation]
+    takes_options = any(p.kind in (p.KEYWORD_ONLY, p.VAR_KEYWORD) for p in signature(mutant).parameters.values())
+    if takes_options or not any(p.kind in (p.KEYWORD_ONLY, p.VAR_KEYWORD) for p in signature(right).parameters.values()):
+        return mutant
+    return lambda *arguments, **options: right(*arguments, **options) if options else mutant(*arguments)
+
+
 class Register:
     """Decorators that turn a function into an entry of a catalogue. Its name is the id, its docstring what there is to say about it:
 
@@ -72,7 +82,9 @@ class Register:
 
     def __call__(self, operation: str, *, making: bool = False, **entry: Any) -> Callable[[Mutant], Mutant]:
         """The decorator for a mutant of an operation; the other arguments are fields of `Bug`."""
-        return lambda mutant: self._registered(mutant, {operation: mutant if making else lambda: mutant}, entry)
+        return lambda mutant: self._registered(
+            mutant, {operation: partial(_plainly, operation, mutant if making else lambda: mutant)}, entry
+        )
 
     def slip(
         self, *steps: str, seen: str = "", without: tuple[str, ...] = (), making: bool = False, **entry: Any

@@ -19,7 +19,7 @@ def rope_rotates_in_place(x: Array, start_pos: int = 0) -> Array:
     """x is overwritten with the result, of which a copy is returned.
     Effect: Queries that are used again, as by a second layer or the backward, are rotated already. Repair: Write into a new array. Seen:
     lucidrains/rotary-embedding-torch#31"""
-    cos, sin = right.rotary_tables(start_pos, *x.shape[-2:])
+    cos, sin = right.chunk_tables(start_pos, *x.shape[-2:])
     other = right.rotated(x) * sin
     x *= cos
     x += other
@@ -180,7 +180,7 @@ def rope_takes_the_end_of_a_longer_table() -> Callable[..., Array]:
     def rotating(x: Array, start_pos: int = 0) -> Array:
         n, key = x.shape[-2], (start_pos, x.shape[-1])
         if key not in tables or len(tables[key][0]) < n:
-            tables[key] = right.rotary_tables(start_pos, n, x.shape[-1])
+            tables[key] = right.chunk_tables(start_pos, n, x.shape[-1])
         cos, sin = (table[len(table) - n :] for table in tables[key])
         return np.asarray(x * cos + right.rotated(x) * sin)
 

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from oracles.ball import Array
+from properties.bugs import bent
 from properties.bugs import reference as right
 from properties.bugs.bug import MHA_JVP, SDPA, SDPA_JVP, SDPA_VJP, SOFTMAX, Bug, Register
 from properties.bugs.kernels import gradients_of, online_attention
@@ -79,6 +80,24 @@ def rope_vjp_sin_after_rotate_of_rotations(x: Array, cos: Array, sin: Array, gra
     """The gradient is g ⊙ cos − rotated(g) ⊙ sin: both channels of a pair of a rotation have the same sine.
     Seen: PaddlePaddle/Paddle#74716"""
     return np.asarray(rope_vjp_sin_after_rotate(x, cos, sin, grad_out))
+
+
+@bug.slip("yarn_multiplier", seen="rotary_frequencies", law="none")
+def yarn_equal_weights_leave_the_softmax_alone(factor: float, mscale: Any, mscale_all_dim: Any, attention_factor: Any) -> float:
+    """Equal weights give an attention factor of 1, whatever the factor: a quotient of two equal numbers. It is disputed: the report asks
+    for 0.1·ln s + 1, which is what the model's softmax is scaled by besides. Seen: turboderp-org/exllamav3#259"""
+    if attention_factor is None and mscale and mscale == mscale_all_dim:
+        return 1.0
+    return bent.yarn_multiplier(factor, mscale, mscale_all_dim, attention_factor)
+
+
+@bug.slip("longrope_list", seen="rotary_frequencies", law="none")
+def longrope_list_changes_within_a_sequence(seq_len: int | None, given: Any) -> Any:
+    """The list is that of each call's own length, and changes when a sequence grows past the original one. It is disputed: keys that a
+    cache kept have the short list, which the report mends by the configured length, and others report that rule. Seen:
+    vllm-project/vllm#27431"""
+    beyond = (seq_len or 0) - given["original_max_position_embeddings"]
+    return (given["short_factor"], given["long_factor"])[int(beyond > 0)]
 
 
 EQUIVALENT: dict[str, Bug] = {entry.id: entry for entry in bug.bugs}

@@ -169,6 +169,13 @@ def attention_sink_ignored(sink: Any, largest: Array) -> Array:
     return np.zeros(largest.shape)
 
 
+@bug.slip("sinks_of", seen=ATTENTION, law="a sink of −∞ is none")
+def attention_sink_disabled_is_zero(sink: Any, largest: Array) -> Array:
+    """Sinks are loaded with −∞ replaced by 0, as NaN and ∞ are in weights.
+    Effect: A head whose sink is disabled has one of 0. Repair: Keep −∞. Seen: none: heads of one model all have sinks, or none has"""
+    return right.sinks_of(None if sink is None else np.nan_to_num(sink, neginf=0.0), largest)
+
+
 @bug.slip("sinks_of", seen=ATTENTION, law="the order of heads does not matter")
 def attention_sink_of_the_first_head(sink: Any, largest: Array) -> Array:
     """All heads have the sink of the first one.

@@ -126,7 +126,7 @@ def rope_along_heads(x: Array, start_pos: int) -> tuple[Array, ...]:
     the axis of the sequence, the last but one. Seen: mlfoundations/open_lm#4; facebookresearch/xformers#841; vukrosic/leo-optimizer#2"""
     if x.ndim == 2:
         return right.tables_of(x, start_pos)
-    return tuple(t[:, None] for t in right.rotary_tables(start_pos, x.shape[-3], x.shape[-1]))
+    return tuple(t[:, None] for t in right.chunk_tables(start_pos, x.shape[-3], x.shape[-1]))
 
 
 @bug.slip("tables_of", seen="rope", law="batches are computed one by one")
@@ -134,18 +134,18 @@ def rope_positions_run_through_the_batch(x: Array, start_pos: int) -> tuple[Arra
     """Positions are counted through all rows of the batch.
     Effect: The second sequence of a batch begins where the first one ends. Repair: Count rows within each sequence. Seen:
     turboderp/exllama#101"""
-    return tuple(t.reshape(x.shape) for t in right.rotary_tables(start_pos, math.prod(x.shape[:-1]), x.shape[-1]))
+    return tuple(t.reshape(x.shape) for t in right.chunk_tables(start_pos, math.prod(x.shape[:-1]), x.shape[-1]))
 
 
 @bug.slip(
-    "rotary_tables", seen="rope", law="a call does not depend on earlier calls", requires=("two calls in a row",), making=True, public=True
+    "chunk_tables", seen="rope", law="a call does not depend on earlier calls", requires=("two calls in a row",), making=True, public=True
 )
 def rope_cache_ignores_offset() -> Callable[..., tuple[Array, ...]]:
     """Cosines and sines are cached by the length of the sequence (and the width), not by its start position.
     Effect: Chunks of one length are all turned like the first of them: decoding stays at the first token's position. Repair: Make the start
     position part of the cache's key. Seen: lucidrains/rotary-embedding-torch#11"""
     cache: dict[tuple[int, int], tuple[Array, Array]] = {}
-    return lambda start_pos, seq_len, dim: cache.setdefault((seq_len, dim), right.rotary_tables(start_pos, seq_len, dim))
+    return lambda start_pos, seq_len, dim: cache.setdefault((seq_len, dim), right.chunk_tables(start_pos, seq_len, dim))
 
 
 @bug(SINUSOID, law="a call does not depend on earlier calls", requires=("two calls in a row",), making=True)

@@ -45,7 +45,7 @@ def rope_half_with_interleaved_tables(x: Array, start_pos: int = 0) -> Array:
     turn of the other layout."""
     if x.shape[-1] % 2:
         raise ValueError(f"head_dim is {x.shape[-1]}, but should be even.")
-    cos, sin = right.rotary_tables(start_pos, *x.shape[-2:])
+    cos, sin = right.chunk_tables(start_pos, *x.shape[-2:])
     first, second = np.split(x, 2, axis=-1)
     return x * cos + np.concatenate([-second, first], axis=-1) * sin
 

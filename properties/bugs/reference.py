@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from oracles.ball import Array
-from properties.bugs import attended
+from properties.bugs import attended, bent, turned
 from properties.bugs.attended import (
     alibi_bias,
     alibi_slopes,
@@ -22,6 +22,30 @@ from properties.bugs.attended import (
     key_heads,
     merge_attention,
     transposed,
+)
+from properties.bugs.bent import rotary_frequencies
+from properties.bugs.cached import Buffered, Cached
+from properties.bugs.turned import (
+    add_positional_encoding,
+    angles,
+    apply_rotary,
+    apply_rotary_vjp,
+    channels,
+    chunk_tables,
+    exponents,
+    inv_freq,
+    learned_positional_encoding,
+    positions,
+    rope,
+    rope_angles,
+    rope_tables,
+    rope_vjp,
+    rotary_tables,
+    rotate_half,
+    rotated,
+    sinusoidal_positional_encoding,
+    table_lookup,
+    tables_of,
 )
 
 __all__ = [
@@ -35,7 +59,9 @@ __all__ = [
     "causal_attention",
     "causal_mask",
     "channels",
+    "chunk_tables",
     "combine_masks",
+    "decode",
     "exponentials",
     "exponents",
     "grouped_query_attention",
@@ -58,6 +84,7 @@ __all__ = [
     "rope_angles",
     "rope_tables",
     "rope_vjp",
+    "rotary_frequencies",
     "rotary_tables",
     "rotate_half",
     "rotated",
@@ -250,117 +277,10 @@ def causal_attention(q: Array, k: Array, v: Array) -> Array:
     return scaled_dot_product_attention(q, k, v, causal_mask(q.shape[-2], k.shape[-2]))
 
 
-# -- Positions -------------------------------------------------------------------------------------------------------------------
-
-
-def positions(start_pos: int, seq_len: int) -> Any:
-    """The positions of a chunk."""
-    return np.arange(start_pos, start_pos + seq_len)
-
-
-def exponents(dim: int) -> Array:
-    """2i/dim for each pair i of channels; an odd width's last channel begins a pair too."""
-    return np.asarray(2.0 * np.arange((dim + 1) // 2) / max(dim, 1))
-
-
-def inv_freq(head_dim: int) -> Array:
-    """10000^(−2i/head_dim) for each pair of channels."""
-    return np.asarray(10000.0 ** -exponents(head_dim))
-
-
-def angles(start_pos: int, seq_len: int, dim: int) -> Array:
-    """The frequency of each pair times each position."""
-    return np.asarray(positions(start_pos, seq_len)[:, None] * inv_freq(dim))
-
-
-def sinusoidal_positional_encoding(seq_len: int, embed_dim: int, start_pos: int = 0) -> Array:
-    """Sines in the even columns, cosines in the odd ones."""
-    theta = angles(start_pos, seq_len, embed_dim)
-    out = np.empty((len(theta), embed_dim))
-    out[:, 0::2] = np.sin(theta)
-    out[:, 1::2] = np.cos(theta[:, : embed_dim // 2])
-    return out
-
-
-def add_positional_encoding(x: Array, pos: Array) -> Array:
-    """x + pos."""
-    return x + pos
-
-
-def table_lookup(table: Array, indices: Any) -> Array:
-    """The row of the table at each index."""
-    return np.asarray(table[indices])
-
-
-def learned_positional_encoding(table: Array, seq_len: int, start_pos: int = 0) -> Array:
-    """The rows of the table from the start position on."""
-    return table_lookup(table, np.arange(start_pos, start_pos + seq_len))
-
-
-def rope_angles(seq_len: int, head_dim: int, start_pos: int = 0) -> Array:
-    """The angles of a chunk's positions."""
-    return angles(start_pos, seq_len, head_dim)
-
-
-def channels(theta: Array, dim: int) -> Array:
-    """The angle of each channel: both channels of a pair have the same."""
-    return np.repeat(theta, 2, axis=-1)[..., :dim]
-
-
-def rotary_tables(start_pos: int, seq_len: int, dim: int) -> tuple[Array, Array]:
-    """Cosines and sines for each channel."""
-    theta = channels(angles(start_pos, seq_len, dim), dim)
-    return np.cos(theta), np.sin(theta)
-
-
-def tables_of(x: Array, start_pos: int) -> tuple[Array, Array]:
-    """Cosines and sines for the rows of x: positions run along its last axis but one."""
-    return rotary_tables(start_pos, *x.shape[-2:])
-
-
-def rope_tables(seq_len: int, head_dim: int, start_pos: int = 0) -> tuple[Array, Array]:
-    """Cosines and sines of a chunk's positions, for each channel."""
-    return rotary_tables(start_pos, seq_len, head_dim)
-
-
-def rotate_half(x: Array) -> Array:
-    """(−second half, first half) of the channels."""
-    first, second = np.split(x, 2, axis=-1)
-    return np.concatenate([-second, first], axis=-1)
-
-
-def rotated(x: Array) -> Array:
-    """(−second, first) of each pair of channels; the unpaired last channel of an odd dim as it is."""
-    out = x.copy()
-    pairs = x.shape[-1] // 2 * 2
-    out[..., 0:pairs:2], out[..., 1:pairs:2] = -x[..., 1:pairs:2], x[..., 0:pairs:2]
-    return out
-
-
-def apply_rotary(x: Array, cos: Array, sin: Array) -> Array:
-    """x ⊙ cos + rotated(x) ⊙ sin."""
-    return x * cos + rotated(x) * sin
-
-
-def apply_rotary_vjp(x: Array, cos: Array, sin: Array, grad_out: Array) -> Array:
-    """grad_out ⊙ cos + rotatedᵀ(grad_out ⊙ sin): the transpose turns each pair back."""
-    pairs = x.shape[-1] // 2 * 2
-    back = rotated(grad_out * sin)
-    back[..., :pairs] *= -1
-    return grad_out * cos + back
-
-
-def rope(x: Array, start_pos: int = 0) -> Array:
-    """Each pair of channels rotated by its angle."""
-    return apply_rotary(x, *tables_of(x, start_pos))
-
-
-def rope_vjp(x: Array, grad_out: Array, start_pos: int = 0) -> Array:
-    """The gradient of Σ grad_out ⊙ rope(x)."""
-    return apply_rotary_vjp(x, *tables_of(x, start_pos), grad_out)
-
-
 # -- The operations, and slips in them -------------------------------------------------------------------------------------------
+
+
+decode = Cached(Buffered)
 
 OPERATIONS: dict[str, Callable[..., Any]] = {
     f.__name__: f
@@ -394,12 +314,16 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
         apply_rotary_vjp,
         rotate_half,
         inv_freq,
+        rotary_frequencies,
         rope_angles,
         rope_tables,
+        rotary_tables,
     )
-}
-_SCOPE = {**vars(attended), **globals()}
-_FUNCTIONS = {name: f for name, f in _SCOPE.items() if isinstance(f, FunctionType) and f.__module__ in (__name__, attended.__name__)}
+} | {"decode": decode}
+_PARTS = (attended, bent, turned)
+_SCOPE = {**vars(attended), **vars(bent), **vars(turned), **globals()}
+_OWN = (__name__, *(part.__name__ for part in _PARTS))
+_FUNCTIONS = {name: f for name, f in _SCOPE.items() if isinstance(f, FunctionType) and f.__module__ in _OWN}
 
 
 def operations(**steps: Callable[..., Any]) -> dict[str, Callable[..., Any]]:

@@ -30,10 +30,10 @@ def rope_tables_tiled(theta: Array, dim: int) -> Array:
     Effect: The lanes of a pair get angles of two pairs: lengths change, and scores depend on absolute positions. Repair: Repeat each angle
     twice in a row; tiling belongs to the layout in halves. Seen: facebookresearch/vjepa2#15; Tongjilibo/bert4torch#1; xiangking/ark-nlp#47;
     raiyanyahya/how-to-train-your-gpt#6; huggingface/transformers#47403"""
-    return np.tile(theta, 2)[:, :dim]
+    return np.tile(theta, 2)[..., :dim]
 
 
-@bug.slip("rotary_tables", seen="rope", law="pairs keep their norm")
+@bug.slip("chunk_tables", seen="rope", law="pairs keep their norm")
 def rope_sines_at_padded_offset(start_pos: int, seq_len: int, dim: int) -> tuple[Array, ...]:
     """Rows of a table [cosines | sines] are read as if their width were padded to a power of two.
     Effect: Widths such as 6, 12 or 96 are turned with sines of other pairs, or of other rows. Repair: The sines begin at half the width,
@@ -46,21 +46,21 @@ def rope_sines_at_padded_offset(start_pos: int, seq_len: int, dim: int) -> tuple
     return right.channels(np.cos(theta), dim), right.channels(sin, dim)
 
 
-@bug.slip("rotary_tables", seen="rope_tables", law="cosines and sines lie on the circle")
+@bug.slip("chunk_tables", seen="rope_tables", law="cosines and sines lie on the circle")
 def rope_tables_sines_of_the_next_pair(start_pos: int, seq_len: int, dim: int) -> tuple[Array, Array]:
     """The sines are read one pair later than the cosines, around the end of the row.
     Effect: The cosine and the sine of a lane are of two angles: turning changes norms. Repair: Take both of the same angles. Seen: none:
     two kernels, of which one is off by a pair; compare vllm-project/vllm-ascend#15688"""
-    cos, sin = right.rotary_tables(start_pos, seq_len, dim)
+    cos, sin = right.chunk_tables(start_pos, seq_len, dim)
     return cos, np.roll(sin, -2, axis=-1)
 
 
-@bug.slip("rotary_tables", seen="rope_tables", law="position zero is the identity")
+@bug.slip("chunk_tables", seen="rope_tables", law="position zero is the identity")
 def rope_tables_sine_first(start_pos: int, seq_len: int, dim: int) -> tuple[Array, ...]:
     """The tables are returned in the order sine, cosine.
     Effect: At position 0 every pair is turned by a quarter. Repair: Return the cosines first. Seen: none: it is the sinusoidal encoding's
     order"""
-    return right.rotary_tables(start_pos, seq_len, dim)[::-1]
+    return right.chunk_tables(start_pos, seq_len, dim)[::-1]
 
 
 @bug.slip("rotated", seen="rope", law="the odd lane follows its convention")

@@ -92,7 +92,7 @@ _VERIFY: dict[str, tuple[str, dict[str, Any]]] = {
     "--sarif": ("write the report as SARIF too, for code scanning: a result for each cause", {"metavar": "FILE"}),
     "--write-tests": ("write the input that shows each cause as a test for pytest, which passes when it is mended", {"metavar": "DIR"}),
     "--strict": ("exit status 1 where something is suspicious, too", _FLAG),
-    "--fail-fast": ("begin no other operation after the first violation", _FLAG),
+    "--fail-fast": ("end at the first violation, or with --baseline at the first that is new", _FLAG),
     "--all": ("a row for every law, and every violation in a few lines", _FLAG),
 }
 """The arguments of `attnspec verify`: what each is for, and how it is parsed."""

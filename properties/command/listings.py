@@ -73,15 +73,15 @@ def _explain(options: argparse.Namespace) -> int:
     from properties.bugs import CATALOGUE
     from properties.contract.operations import OPERATIONS
     from properties.laws import LAWS, LONG, find
-    from properties.laws.names import named
+    from properties.laws.names import named, parts_of
     from properties.views.operations import print_page
     from properties.views.pages import print_bug, print_law
 
-    text, bracket, operation = options.name.partition("[")
+    text, operation = parts_of(options.name)
     laws = dict.fromkeys(law.name for law in (*LAWS, *LONG))
-    name = named(text, laws if bracket else [*laws, *CATALOGUE, *OPERATIONS], "law", *() if bracket else ("bug", "operation"))
+    name = named(text, laws if operation else [*laws, *CATALOGUE, *OPERATIONS], "law", *() if operation else ("bug", "operation"))
     if name in laws:
-        print_law(Console(), find(f"{name}{bracket}{operation}"))
+        print_law(Console(), find(f"{name}[{operation}]" if operation else name))
     elif name in CATALOGUE:
         print_bug(Console(), CATALOGUE[name])
     else:

@@ -5,14 +5,15 @@ from math import inf
 from typing import Any
 
 from oracles import Conventions
+from properties.verifier.comparison import Known
 from properties.verifier.report import Violation
 
-__all__ = ["Entry", "Explain", "Order", "Task", "parts_of"]
+__all__ = ["Entry", "Explain", "Order", "Task"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Order:
-    """What is verified, and how: the same for all children."""
+    """What is verified, and how: the same for all children. With `fail_fast` to the first violation that is not `known`."""
 
     targets: tuple[str, ...]
     only: tuple[str, ...]
@@ -27,6 +28,8 @@ class Order:
     seed: int
     timeout: float
     budget: float
+    fail_fast: bool
+    known: Known
 
 
 @dataclass(frozen=True)
@@ -69,9 +72,3 @@ class Explain:
     violations: tuple[Violation, ...]
     shrinks: bool = True
     until: float = inf
-
-
-def parts_of(law: str) -> tuple[str, str]:
-    """The name of a law and its operation, which "law[operation]" says."""
-    name, _, operation = law.partition("[")
-    return name, operation.removesuffix("]")

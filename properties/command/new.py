@@ -74,16 +74,56 @@ def pointer(x: Array) -> ctypes.c_void_p:
 
 
 '''
+_CACHE = '''\
+class Cache:
+    """Keys and values of one head, as `decode` runs programs of steps on them.
+
+    Take away the parameters and methods that yours has not; `ring = True` says that with a
+    window and a capacity the oldest positions give way. What cannot be done is a ValueError.
+    """
+
+    def __init__(
+        self, d: int, d_v: int, window: int | None = None, capacity: int | None = None
+    ) -> None:
+        raise NotImplementedError("Fill in decode: make your cache.")
+
+    def append(self, k: Array, v: Array) -> None:
+        """Add positions: k (n, d), v (n, d_v)."""
+
+    def attend(self, q: Array) -> Array | tuple[Array, Array]:
+        """out (n, d_v), or (out, lse), of q (n, d) at the last n positions."""
+        return q
+
+    def rollback(self, n: int) -> None:
+        """The newest n positions go."""
+
+    def evict(self, n: int) -> None:
+        """The oldest n positions go; the others keep theirs."""
+
+    def poison(self, value: float) -> None:
+        """Fill the slots that are not in use with a number."""
+
+
+'''
 _JAX_SETTINGS = {
     "float64": 'jax.config.update("jax_enable_x64", True)\n\n',
     "float32": 'jax.config.update("jax_default_matmul_precision", "highest")\n\n',
 }
+_NUMBERS = (
+    *("base", "factor", "beta_fast", "beta_slow", "mscale", "mscale_all_dim", "attention_factor"),
+    *("low_freq_factor", "high_freq_factor", "partial_rotary_factor"),
+)
 _OPTIONS = {
     "scale": "float | None = None",
     "causal": "bool = False",
     "offset": "int | None = None",
     "window": "tuple[int | None, int | None] = (None, None)",
     "softcap": "float | None = None",
+    "sections": "tuple[int, int, int] | None = None",
+    **dict.fromkeys(("short_factor", "long_factor"), "tuple[float, ...] | None = None"),
+    **dict.fromkeys(("rotary_dim", "seq_len", "max_position_embeddings", "original_max_position_embeddings"), "int | None = None"),
+    "truncate": "bool | None = None",
+    **dict.fromkeys(_NUMBERS, "float | None = None"),
 }
 """The types of options that are no arrays, with what they are where they are not given."""
 
@@ -172,14 +212,16 @@ def adapter(name: str, operations: Iterable[str], library: str, dtype: str) -> s
 
 
 def _body(o: "Operation", kind: _Library) -> str:
-    """The body of a derivative that the library forms; "" for other operations, and for those with options."""
-    return "" if o.options else kind.derivatives.get(o.name[-4:], "")
+    """The body of a derivative that the library forms; "" for other operations, and for those whose options have derivatives too."""
+    return "" if {"bias", "dbias"} & {*o.parameters, *o.outputs} else kind.derivatives.get(o.name[-4:], "")
 
 
 def _function(o: "Operation", kind: _Library) -> str:
     """A function to fill in, or a derivative that the library forms."""
     from properties.views.operations import shapes, summary
 
+    if o.is_played:
+        return _CACHE
     returns = "Array" if len(o.outputs) == 1 else "tuple[Array, ...]"
     typed = [f"{p}: {_type(o, p)}" for p in o.parameters if p not in o.options]
     typed += [*(["*"] if o.options else []), *(f"{p}: {_OPTIONS.get(p, 'Array | None = None')}" for p in o.options)]
@@ -211,7 +253,7 @@ def _differentiated(o: "Operation", body: str) -> str:
         inputs=_tuple(inputs),
         typed=", ".join(f"{p}: Array" for p in inputs),
         forward=forward.name,
-        given=", ".join(forward.parameters),
+        given=", ".join(f"{p}={p}" if p in forward.options else p for p in forward.parameters),
         tangents=_tuple(f"d{p}" for p in inputs),
         grad=next((p for p in o.parameters if p.startswith("grad_")), ""),
         place="" if len(inputs) > 1 else "[0]",
@@ -225,6 +267,8 @@ def _tuple(names: Iterable[str]) -> str:
 
 
 def _type(o: "Operation", parameter: str) -> str:
+    if parameter == "kind":
+        return "str"
     if parameter not in o.axes:
         return "int | None" if (o.name, parameter) == ("causal_mask", "n_k") else "int"
     return "Array | None" if parameter == "mask" else "Array"
@@ -232,7 +276,7 @@ def _type(o: "Operation", parameter: str) -> str:
 
 def _implementation(name: str, chosen: "list[Operation]", kind: _Library, dtype: str) -> str:
     """The `Implementation`: its conventions with the other values that there are, and what it may promise besides as comments."""
-    from properties.contract.operations import FEATURES
+    from properties.contract.features import ATTENTION, FEATURES, KINDS
     from properties.views.operations import readings
 
     fields = list(dict.fromkeys(field for o in chosen for field in o.conventions))
@@ -243,10 +287,11 @@ def _implementation(name: str, chosen: "list[Operation]", kind: _Library, dtype:
     conventions = (
         f"    conventions=oracles.Conventions(\n{''.join(stated)}    ),\n" if stated else "    conventions=oracles.Conventions(),\n"
     )
-    options = [p for p in FEATURES if any(p in o.options for o in chosen if "q" in o.parameters)]
-    named = "".join(f'        "{p}",\n' for p in options)
+    called = [o for o in chosen if not o.is_played]
+    options = [p for p in FEATURES if any(p in o.options or (p in KINDS and "kind" in o.parameters) for o in called)]
+    named = "".join(f'        {"" if p in ATTENTION else "# "}"{p}",\n' for p in options)
     features = f"    features=[  # others are never passed\n{named}    ],\n" if options else ""
-    offered = "".join(f'        "{o.name}": {o.name},\n' for o in chosen)
+    offered = "".join(f'        "{o.name}": {"Cache" if o.is_played else o.name},\n' for o in chosen)
     return f"""\
 adapter = properties.Implementation(
     name="{name}",

@@ -36,13 +36,13 @@ class Run:
         return tuple(cause for place in sorted(self.causes_of) for cause in self.causes_of[place])
 
 
-def run(order: Order, jobs: int, fail_fast: bool) -> Run:
-    """Run an order in so many processes, and, with `fail_fast`, to the first violation; what is known at the end."""
+def run(order: Order, jobs: int) -> Run:
+    """Run an order in so many processes; what is known at the end."""
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // jobs)))  # the processes share the processors
     known = Run()
     try:
         with Signals() as signals:
-            _follow(known, order, jobs, fail_fast, signals)
+            _follow(known, order, jobs, signals)
             signals.obey()
     except (StoppedError, TargetError) as stopped:
         known.stopped = stopped
@@ -52,7 +52,7 @@ def run(order: Order, jobs: int, fail_fast: bool) -> Run:
     return known
 
 
-def _follow(known: Run, order: Order, jobs: int, fail_fast: bool, signals: Signals) -> None:
+def _follow(known: Run, order: Order, jobs: int, signals: Signals) -> None:
     """Add to what is known as it comes, and show it: a bar in a terminal, elsewhere a line for each entry that is done."""
     log = Console(stderr=True)
     columns = (
@@ -64,7 +64,7 @@ def _follow(known: Run, order: Order, jobs: int, fail_fast: bool, signals: Signa
     )
     with Progress(*columns, console=log, transient=True, disable=not log.is_interactive) as progress:
         task = progress.add_task(f"importing {escape(' '.join(order.targets))}", total=None)
-        with Runner(order, jobs, fail_fast, signals) as runner:
+        with Runner(order, jobs, signals) as runner:
             known.entries = runner.entries
             left = [len(entry.laws) for entry in known.entries]
             progress.update(task, total=sum(left))
@@ -72,7 +72,7 @@ def _follow(known: Run, order: Order, jobs: int, fail_fast: bool, signals: Signa
                 if isinstance(found, tuple):
                     known.causes_of[place] = (*known.causes_of.get(place, ()), *found)
                     continue
-                known.outcomes[place, f"{found.law}[{found.operation}]"] = found
+                known.outcomes[place, found.law_id] = found
                 left[place] -= 1
                 progress.update(task, advance=1, description=escape(f"{found.implementation}: {found.law}"))
                 if not left[place] and not log.is_interactive:

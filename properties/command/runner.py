@@ -11,10 +11,11 @@ from select import select
 from types import TracebackType
 
 from properties.command.child import Child
-from properties.command.messages import Entry, Explain, Order, Task, parts_of
+from properties.command.messages import Entry, Explain, Order, Task
 from properties.command.signals import Signals
 from properties.command.targets import TargetError
 from properties.contract.operations import OPERATIONS
+from properties.laws.names import parts_of
 from properties.verifier.note import Note
 from properties.verifier.report import Cause, Outcome, Status, Violation
 from properties.verifier.script import script_of_call
@@ -28,15 +29,16 @@ _DEATHS = 3  # of the process in one operation of one implementation, after whic
 class Runner:
     """What is verified by an order, in `jobs` processes, of which none waits longer than the order's timeout for one call.
 
-        with Runner(order, jobs, fail_fast, signals) as runner:
+        with Runner(order, jobs, signals) as runner:
             for entry, found in runner.outcomes(): ...
 
-    `entries` says what there is to verify. With `fail_fast` no operation is begun after the first violation. Raises TargetError where what
-    there is to verify cannot be found out, or a process cannot go on, and StoppedError where one of `signals` has come.
+    `entries` says what there is to verify. An order to fail fast ends it at the first violation of a law that is not known to be violated,
+    or else with the causes of the first implementation of which one is new. Raises TargetError where what there is to verify cannot be
+    found out, or a process cannot go on, and StoppedError where one of `signals` has come.
     """
 
-    def __init__(self, order: Order, jobs: int, fail_fast: bool, signals: Signals) -> None:
-        self.order, self.jobs, self.fail_fast, self.signals = order, jobs, fail_fast, signals
+    def __init__(self, order: Order, jobs: int, signals: Signals) -> None:
+        self.order, self.jobs, self.signals = order, jobs, signals
         self.entries: list[Entry] = []
         self._folder = tempfile.TemporaryDirectory(prefix="attnspec-")
         self._children: list[Child] = []
@@ -82,6 +84,8 @@ class Runner:
                 return
             ready = self._ready(busy)
             for child in busy:
+                if child not in self._children:  # it was ended as the others were
+                    continue
                 if child in ready:
                     yield from self._collect(child)
                 else:
@@ -120,6 +124,8 @@ class Runner:
             if isinstance(answer, str):
                 raise TargetError(answer)
             if isinstance(task, Explain):
+                if self.order.fail_fast and not all(map(self.order.known.may_be, answer)):
+                    self._give_up()
                 yield task.entry, answer
             else:
                 yield from self._known(task.entry, answer)
@@ -134,25 +140,29 @@ class Runner:
             if outcome.status == "violated" and v is not None:
                 self._violations[place].append(v)
             told.append(outcome if v is None else replace(outcome, violation=v.without_calls()))
-        if self.fail_fast and any(outcome.status == "violated" for outcome in told):
+        if not self._left[place]:
+            self._explain(place)
+        if self.order.fail_fast and any(o.status == "violated" and not self.order.known.has(o.implementation, o.law_id) for o in told):
             self._give_up()
-        if not self._left[place] and self._violations[place]:
-            planned = self.entries[place].laws.index
-            in_order = sorted(self._violations[place], key=lambda v: planned(v.law_id))  # and not as they came
-            self._tasks.append(Explain(place, tuple(in_order), until=self._time.end))
         for outcome in told:
             yield place, outcome
 
+    def _explain(self, place: int) -> None:
+        """Ask for the causes of an entry's violations, if there are some, in the order of its plan, and not as they came."""
+        planned = self.entries[place].laws.index
+        if in_order := sorted(self._violations[place], key=lambda v: planned(v.law_id)):
+            self._tasks.appendleft(Explain(place, tuple(in_order), until=self._time.end))
+
     def _give_up(self) -> None:
-        """Begin no other law: left are those that are being checked."""
+        """Check no further law, and end those that are being checked; of what is known the causes are still looked for."""
         explaining = [task for task in self._tasks if isinstance(task, Explain)]
         self._tasks.clear()
         self._tasks.extend(explaining)
-        begun: Counter[int] = Counter()
-        for child in self._children:
-            if isinstance(child.task, Task):
-                begun[child.task.entry] += len(child.task.laws)
-        self._left = [begun[place] for place in range(len(self._left))]
+        for child in [child for child in self._children if isinstance(child.task, Task)]:
+            self._bury(child)
+        for place in [place for place, left in enumerate(self._left) if left]:
+            self._left[place] = 0
+            self._explain(place)
 
     def _failed(self, child: Child, task: Task) -> Iterator[tuple[int, Outcome]]:
         """The outcome of the law under which a child died; the task's other laws are gone on with."""

@@ -10,15 +10,17 @@ from rich.console import Console
 from oracles.formats import resolve
 from properties.command import forms
 from properties.command.configuration import configure
-from properties.command.messages import Order, parts_of
+from properties.command.messages import Order
 from properties.command.outputs import printing
 from properties.command.run import Run, run
 from properties.command.signals import StoppedError
 from properties.laws import find
-from properties.verifier.comparison import Comparison, against
+from properties.laws.names import parts_of
+from properties.verifier.comparison import Comparison, Known, against
 from properties.verifier.plan import QUICKLY
 from properties.verifier.reading import read
 from properties.verifier.report import Outcome, Report, with_causes
+from properties.verifier.trial import FAILED
 from properties.views.compared import print_comparison
 from properties.views.html.environment import environment
 from properties.views.terminal import print_report, verdict_of
@@ -32,10 +34,10 @@ _AS_GIVEN = ("targets", "arithmetic", "conventions", "known_deviations", "laws",
 def verify(options: argparse.Namespace) -> int:
     """Verify what options name, and print and write down what came of it; the exit status. Raises ValueError where it cannot be done."""
     configure(options)
-    order = _order(options)
-    places = forms.places(options)
     baseline = None if options.baseline is None else read(options.baseline)
-    known = run(order, options.jobs, options.fail_fast)
+    order = _order(options, Known.of(baseline))
+    places = forms.places(options)
+    known = run(order, options.jobs)
     _require_laws_on_offer(options, order, known)
     report, changes = _report(options, order, known), None
     if baseline is not None:
@@ -46,7 +48,7 @@ def verify(options: argparse.Namespace) -> int:
     return _status(report, known.stopped, lost)
 
 
-def _order(options: argparse.Namespace) -> Order:
+def _order(options: argparse.Namespace, known: Known) -> Order:
     """What is to be run, with laws by their whole names. Raises ValueError for a law or an arithmetic that there is not."""
     resolve(options.arithmetic)
     return Order(
@@ -63,6 +65,8 @@ def _order(options: argparse.Namespace) -> Order:
         seed=options.seed,
         timeout=options.timeout,
         budget=options.budget or inf,
+        fail_fast=options.fail_fast,
+        known=known,
     )
 
 
@@ -90,7 +94,7 @@ def _report(options: argparse.Namespace, order: Order, known: Run) -> Report:
         "environment": environment(),
         "implementations": [entry.to_dict() for entry in known.entries],
     }
-    why = "After the first violation no operation is begun (--fail-fast)." if options.fail_fast else ""
+    why = f"{FAILED} (--fail-fast)." if options.fail_fast else ""
     why = f"It was not run: {known.stopped}." if known.stopped is not None else why
     outcomes, causes = with_causes(_planned(known, why), known.causes, lambda violation: violation.script)
     return Report(outcomes, settings, known.stopped is not None, options.strict, causes)

@@ -118,8 +118,11 @@ def _outcomes(one: Found, task: Task, planned: list[Law], order: Order, calls: N
     def began(law: str) -> None:
         at_work[0] = law
 
+    def ends(law: str) -> bool:
+        return order.fail_fast and not order.known.has(one.implementation.name, law)
+
     noting = _noting(one.implementation, calls)
-    found = examine(laws, noting, order.max_examples, order.seed, observe, order.timeout, began, task.until)
+    found = examine(laws, noting, order.max_examples, order.seed, observe, order.timeout, began, task.until, ends)
     return [o if o.violation is None else replace(o, violation=_told(o.violation, one, order)) for o in found]
 
 

@@ -1,6 +1,7 @@
 """An implementation's arrays: float64 numbers to what it takes, in any layout in memory, and what it returns back to float64."""
 
 from collections.abc import Callable
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from oracles.formats import Format
 from properties.contract.implementation import LAYOUTS, Implementation
 from properties.contract.wording import said
 
-__all__ = ["ReturnedError", "UngivenError", "given", "layouts", "overlaps", "received", "type_of", "values"]
+__all__ = ["ReturnedError", "UngivenError", "given", "layouts", "number", "overlaps", "received", "type_of", "values"]
 
 
 class ReturnedError(Exception):
@@ -111,6 +112,18 @@ def received(raw: Any, implementation: Implementation, target: Format | None, sh
     return values
 
 
+def number(raw: Any) -> Array:
+    """One number, as a fresh array with one entry; raises ReturnedError unless it is a float, or an array with one."""
+    try:
+        one = isinstance(raw, Real) or getattr(raw, "ndim", None) == 0
+        found = np.array([float(raw)]) if one else arrays.float_array(raw, "it").copy()
+    except (TypeError, ValueError):
+        raise ReturnedError(f"has type {type(raw).__name__}, but should be a number, or an array with one.") from None
+    if found.size != 1:
+        raise ReturnedError(f"has shape {found.shape}, but should be a number, or an array with one.")
+    return found.reshape(1)
+
+
 def type_of(array: Any) -> str:
     """The name of the type of an array's numbers, "float32", whose array ever it is: torch's and MLX's are called by their modules too."""
     name = getattr(array.dtype, "name", None)
@@ -121,6 +134,8 @@ def values(x: Any) -> Any:
     """A fresh copy of what an array of an implementation holds, as float64, booleans or integers; anything else as it is."""
     if not hasattr(x, "dtype"):
         return x
+    if x.ndim == 0:
+        return float(x)
     whole = type_of(x).startswith(("bool", "int"))
     return arrays.as_numpy(x, "it").copy() if whole else arrays.float_array(x, "it").copy()
 

@@ -1,7 +1,9 @@
 """What is put under test: functions for some of the operations, and what they promise."""
 
+import inspect
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from types import MappingProxyType
 from typing import Any, Literal
 
@@ -9,6 +11,7 @@ from oracles import Arithmetic, Conventions
 from oracles.conventions import resolve as resolve_conventions
 from oracles.formats import Format
 from oracles.formats import resolve as resolve_arithmetic
+from properties.contract.caches import CACHES, Decoder, offered
 from properties.contract.operations import BATCH, FEATURES, OPERATIONS, Operation
 from properties.contract.support import EVERY_SIZE, SIZES, Support, read
 from properties.contract.wording import printable, shown
@@ -49,6 +52,7 @@ _PROMISES: dict[str, tuple[type[Exception], Callable[[Any], bool], str]] = {
         "a tuple of exceptions' types",
     ),
     "features": (TypeError, lambda x: isinstance(x, Collection) and not isinstance(x, str), f"some of {', '.join(FEATURES)}"),
+    "caches": (TypeError, lambda x: x is None or (isinstance(x, Collection) and not isinstance(x, str)), f"some of {', '.join(CACHES)}"),
     "deterministic": (TypeError, lambda x: isinstance(x, bool), "a bool"),
     "layouts": (TypeError, lambda x: x is None or isinstance(x, tuple), "None, or a tuple of layouts' names"),
     "known_deviations": (TypeError, lambda x: isinstance(x, Mapping), "a mapping from laws to reasons"),
@@ -68,7 +72,7 @@ class Implementation:
 
     name              as it appears in reports
     operations        a function for each operation that is offered, called by position as the operation is written, and of `attention`
-                      by keyword where features are given
+                      by keyword where features are given; of `decode` a class of caches
     arithmetic        what it rounds, a preset's name or an `oracles.Arithmetic`: results are held to its budget
     conventions       the readings that it follows; it is handed masks in its polarity and compared in its layout
     arrays            what it takes: "numpy", "torch", or a function that makes its arrays from NumPy ones
@@ -79,7 +83,9 @@ class Implementation:
                       those of `SIZES`, and "every size" is about all of them. Or words, one or a list of them with mappings:
                       "positive sizes", "no batch axes", "full masks", "key masks", "at most 8 shapes"
     refuses           the exceptions that it raises on sizes that it does not support
-    features          what its attention takes besides q, k and v, names of `FEATURES`: others are never passed
+    features          what its attention takes besides q, k and v, its rope besides x, and which kinds of frequencies it has with which
+                      parameters, names of `FEATURES`: others are never passed
+    caches            what its caches offer besides append and attend, names of `CACHES`; None is what their class shows
     deterministic     whether equal calls give equal results, to the last bit
     layouts           the layouts of `LAYOUTS` that it takes; None promises nothing: it may refuse them, but not misread them
     known_deviations  {"law" or "law[operation]": reason}: laws that it is known to break; each must really be broken
@@ -100,6 +106,7 @@ class Implementation:
     supports: Mapping[str, Any] | str | Collection[str | Mapping[str, Any]] | Support = ()
     refuses: tuple[type[BaseException], ...] = (ValueError, TypeError, NotImplementedError)
     features: Collection[str] = ()
+    caches: Collection[str] | None = None
     deterministic: bool = True
     layouts: tuple[str, ...] | None = None
     known_deviations: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
@@ -121,6 +128,7 @@ class Implementation:
         for name in self.features:
             _require_member(name, FEATURES, "A feature is")
         object.__setattr__(self, "features", frozenset(self.features))
+        self._admit_caches()
         for name in self.layouts or ():
             _require_member(name, LAYOUTS, "A layout is")
         for name, reason in self.known_deviations.items():
@@ -131,6 +139,21 @@ class Implementation:
             raise TypeError("Implementation.arithmetic is None, but should be an oracles.Arithmetic or a preset's name.")
         object.__setattr__(self, "arithmetic", arithmetic)
         object.__setattr__(self, "conventions", resolve_conventions(self.conventions))
+
+    def _admit_caches(self) -> None:
+        """A class of caches becomes the operation that runs programs on them; what it offers is what is declared, or what it shows."""
+        given: Any = self.operations.get("decode")
+        if isinstance(given.func if isinstance(given, partial) else given, type):
+            given = Decoder(given)
+            object.__setattr__(self, "operations", {**self.operations, "decode": given})
+        elif inspect.isfunction(given) and not _runs_programs(given):
+            raise TypeError(
+                f"operations['decode']={shown(given)}, but should be a class of caches, or properties.Decoder(…) of what makes them."
+            )
+        shown_by_it = offered(given.make) if isinstance(given, Decoder) else ()
+        object.__setattr__(self, "caches", frozenset(shown_by_it if self.caches is None else self.caches))
+        for name in self.caches or ():
+            _require_member(name, CACHES, "What caches offer is")
 
     @property
     def resolved_arithmetic(self) -> Arithmetic:
@@ -151,6 +174,17 @@ class Implementation:
         if target.name not in _DTYPES:
             raise ValueError(f"{self.name} has numbers of {target.name}, for which no dtype is known: declare dtype.")
         return _DTYPES[target.name]
+
+    @property
+    def of_caches(self) -> frozenset[str]:
+        """What its caches offer, where their class may have shown it."""
+        assert isinstance(self.caches, frozenset)
+        return self.caches
+
+    def lacks_of_caches(self, *names: str) -> str:
+        """What its caches do not offer among some things, in a sentence; "" where they offer all."""
+        missing = [name for name in names if name not in self.of_caches]
+        return f"Its caches offer no {' and no '.join(missing)}." if missing else ""
 
     @property
     def support(self) -> Support:
@@ -224,6 +258,15 @@ def implementation_of(
         )
     default = getattr(target, "__name__", type(target).__name__)
     return Implementation(**{"name": default, "operations": operations, **changes})
+
+
+def _runs_programs(function: Callable[..., Any]) -> bool:
+    """Whether a function can be called as `decode` is written, with a program: what makes caches cannot."""
+    try:
+        inspect.signature(function).bind("q", "k", "v", "steps", window=None, capacity=None, rotates=None)
+    except TypeError:
+        return False
+    return True
 
 
 def _require_member(name: object, names: tuple[str, ...], what: str) -> None:

@@ -14,21 +14,23 @@ import numpy as np
 
 import oracles
 from oracles import Arithmetic, Conventions, Enclosure
-from oracles.formats import Format
+from oracles.formats import BINARY32, BINARY64, Format
+from properties.contract.caches import decode
+from properties.contract.features import FEATURES, KINDS
 
 __all__ = ["BATCH", "FEATURES", "OPERATIONS", "Operation"]
-
-FEATURES = ("mask", "bias", "scale", "causal", "offset", "offsets", "window", "softcap", "sink", "grad_lse")
-"""What attention may take besides q, k and v, by keyword: `offset` is one number, `offsets` is one for each element of the batch too."""
 
 BATCH = "*"
 """Any number of leading axes, the same for all arrays that have them; masks and biases may have fewer, and size 1 along any axis."""
 
 _NUMBERS = {"num_heads", "n_q", "n_k", "seq_len", "max_len", "embed_dim", "head_dim", "start_pos"}
 _MASKS = {"mask", "first", "second"}
-_LOOSE = _MASKS | {"bias", "dbias"}
-_INTEGERS = {"lengths", "indices", "offset"}
-_SETTINGS = {"scale", "causal", "offset", "window", "softcap"}
+_LOOSE = _MASKS | {"bias", "dbias", "positions"}
+_INTEGERS = {"lengths", "indices", "offset", "positions"}
+_PARAMETERS = tuple(dict.fromkeys(p for given, optional in KINDS.values() for p in (*given, *optional)))
+_OF_ATTENTION, _OF_CACHES = {"scale", "causal", "offset", "window", "softcap"}, {"steps", "capacity", "rotates"}
+_SETTINGS = _OF_ATTENTION | _OF_CACHES | {"kind", "base", "rotary_dim", "sections", *_PARAMETERS}
+_HELD = {"inv_freq", "attention_factor"}
 _TABLES = {"cos", "sin"}
 _SUMS, _BIASES = {"lse", "dlse", "lse_a", "lse_b"}, {"slopes", "biases"}
 _FREQUENCIES = ("rope_pairing", "odd_lane", "rope_base", "rope_scale")
@@ -61,6 +63,11 @@ class Operation:
         return tuple(p for p in self.parameters if p not in _NUMBERS | _MASKS | _INTEGERS | _SETTINGS)
 
     @property
+    def is_played(self) -> bool:
+        """Whether it runs a program of steps, on caches."""
+        return "steps" in self.parameters
+
+    @property
     def takes_arrays(self) -> bool:
         """Whether it takes an array at all: of numbers, booleans or integers."""
         return not (_NUMBERS | _SETTINGS).issuperset(self.parameters)
@@ -83,18 +90,29 @@ class Operation:
         return name in _TABLES
 
     def broadcasts(self, parameter: str) -> bool:
-        """Whether axes of a parameter may have size 1, or not be there: those of masks and biases."""
-        return parameter in _LOOSE
+        """Whether axes of a parameter may have size 1, or not be there: those of masks and biases, and of positions for an array's rows."""
+        return parameter in _LOOSE and (parameter != "positions" or parameter in self.options)
+
+    def ahead(self, parameter: str, arguments: Sequence[Any]) -> int:
+        """How many axes an array has in front of those that are named: of positions that of time, height and width, with sections."""
+        return int(parameter == "positions" and dict(zip(self.parameters, arguments, strict=False)).get("sections") is not None)
 
     def is_setting(self, parameter: str) -> bool:
-        """Whether a parameter is no array and no size, but says what is computed: a window, a cap."""
-        return parameter in _SETTINGS
+        """Whether a parameter is no array and no size, but says what is computed: a window, a cap, a kind of frequencies."""
+        return parameter in _SETTINGS or (parameter in _NUMBERS and parameter in self.options)
+
+    def is_number(self, result: str) -> bool:
+        """Whether a result is one number, which may be a float."""
+        return result in self.outputs and result not in self.axes and not self.returns_booleans
 
     def stored(self, name: str, arithmetic: Arithmetic, *, result: bool = False) -> Format:
-        """The format of a parameter's numbers, or of a result's: tables have that of angles, log-sum-exps that in which they are saved,
-        ALiBi's biases are no inputs yet."""
+        """The format of a parameter's numbers, or of a result's: tables have that of angles, frequencies binary64 or binary32, whichever is
+        as fine as they are computed, log-sum-exps that in which they are saved; ALiBi's biases are no inputs yet."""
         if self.is_table(name):
             return arithmetic.angle.table
+        if name in _HELD:
+            fine = max(arithmetic.angle.frequency, arithmetic.angle.product) <= BINARY64.unit_roundoff
+            return BINARY64 if fine else BINARY32
         if name in _SUMS:
             return arithmetic.saved_lse or arithmetic.elementwise
         return arithmetic.inputs if not result else arithmetic.elementwise if name in _BIASES else arithmetic.output
@@ -112,8 +130,12 @@ class Operation:
 
     def given(self, arguments: Sequence[Any]) -> tuple[str, ...]:
         """The features with which a call is made: names of `FEATURES`."""
-        each = {p: x for p, x in zip(self.parameters, arguments, strict=False) if p in self.options and p in FEATURES and x is not None}
-        return (*each, *(["offsets"] if isinstance(each.get("offset"), np.ndarray) else [])) if "q" in self.parameters else ()
+        if self.is_played or not any(p in self.parameters for p in ("q", "kind", "inv_freq")):
+            return ()
+        each = {p: x for p, x in zip(self.parameters, arguments, strict=False) if x is not None}
+        kind = [each["kind"]] if each.get("kind", "default") != "default" else []
+        several = ["offsets"] if isinstance(each.get("offset"), np.ndarray) else []
+        return (*(p for p in each if p in self.options and p in FEATURES), *kind, *several)
 
     def returned(self, arguments: Sequence[Any]) -> tuple[str, ...]:
         """The results that there are: of an option that is not given there is no gradient."""
@@ -129,12 +151,12 @@ class Operation:
         """The sizes of a call by the names of axes and numbers; `batch` is how many problems there are."""
         found: dict[str, int] = {}
         for parameter, x in zip(self.parameters, arguments, strict=False):
-            if parameter in _NUMBERS and x is not None:
+            if parameter in _NUMBERS and parameter not in self.options and x is not None:
                 found[parameter] = int(x)
-            elif parameter in self.axes and parameter not in _LOOSE | _SETTINGS and x is not None:
-                axes = self.axes[parameter]
+            elif parameter in self.axes and not self.broadcasts(parameter) and parameter not in _SETTINGS and x is not None:
+                axes, ahead = self.axes[parameter], self.ahead(parameter, arguments)
                 if axes[0] == BATCH:
-                    found.setdefault("batch", int(np.prod(x.shape[: x.ndim - len(axes) + 1])))
+                    found.setdefault("batch", int(np.prod(x.shape[ahead : x.ndim - len(axes) + 1])))
                 found |= dict(zip(reversed(axes), reversed(x.shape), strict=False))
         found.pop(BATCH, None)
         return found
@@ -143,7 +165,7 @@ class Operation:
         """The leading axes of a call: those of the first array that has some."""
         for parameter, x in zip(self.parameters, arguments, strict=False):
             if BATCH in self.axes.get(parameter, ()):
-                return tuple(x.shape[: x.ndim - len(self.axes[parameter]) + 1])
+                return tuple(x.shape[self.ahead(parameter, arguments) : x.ndim - len(self.axes[parameter]) + 1])
         return ()
 
     def shapes(self, *arguments: Any) -> tuple[tuple[int, ...], ...]:
@@ -151,23 +173,29 @@ class Operation:
         if self.name == "combine_masks":
             return (np.broadcast_shapes(*(mask.shape for mask in arguments)),)
         sizes, lead = self.sizes(arguments), self.lead(arguments)
-        sizes["pairs"] = -(-sizes.get("head_dim", 0) // 2)
+        each = dict(zip(self.parameters, arguments, strict=False))
+        rotating = each["rotary_dim"] if each.get("rotary_dim") is not None else sizes.get("head_dim", 0)
+        sizes.setdefault("pairs", -(-rotating // 2))
+        sizes["channels"] = 2 * sizes["pairs"]
         sizes.setdefault("n_k", sizes.get("n_q", 0))
 
         def shape(axes: Axes) -> Iterator[int]:
             for axis in axes:
                 yield from lead if axis == BATCH else (sizes[axis],)
 
-        given = dict(zip(self.parameters, arguments, strict=False))
-        return tuple(given[name[1:]].shape if name == "dbias" else tuple(shape(self.axes[name])) for name in self.returned(arguments))
+        return tuple(
+            each["bias"].shape if name == "dbias" else (1,) if self.is_number(name) else tuple(shape(self.axes[name]))
+            for name in self.returned(arguments)
+        )
 
 
-def _operation(name: str, parameters: str, outputs: str, *conventions: str) -> Operation:
-    """An operation by its parameters and results, "name[axes]" for arrays, "name?" for options."""
+def _operation(name: str, parameters: str, outputs: str, *conventions: str, oracle: Callable[..., Any] | None = None) -> Operation:
+    """An operation by its parameters and results, "name[axes]" for arrays, "name?" for options; its oracle has its name, by default."""
     given, returned = (re.findall(r"(\w+)(?:\[(.*?)\])?(\??)", text) for text in (parameters, outputs))
     axes = {name: tuple(axes.split()) for name, axes, _ in (*given, *returned) if axes}
     names, results = (tuple(name for name, *_ in found) for found in (given, returned))
-    return Operation(name, names, results, axes, getattr(oracles, name), conventions, tuple(name for name, _, mark in given if mark))
+    options = tuple(name for name, _, mark in given if mark)
+    return Operation(name, names, results, axes, oracle or getattr(oracles, name), conventions, options)
 
 
 _QKV = "q[* n_q head_dim] k[* n_k head_dim] v[* n_k value_dim]"
@@ -184,7 +212,10 @@ _FEATURED = f"{_HEADED} mask[* num_heads n_q n_k]? {_BIAS}? scale? causal? offse
 _OUTPUT, _SUM = "out[* num_heads n_q value_dim]", "lse[* num_heads n_q]"
 _FEATURES = ("causal", "kv_heads", "window", "softcap_order", "lse_base", "lse_sink", "scale_default", "causal_with_mask")
 _MERGED = ("out_a[* n_q value_dim] lse_a[* n_q] out_b[* n_q value_dim] lse_b[* n_q]", "out[* n_q value_dim] lse[* n_q]")
+_STEPS = "q[n_q head_dim] k[n_k head_dim] v[n_k value_dim] steps window? capacity? rotates?"
 _TABLE = "cos[seq_len head_dim] sin[seq_len head_dim]"
+_ROTATED = "positions[* seq_len]? inv_freq[pairs]? attention_factor? rotary_dim? sections?"
+_KINDS = " ".join(f"{p}?" for p in ("base", "rotary_dim", "seq_len", *_PARAMETERS))
 
 
 def _tangents(parameters: str) -> str:
@@ -210,6 +241,7 @@ OPERATIONS: dict[str, Operation] = {
         _operation("merge_attention", *_MERGED, "dead_rows", "lse_base"),
         _operation("alibi_slopes", "num_heads", "slopes[num_heads]", "alibi_slopes"),
         _operation("alibi_bias", "num_heads n_q n_k offset?", "biases[num_heads n_q n_k]", "alibi_slopes", "alibi_reference", "causal"),
+        _operation("decode", _STEPS, "out[n_q value_dim] lse[n_q]", "window", "lse_base", "scale_default", *_FREQUENCIES, oracle=decode),
         _operation("multi_head_attention", _HEADS, "out[* seq_len model_dim]", *_ATTENTION),
         _operation("multi_head_attention_vjp", f"{_HEADS} grad_out[* seq_len model_dim]", _tangents(_HEADS), *_ATTENTION),
         _operation("multi_head_attention_jvp", f"{_HEADS} {_tangents(_HEADS)}", "dout[* seq_len model_dim]", *_ATTENTION),
@@ -222,14 +254,30 @@ OPERATIONS: dict[str, Operation] = {
         _operation("add_positional_encoding", "x[* seq_len embed_dim] pos[* seq_len embed_dim]", "out[* seq_len embed_dim]"),
         _operation("learned_positional_encoding", "table[rows embed_dim] seq_len start_pos", "encoding[seq_len embed_dim]"),
         _operation("table_lookup", "table[rows embed_dim] indices[*]", "rows[* embed_dim]"),
-        _operation("rope", f"x{_ROWS} start_pos", f"out{_ROWS}", *_FREQUENCIES),
-        _operation("rope_vjp", f"x{_ROWS} grad_out{_ROWS} start_pos", f"dx{_ROWS}", *_FREQUENCIES),
+        _operation("rope", f"x{_ROWS} start_pos {_ROTATED}", f"out{_ROWS}", *_FREQUENCIES, "mrope"),
+        _operation("rope_vjp", f"x{_ROWS} grad_out{_ROWS} start_pos {_ROTATED}", f"dx{_ROWS}", *_FREQUENCIES, "mrope"),
         _operation("apply_rotary", f"x{_ROWS} {_TABLE}", f"out{_ROWS}", "rope_pairing", "odd_lane"),
         _operation("apply_rotary_vjp", f"x{_ROWS} {_TABLE} grad_out{_ROWS}", f"dx{_ROWS}", "rope_pairing", "odd_lane"),
         _operation("rotate_half", f"x{_ROWS}", f"out{_ROWS}"),
         _operation("inv_freq", "head_dim", "frequencies[pairs]", *_FREQUENCIES),
+        _operation(
+            "rotary_frequencies",
+            f"kind head_dim {_KINDS}",
+            "inv_freq[pairs] attention_factor",
+            "yarn_truncate",
+            "yarn_upper",
+            "longrope_switch",
+            "dynamic_length",
+        ),
         _operation("rope_angles", "seq_len head_dim start_pos", "angles[seq_len pairs]", *_FREQUENCIES),
         _operation("rope_tables", "seq_len head_dim start_pos", _TABLE, *_FREQUENCIES),
+        _operation(
+            "rotary_tables",
+            "positions[* seq_len] inv_freq[pairs] attention_factor? sections?",
+            "cos[* seq_len channels] sin[* seq_len channels]",
+            "rope_pairing",
+            "mrope",
+        ),
     )
 }
 """All operations by name."""

@@ -4,24 +4,29 @@ from properties.contract.operations import OPERATIONS
 from properties.laws import (
     alibi,
     attention,
+    bands,
+    caches,
     conduct,
     features,
     frequencies,
     gradients,
     interleaving,
+    kinds,
     lanes,
     masks,
     merging,
     multi_head,
     positional,
     rotary,
+    rotations,
     softmax,
     symmetries,
+    tables,
     tangents,
 )
 from properties.laws.agreement import AGREEMENT, LONG
 from properties.laws.law import Law
-from properties.laws.names import named
+from properties.laws.names import named, parts_of
 
 __all__ = ["LAWS", "LONG", "find"]
 
@@ -33,12 +38,17 @@ _MODULES = (
     features,
     merging,
     alibi,
+    caches,
     gradients,
     tangents,
     multi_head,
     positional,
     frequencies,
+    kinds,
+    bands,
     rotary,
+    rotations,
+    tables,
     lanes,
     conduct,
     interleaving,
@@ -56,7 +66,7 @@ def find(text: str) -> list[Law]:
     """
     if not isinstance(text, str):
         raise TypeError(f"A law has type {type(text).__name__}, but should be a name, a str.")
-    name, _, operation = text.removesuffix("]").partition("[")
+    name, operation = parts_of(text)
     every = (*LAWS, *LONG)
     known = [law for law in every if law.name == name]
     if not known:

@@ -12,6 +12,7 @@ _NAMES = {
     "the vjp is within its budget": "scaled_dot_product_attention_vjp hard_masked_softmax_vjp multi_head_attention_vjp",
     "the jvp is within its budget": "scaled_dot_product_attention_jvp multi_head_attention_jvp",
     "attention with its features is within its budget": "attention attention_vjp attention_jvp",
+    "decoding is within its budget": "decode",
     "merged attention is within its budget": "merge_attention",
     "alibi is within its budget": "alibi_slopes alibi_bias",
     "causal attention is within its budget": "causal_attention",
@@ -29,7 +30,8 @@ _NAMES = {
     "apply rotary is within its budget": "apply_rotary apply_rotary_vjp",
     "rotate half is the negated second half and the first": "rotate_half",
     "frequencies are within their budget": "inv_freq",
-    "angles and their tables are within budget": "rope_angles rope_tables",
+    "rotary frequencies are within their budget": "rotary_frequencies",
+    "angles and their tables are within budget": "rope_angles rope_tables rotary_tables",
 }
 _LEAN = {
     "scaled_dot_product_attention": "Spec.scaledDotProductAttention",

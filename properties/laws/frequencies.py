@@ -187,7 +187,7 @@ def _other_angles(i: Implementation) -> str:
 
 
 @law("rope", needs=(SINUSOID,), exempts=_other_angles)
-def rope_rotates_by_the_angles_of_the_sinusoidal_encoding(subject: Subject, x: Any, start_pos: int) -> bool:
+def rope_rotates_by_the_angles_of_the_sinusoidal_encoding(subject: Subject, x: Any, start_pos: int, *_: Any) -> bool:
     """For every width and position: ones in the first lanes become the cosines and the sines of the encoding.
 
     Within budget. Other bases, scaled positions, and the exponents of tensor2tensor, are exempt.

@@ -14,9 +14,9 @@ from properties.laws.conduct import repeats
 from properties.laws.law import Laws
 from properties.strategies.cases import Cases
 from properties.strategies.choices import Choices, rounded
-from properties.strategies.domains import DOMAINS
+from properties.strategies.domains import DOMAINS, usual
 
-law = Laws()
+law = Laws(usual)
 _LENGTHS = ("n_q", "n_k", "seq_len", "max_len", "rows")
 
 
@@ -47,6 +47,8 @@ def instances_and_sizes_share_no_state(subject: Subject, *arguments: Any, choose
 
 def _longer(o: Operation, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
     """The same arguments twice one after the other: every length that is more than 1 is doubled."""
+    if o.is_played:  # a program says how long its arrays are
+        return arguments
     found = []
     for p, x in zip(o.parameters, arguments, strict=True):
         if isinstance(x, np.ndarray):

@@ -72,8 +72,10 @@ class Law:
         return dict(zip(self.parameters, (*arguments, seed), strict=False))
 
     def hold(self, subject: Subject, case: Mapping[str, Any]) -> bool:
-        """Assert it on a case, by the names of its entries; False where it says nothing of it. Raises BrokenError where it is broken."""
-        arguments = [case[p] for p in OPERATIONS[self.operation].parameters]
+        """Assert it on a case, by the names of its entries, of options those that are given; False where it says nothing of it. Raises
+        BrokenError where it is broken."""
+        o = OPERATIONS[self.operation]
+        arguments = [case.get(p) if p in o.options else case[p] for p in o.parameters]
         choices = {"choose": Choices(crc32(self.name.encode()) ^ int(case["seed"]))} if self.chooses else {}
         return self.body(subject, *arguments, **choices) is not False
 
@@ -89,18 +91,19 @@ class Laws:
     @law("rope", domains=("long sequences",))
     def pairs_keep_their_norm(subject, x, start_pos): ...
 
-    Other arguments are fields of `Law`.
+    Other arguments are fields of `Law`; `domains` are those of a law that names none, by its operation.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, domains: Callable[[str], tuple[str, ...]] = lambda operation: ("everyday",)) -> None:
         self.laws: list[Law] = []
+        self._domains = domains
 
     def __call__(self, *operations: str, **entry: Any) -> Callable[[Callable[..., bool | None]], Callable[..., bool | None]]:
         """The decorator."""
 
         def register(body: Callable[..., bool | None]) -> Callable[..., bool | None]:
             statement, name = inspect.cleandoc(body.__doc__ or ""), body.__name__.replace("_", " ")
-            self.laws += [Law(name, operation, body, statement, **entry) for operation in operations]
+            self.laws += [Law(name, o, body, statement, **{"domains": self._domains(o), **entry}) for o in operations]
             return body
 
         return register

@@ -1,10 +1,10 @@
-"""What a name means that somebody typed: of a law, a bug or an operation."""
+"""Names: what one means that somebody typed, of a law, a bug or an operation; and the two parts of a law's."""
 
 import re
 from collections.abc import Iterable
 from difflib import get_close_matches
 
-__all__ = ["named"]
+__all__ = ["named", "parts_of"]
 
 
 def named(text: str, names: Iterable[str], *kinds: str) -> str:
@@ -26,6 +26,12 @@ def named(text: str, names: Iterable[str], *kinds: str) -> str:
     lists = " and ".join(f"`attnspec {kind}s`" for kind in kinds)
     hint = f"the nearest are: {'; '.join(near)}" if near else f"{lists} {'lists' if len(kinds) == 1 else 'list'} them"
     raise ValueError(f"There is no {' or '.join(kinds)} {text!r}; {hint}.")
+
+
+def parts_of(law: str) -> tuple[str, str]:
+    """The name of a law and its operation, which "law[operation]" says; without brackets, and by the operation "", a name alone."""
+    name, _, operation = law.partition("[")
+    return name, operation.removesuffix("]")
 
 
 def _plain(name: str) -> str:

@@ -11,7 +11,21 @@ from properties.contract.results import Result
 from properties.contract.subject import Subject
 from properties.strategies.choices import Choices
 
-__all__ = ["Pair", "Places", "close", "distance", "joined", "lanes", "moved", "of", "position", "rotated", "times", "what_rotates"]
+__all__ = [
+    "Pair",
+    "Places",
+    "close",
+    "distance",
+    "first_position",
+    "joined",
+    "lanes",
+    "moved",
+    "of",
+    "position",
+    "rotated",
+    "times",
+    "what_rotates",
+]
 
 Pair = tuple[Ball, Ball]
 Places = tuple[slice, slice]
@@ -61,6 +75,11 @@ def distance(value: Array, x: Ball) -> Ball:
 def what_rotates(subject: Subject, arguments: tuple[Any, ...]) -> Any:
     """The array that the law's operation rotates: x, or, where it is a gradient, the cotangent."""
     return arguments[OPERATIONS[subject.operation].parameters.index("grad_out") if subject.operation.endswith("_vjp") else 0]
+
+
+def first_position(subject: Subject, arguments: tuple[Any, ...]) -> int:
+    """The position of the first row."""
+    return int(arguments[OPERATIONS[subject.operation].parameters.index("start_pos")])
 
 
 def rotated(subject: Subject, x: Any, *by: Any) -> Result:

@@ -14,6 +14,7 @@ from properties.laws.law import Laws
 from properties.laws.maps import Put, Take
 from properties.laws.rows import Rows
 from properties.laws.squares import Case, Term
+from properties.strategies.domains import ROTATIONS
 
 law = Laws()
 row = Rows(law)
@@ -66,7 +67,7 @@ def empty_arrays_give_empty_results(subject: Subject, *arguments: Any) -> bool:
     "a chunk is the slice of the whole",
     "For every sequence cut in two, anywhere: each part, from its own position on, is as in the whole.",
     ROPE, LEARNED, "sinusoidal_positional_encoding", "rope_angles", "rope_tables",
-    domains=("everyday", "long sequences"),
+    domains=("everyday", "long sequences", ROTATIONS),
 )  # fmt: skip
 def _(c: Case) -> Sequence[Term] | None:
     n = c.size("seq_len")
@@ -75,7 +76,8 @@ def _(c: Case) -> Sequence[Term] | None:
 
 
 def _chunk(c: Case, start: int, stop: int) -> Term:
-    return c.along("seq_len", np.arange(start, stop), seq_len=stop - start, start_pos=c.start_pos + start)
+    first = c.start_pos if c.arguments.get("positions") is not None else c.start_pos + start
+    return c.along("seq_len", np.arange(start, stop), seq_len=stop - start, start_pos=first)
 
 
 def _pairs(c: Case) -> Any:

@@ -4,12 +4,13 @@ from typing import Any
 
 import numpy as np
 
-from oracles.ball import Ball
+from oracles.ball import Ball, exact
 from properties.contract.operations import OPERATIONS
 from properties.contract.subject import Subject
 from properties.laws.law import Laws
-from properties.laws.pairs import Places, close, distance, lanes, moved, of, position, rotated, what_rotates
+from properties.laws.pairs import Places, close, distance, first_position, lanes, moved, of, position, rotated, what_rotates
 from properties.strategies.choices import Choices, rounded
+from properties.strategies.domains import ROTATIONS
 
 law = Laws()
 _ROPE, _TABLES, _HALF = ("rope", "rope_vjp"), ("apply_rotary", "apply_rotary_vjp"), "rotate_half"
@@ -48,7 +49,7 @@ def scores_depend_on_relative_positions_only(subject: Subject, *arguments: Any, 
 
     Within budget.
     """
-    x, start_pos = what_rotates(subject, arguments), arguments[-1]
+    x, start_pos = what_rotates(subject, arguments), first_position(subject, arguments)
     n = x.shape[-2]
     if n < 2:
         return False
@@ -68,7 +69,7 @@ def rotations_compose(subject: Subject, *arguments: Any, choose: Choices) -> Non
 
     Within budget; the error of what is rotated a second time is rotated with it.
     """
-    x, start_pos, i = what_rotates(subject, arguments), arguments[-1], subject.implementation
+    x, start_pos, i = what_rotates(subject, arguments), first_position(subject, arguments), subject.implementation
     further, where = position(i, choose, start_pos), lanes(i, x.shape[-1])
     once = rotated(subject, x, start_pos)
     between = rounded(once.value, i.resolved_arithmetic.inputs)
@@ -77,7 +78,7 @@ def rotations_compose(subject: Subject, *arguments: Any, choose: Choices) -> Non
     close(subject, of(rotated(subject, x, start_pos + further).ball[..., 0, :], where), twice)
 
 
-@law("rope_vjp", needs=("rope",))
+@law("rope_vjp", needs=("rope",), domains=("everyday", ROTATIONS))
 @law("apply_rotary_vjp", needs=("apply_rotary",))
 def it_is_the_adjoint_of_its_forward(subject: Subject, *arguments: Any) -> None:
     """For every x, cotangent g and rotation, by any tables too: ⟨g, rotated x⟩ = ⟨gradient of g, x⟩, pair by pair.
@@ -86,8 +87,10 @@ def it_is_the_adjoint_of_its_forward(subject: Subject, *arguments: Any) -> None:
     """
     given, forward = dict(zip(OPERATIONS[subject.operation].parameters, arguments, strict=True)), OPERATIONS[subject.operation].forward
     out = subject.call(forward, tuple(given[p] for p in OPERATIONS[forward].parameters))
-    x, g = given["x"], given["grad_out"]
-    (a, b), (c, d), (p, q), (r, s) = (of(part, lanes(subject.implementation, x.shape[-1])) for part in (g, out, subject(*arguments), x))
+    x, g = exact(given["x"]), exact(given["grad_out"])
+    width = given.get("rotary_dim") or given["x"].shape[-1]
+    several = (part[..., :width] for part in (g, out.ball, subject(*arguments).ball, x))
+    (a, b), (c, d), (p, q), (r, s) = (of(part, lanes(subject.implementation, width)) for part in several)
     subject.close(a * c + b * d, p * r + q * s, "⟨g, out⟩")
 
 

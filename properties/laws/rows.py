@@ -13,7 +13,7 @@ from properties.contract.operations import OPERATIONS
 from properties.laws.law import Laws
 from properties.laws.maps import Times
 from properties.laws.squares import Case, Square, Symmetry, Term, Terms
-from properties.strategies.domains import DOMAINS
+from properties.strategies.domains import DOMAINS, usual
 
 __all__ = ["Rows", "added", "apart", "beside", "composed", "ordered", "placed"]
 
@@ -21,14 +21,14 @@ __all__ = ["Rows", "added", "apart", "beside", "composed", "ordered", "placed"]
 class Rows:
     """A decorator that enters terms as a symmetry of some forwards among the laws of a family.
 
-    Its laws are put to implementations that declare all of its features.
+    Its laws are put to implementations that declare all of its features, on cases of some domains, or of the usual ones.
     """
 
     def __init__(self, law: Laws) -> None:
         self.law = law
 
     def __call__(
-        self, name: str, statement: str, *forwards: str, domains: tuple[str, ...] = ("everyday",), features: tuple[str, ...] = ()
+        self, name: str, statement: str, *forwards: str, domains: tuple[str, ...] = (), features: tuple[str, ...] = ()
     ) -> Callable[[Terms], Terms]:
         """The decorator."""
 
@@ -36,7 +36,7 @@ class Rows:
             symmetry = Symmetry(name, statement, terms)
             for o in OPERATIONS.values():
                 if o.forward in forwards:
-                    offered = tuple(d for d in domains if d in DOMAINS[o.name])
+                    offered = tuple(d for d in domains or usual(o.name) if d in DOMAINS[o.name])
                     self.law(o.name, domains=offered, exempts=lambda i: i.lacks(*features))(Square(symmetry, o))
             return terms
 

@@ -77,7 +77,11 @@ def printed(page: str) -> str:
             text=True,
             check=False,
         )
-    assert run.returncode == 1, run.stderr
+    last = run.stdout.rstrip().rpartition("\n")[2]
+    if run.returncode != 1 or not re.fullmatch(r"\d+ held, [1-9]\d* violated(, \d+ [a-z ]+)*", last):
+        raise RuntimeError(
+            f"The command of {name} should print a violation, and end with a verdict and status 1.\n{run.stdout}{run.stderr}"
+        )
     return _SHOWN.sub(lambda _: re.sub(r"[ \t]+$", "", run.stdout, flags=re.MULTILINE), page, count=1)
 
 

@@ -54,7 +54,7 @@ class _Tally:
         for o in report.outcomes:
             if o.status in _ALARMS:
                 said = o.violation.summary if o.violation else o.reason
-                self.alarms.append(f"{name}, seed {seed}: {o.law}[{o.operation}]: {said}")
+                self.alarms.append(f"{name}, seed {seed}: {o.law_id}: {said}")
 
 
 def _page(tallies: dict[str, _Tally], seeds: int, examples: int) -> str:

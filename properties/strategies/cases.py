@@ -8,7 +8,7 @@ import numpy as np
 from oracles.ball import Array
 from properties.contract.implementation import Implementation
 from properties.contract.operations import BATCH, Operation
-from properties.strategies import features
+from properties.strategies import features, kinds, programs, rotations
 from properties.strategies.choices import Choices, rounded
 from properties.strategies.domain import Domain
 from properties.strategies.sizes import Sizes, UnsupportedError
@@ -39,10 +39,21 @@ class Cases:
         sizes, lead = self.sizes.chosen(choose)
         kind = choose.among(_KINDS)
         found: dict[str, Any] = {}
-        options = features.chosen(o, i, self.domain.features, choose)
+        others: dict[str, Any] = {}
+        if "kind" in o.parameters:
+            others = kinds.chosen(o, i, sizes["head_dim"], self.domain.features, choose)
+        elif "inv_freq" in o.parameters:
+            others = rotations.chosen(o, i, sizes, lead, self.domain, choose)
+        options = frozenset() if others else features.chosen(o, i, self.domain.features, choose)
         for p in o.parameters:
             axes = o.axes.get(p)
+            if p in others:
+                found[p] = others[p]
+                continue
             if p in o.options and p not in options:
+                found[p] = None
+                continue
+            if o.is_played and p not in o.axes:
                 found[p] = None
                 continue
             if o.is_setting(p):
@@ -64,6 +75,8 @@ class Cases:
                 found[p] = _integers(p, shape, sizes, choose)
             else:
                 found[p] = self._numbers(p, shape, kind, choose)
+        if o.is_played:
+            programs.fill(i, found, self.domain.features, choose)
         if self.domain.finish is not None:
             self.domain.finish(o, i, found, choose)
         return i.support.written(o, tuple(found.values()))

@@ -38,7 +38,8 @@ Finish = Callable[[Operation, Implementation, dict[str, Any], Choices], None]
 class Domain:
     """A kind of cases: the sizes and scales that are not those of everyday cases, which masks there are, what is done to a case at last.
 
-    `features` are given in every case. `masks_are` says whether masks are "loose", with axes of size 1 or fewer axes, or of "keys" alone.
+    `features` are given in every case; where it `rotates`, rope has some of its options, and none elsewhere. `masks_are` says whether masks
+    are "loose", with axes of size 1 or fewer axes, or of "keys" alone.
     Of the cases asked for it gets the share `share`.
     """
 
@@ -49,6 +50,7 @@ class Domain:
     features: tuple[str, ...] = ()
     mask: masks.Masks = masks.any_or_none
     masks_are: Literal["", "loose", "keys"] = ""
+    rotates: bool = False
     rank: int = 0
     share: float = 1.0
     finish: Finish | None = None

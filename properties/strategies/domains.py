@@ -2,13 +2,14 @@
 
 from typing import Any
 
+from properties.contract.features import KINDS
 from properties.contract.operations import OPERATIONS
 from properties.strategies import finishing, masks
-from properties.strategies.domain import LONG, ODD, OF_MODELS, SHORT, TILES, WIDTHS, Domain
+from properties.strategies.domain import EVEN, LONG, ODD, OF_MODELS, SHORT, TILES, WIDTHS, Domain
 from properties.strategies.dominating import LONG as FARTHEST
 from properties.strategies.dominating import MANY
 
-__all__ = ["DOMAINS", "ODDITIES", "QUIRKS"]
+__all__ = ["DOMAINS", "ODDITIES", "QUIRKS", "ROTATIONS", "usual"]
 
 _ATTENTION = ("scaled_dot_product_attention", "scaled_dot_product_attention_vjp", "scaled_dot_product_attention_jvp")
 _SOFTMAX = ("hard_masked_softmax", "hard_masked_softmax_vjp")
@@ -20,6 +21,9 @@ _ROTARY = ("rope", "rope_vjp", "apply_rotary", "apply_rotary_vjp", "rope_angles"
 
 QUIRKS = ("dead rows", "odd widths", "no rows", "no columns", "width zero")
 """Domains of which laws of their own say what should be, by convention: agreement is not asked for."""
+
+ROTATIONS = "as models rotate"
+"""The domain in which rope has some of its options."""
 
 DOMAINS: dict[str, dict[str, Domain]] = {name: {} for name in OPERATIONS}
 """The domains of each operation, by name."""
@@ -34,6 +38,18 @@ _domain("everyday", "Sizes, masks and numbers of every kind.", *OPERATIONS)
 _domain(
     "everyday", "Sizes, numbers, and every combination of the features that are declared.", *_FEATURED,
     sizes={"n_q": (2, 1, 3, *SHORT * 2, 40, 64, 65), "n_k": (2, 1, 3, *SHORT * 2, 40, 64, 65), "head_dim": WIDTHS, "value_dim": WIDTHS},
+)  # fmt: skip
+_domain(
+    "everyday", "Programs of up to twelve steps on two caches.", "decode",
+    sizes={"n_q": (40, 12, 80), "n_k": (40, 12, 80), "head_dim": WIDTHS, "value_dim": WIDTHS},
+)  # fmt: skip
+_domain(
+    "rings", "Programs on rings that are little longer than the window.", "decode", features=("window", "capacity", "ring"),
+    sizes={"n_q": (20,), "n_k": (30,), "head_dim": WIDTHS, "value_dim": WIDTHS}, share=0.5,
+)  # fmt: skip
+_domain(
+    "tiles", "Chunks of up to 128 positions.", "decode",
+    sizes={"n_q": (60,), "n_k": (300,), "head_dim": (1, 2, 8, 16), "value_dim": (1, 2, 8)}, share=0.15,
 )  # fmt: skip
 _domain("everyday", "Parts of the keys, some of them empty.", "merge_attention", finish=finishing.parts)
 _domain(
@@ -168,6 +184,20 @@ _domain(
 )  # fmt: skip
 _domain("long masks", "Numbers of queries and of keys to 513.", "causal_mask",
     sizes={"n_q": (255, 256, 257, 300, 513, 16), "n_k": (257, 256, 255, 300, 513, 16)}, share=0.2)  # fmt: skip
+_domain(
+    ROTATIONS, "Positions, frequencies, parts of the channels and axes that are given, in every combination that is declared.",
+    *_ROTARY[:2],
+    sizes={"seq_len": SHORT, "head_dim": EVEN}, rotates=True,
+)  # fmt: skip
+_domain(
+    "sections", "Pairs that rotate by time, height and width.", *_ROTARY[:2],
+    sizes={"seq_len": SHORT, "head_dim": EVEN}, features=("sections", "positions"), rotates=True, share=0.3,
+)  # fmt: skip
+_domain("everyday", "Every kind that is declared, with every combination of the parameters that are.", "rotary_frequencies")
+for _name in KINDS:
+    if _name != "default":
+        _widths = (8, 16, 32, 64, 128, 12, 20, 6, 4) if _name == "yarn" else tuple(d for d in EVEN if d > 2 or _name != "dynamic")
+        _domain(_name, f"Frequencies of the kind {_name}.", "rotary_frequencies", sizes={"head_dim": _widths}, features=(_name,), share=0.3)
 _EMPTY = {
     "no rows": {"seq_len": (0,), "n_q": (0,), "batch": (0,)},
     "no columns": {"head_dim": (0,), "embed_dim": (0,), "n_k": (0,), "max_len": (0,)},
@@ -180,6 +210,11 @@ for _name, _sizes in _EMPTY.items():
     _domain(_name, "No sequences, or none of them long.", "padding_mask", sizes=_sizes, share=0.1)
     _domain(_name, "No indices, or rows of width 0.", "table_lookup", sizes=_sizes, rank=1, share=0.1)
 _domain("no columns", "A width of 0.", "inv_freq", sizes=_EMPTY["no columns"], share=0.1)
+
+
+def usual(operation: str) -> tuple[str, ...]:
+    """The domains to which laws about calls of any kind are put."""
+    return ("everyday", *(name for name in (ROTATIONS,) if name in DOMAINS[operation]))
 
 
 ODDITIES = Domain(

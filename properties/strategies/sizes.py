@@ -6,6 +6,7 @@ from typing import Any
 
 from properties.contract.implementation import Implementation
 from properties.contract.operations import BATCH, Operation
+from properties.strategies import rotations
 from properties.strategies.choices import Choices
 from properties.strategies.domain import BROAD, EDGES, EVEN, LENGTHS, LONG, SHORT, Domain
 from properties.strategies.domains import DOMAINS, ODDITIES
@@ -28,7 +29,15 @@ SIZES: dict[str, Sequence[int]] = {
 }
 """The sizes of everyday cases, the simplest first."""
 
-_PAIRED = ("rope", "apply_rotary", "rotate_half", "inv_freq", "rope_angles", "rope_tables")  # operations on pairs of dimensions
+_PAIRED = (
+    "rope",
+    "apply_rotary",
+    "rotate_half",
+    "inv_freq",
+    "rope_angles",
+    "rope_tables",
+    "rotary_frequencies",
+)  # operations on pairs of dimensions
 _TOKENS = {"seq_len": (2, 3, 1, 4, 5, 8, 9, 2, 3, 4, 5, 17, 33, 64, 65), "head_dim": (1, 2, 3, 4, 8, 16, 5, 24, 32)}
 _MOST = 9000  # entries of one problem: long ones are narrow
 _TABLE = 2**22  # numbers of a learned table
@@ -51,7 +60,9 @@ class Sizes:
         if not self.ranks:
             taken = implementation.batch_ranks if implementation.support.batches else "no"
             raise UnsupportedError(f"{implementation.name} takes {taken} leading axes, but more are needed.")
-        if why := implementation.support.without(operation, domain.masks_are) or implementation.lacks(*domain.features):
+        lacks = implementation.lacks_of_caches if operation.is_played else implementation.lacks
+        why = implementation.support.without(operation, domain.masks_are) or lacks(*domain.features)
+        if why := why or rotations.some(operation, implementation, domain):
             raise UnsupportedError(why)
         self._supported: dict[Any, Sequence[int]] = {}
         self._fixed = [] if implementation.support.shapes is None else self._some(implementation.support.shapes.most)

@@ -222,12 +222,27 @@ def test_the_naive_formulas_are_right():
     assert oracles.sinusoidal_positional_encoding(5, 4, 3, arithmetic=float64).contains(naive.sinusoid(5, 4, 3)).all()
 
 
+def test_naive_attention_with_features_is_within_its_budget():
+    rng = np.random.default_rng(0)
+    q, k, v, g = (rng.standard_normal((n, 4)) for n in (5, 6, 6, 5))
+    of_lse, bias = rng.standard_normal(5), rng.standard_normal((5, 6))
+    far = np.arange(5)[:, None] - np.arange(6)
+    f = naive.Features((far >= 0) & (far <= 2), bias, 3.0, 0.5)
+    given = {"causal": True, "window": (2, None), "softcap": 3.0, "bias": bias, "sink": np.array([0.5]), "arithmetic": "float64"}
+    budgets = oracles.attention(q[None], k[None], v[None], **given)
+    assert all(e.contains(x[None]).all() for e, x in zip(budgets, naive.featured(q, k, v, f), strict=True))
+    *of_heads, dsink = oracles.attention_vjp(q[None], k[None], v[None], g[None], of_lse[None], **given)
+    *found, moved = naive.featured_vjp(q, k, v, g, of_lse, f)
+    assert all(e.contains(x.reshape(e.mid.shape)).all() for e, x in zip(of_heads, found, strict=True))
+    assert dsink.contains(moved).all()
+
+
 def test_every_row_is_timed_and_written(tmp_path):
     file = tmp_path / "timing.json"
     status = timing.main(["--smallest", "--repeats", "2", "--json", str(file)])
     found = json.loads(file.read_text(encoding="utf-8"))
     assert status == (1 if any(row["met"] is False for row in found["rows"]) else 0)
-    assert len([row for row in found["rows"] if row["met"] is not None]) == 17
+    assert len([row for row in found["rows"] if row["met"] is not None]) == 21
     assert all(row["low"] <= row["figure"] <= row["high"] for row in found["rows"])
 
 

@@ -16,9 +16,10 @@ from properties.bugs.reference import OPERATIONS as REFERENCE
 from properties.bugs.reference import operations, users_of
 from properties.contract.implementation import Implementation
 from properties.contract.operations import FEATURES, OPERATIONS
+from properties.contract.results import BrokenError
 from properties.laws import LAWS
 from properties.strategies.cases import Cases
-from properties.strategies.domains import DOMAINS
+from properties.strategies.domains import DOMAINS, ROTATIONS
 
 MUTANTS = [(bug, operation) for bug in CATALOGUE.values() for operation in bug.mutants]
 NUMPY = Implementation("NumPy", REFERENCE, features=FEATURES)
@@ -87,9 +88,19 @@ def scores(draw):
 
 def arguments_of(operation, seed):
     """The arguments of an operation on a seeded draw."""
-    if OPERATIONS[operation].forward in ("attention", "merge_attention", "alibi_slopes", "alibi_bias"):
+    if OPERATIONS[operation].forward in (
+        "attention",
+        "merge_attention",
+        "alibi_slopes",
+        "alibi_bias",
+        "decode",
+        "rotary_frequencies",
+        "rotary_tables",
+    ):
         domains = [d for d in DOMAINS[operation].values() if d.name not in ("no keys", "tiles", "windows at edges")]
         return Cases(OPERATIONS[operation], domains[seed % len(domains)], NUMPY).draw(seed)
+    if operation in ("rope", "rope_vjp") and seed % 2:
+        return Cases(OPERATIONS[operation], DOMAINS[operation][ROTATIONS if seed % 4 == 1 else "sections"], NUMPY).draw(seed)
     d = Draw(seed)
     width, start = d.one(0, 1, 2, 3, 4, 5, 6, 8, 65), d.one(*STARTS)
     if operation.startswith("scaled") or operation == "causal_attention":
@@ -174,7 +185,7 @@ class Watch:
                 earlier = state()
                 found = OPERATIONS[self.operation].call(self.mutant, given)
                 changed = state() != earlier
-        except (ValueError, ZeroDivisionError) as error:
+        except (ValueError, ZeroDivisionError, BrokenError) as error:
             return f"raises {type(error).__name__}"
         finally:
             np.seterr(**before)

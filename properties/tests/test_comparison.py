@@ -8,8 +8,8 @@ import pytest
 from rich.console import Console
 
 from properties.command.cli import main
-from properties.verifier.comparison import Change, against, compared
-from properties.verifier.report import Diagnosis, Outcome, Report, Violation
+from properties.verifier.comparison import Change, Known, against, compared
+from properties.verifier.report import Cause, Diagnosis, Outcome, Report, Violation
 from properties.views.compared import print_comparison
 
 LAW = "keeps what it is[rope]"
@@ -134,6 +134,57 @@ backwards = {"rope": CATALOGUE["rope-turns-backwards"].fresh()}
 """
 
 
+def test_a_violation_is_known_by_its_law_and_by_its_cause():
+    known = Known.of(report_of(outcome("violated", "a", "b"), outcome("vacuous", law="adds up")).to_dict())
+    assert known.has("mine", LAW)
+    assert not known.has("mine", "adds up[rope]")
+    assert not known.has("another", LAW)
+    assert not Known.of(None).has("mine", LAW)
+
+    def cause(*names, laws=(LAW,)):
+        diagnosis = tuple(Diagnosis(name, 0.5, "", "", 1.0) for name in names)
+        return Cause("mine", laws, diagnosis, Violation("", "rope", "mine", "is wrong.", {}, 2.0))
+
+    assert [known.may_be(cause(*names)) for names in (["b", "c"], [], ["c"])] == [True, True, False]
+    assert not known.may_be(cause("a", laws=(LAW, "adds up[rope]")))
+
+
+SEVERAL = """
+from properties.bugs import CATALOGUE
+from properties.bugs.reference import OPERATIONS
+
+half, backwards = ({"rope": CATALOGUE[name].fresh()} for name in ("rope-half-split-pairs", "rope-turns-backwards"))
+right = {name: OPERATIONS[name] for name in ("rope", "rotate_half")}
+turned = {"rotate_half": lambda x: -OPERATIONS["rotate_half"](x)}
+known, another, new = [half, {**right, **half}], [backwards, right], [{**half, **turned}, right]
+"""
+
+
+def test_it_fails_fast_at_what_is_new_alone(tmp_path, monkeypatch, capsys):
+    (tmp_path / "several_compared.py").write_text(SEVERAL)
+    monkeypatch.chdir(tmp_path)
+
+    def verify(name, *options):
+        Path("adapter_of_several.py").write_text(f"import properties\nimport several_compared as s\n{MADE}".replace("NAME", name))
+        laws = ["--laws", "rope is within its budget", "rotate half is the negated second half and the first"]
+        status = main(["verify", "adapter_of_several:made", *laws, "--max-examples", "10", "--jobs", "1", "--json", "-", *options])
+        report = json.loads(capsys.readouterr().out)
+        return status, [(o["implementation"], o["operation"], o["status"]) for o in report["outcomes"]], report
+
+    status, outcomes, report = verify("known")
+    Path("was.json").write_text(json.dumps(report))
+    held = ("second", "rotate_half", "held")
+    assert (status, outcomes) == (1, [("first", "rope", "violated"), ("second", "rope", "violated"), held])
+    fast = ["--baseline", "was.json", "--fail-fast"]
+    assert verify("known", *fast)[:2] == (0, outcomes)  # what is known ends nothing
+    assert verify("new", *fast)[1] == [("first", "rope", "violated"), ("first", "rotate_half", "violated"), *NOT_RUN]
+    assert verify("another", *fast)[1] == [("first", "rope", "violated"), *NOT_RUN]  # by another cause: told when that is known
+
+
+MADE = "made = [properties.Implementation(name, one) for name, one in zip(('first', 'second'), s.NAME)]"
+NOT_RUN = [("second", "rope", "not run"), ("second", "rotate_half", "not run")]
+
+
 def test_the_command_fails_on_what_is_new_alone(tmp_path, monkeypatch, capsys):
     (tmp_path / "kernels_compared.py").write_text(KERNELS)
     monkeypatch.chdir(tmp_path)
@@ -158,4 +209,5 @@ def test_the_command_fails_on_what_is_new_alone(tmp_path, monkeypatch, capsys):
     capsys.readouterr()
     assert main(["compare", "right.json", "kernels_compared.py"]) == 2
     assert capsys.readouterr().err == "attnspec: kernels_compared.py is no JSON, but should be what `attnspec verify --json` writes.\n"
+    assert [verify(name, "--baseline", "half.json", "--fail-fast")[0] for name in ("half", "right")] == [0, 0]  # nothing ends early
     assert verify("right", "--baseline", "nowhere.json")[1].err == "attnspec: nowhere.json cannot be read: No such file or directory.\n"

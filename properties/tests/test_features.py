@@ -126,7 +126,7 @@ def test_the_command_passes_options_and_names_the_cause(tmp_path):
     line = [sys.executable, "-P", "-m", "properties", "verify", "mine.py", "--max-examples", "30", "--json", "r.json", "--html", "page"]
     ran = subprocess.run(line, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False)
     assert (ran.returncode, ran.stderr.count("Traceback")) == (1, 0)
-    assert "by 1 cause: attention-window-one-key-too-many" in ran.stdout
+    assert "✗ attention-window-one-key-too-many breaks " in ran.stdout
 
 
 def test_a_window_with_an_open_side_is_read_back_as_a_pair():

@@ -5,6 +5,8 @@ import json
 import os
 import re
 import resource
+import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -78,6 +80,7 @@ two_bases = [
     Implementation("base 10000", {"rope": Rope(10000.0)}),
     Implementation("base 100", {"rope": Rope(100.0)}, conventions=Conventions(rope_base=100.0)),
 ]
+thousand = [right] * 1000
 one_aborts = [Implementation("right", right), Implementation("aborts", {"rope": lambda x, start_pos=0: os.abort()})]
 groups = {"two\\nlines\\x07": [Implementation("first", right), Implementation("second", right)]}
 """
@@ -180,6 +183,40 @@ def test_a_folder_that_is_read_only_is_said_before_the_work_begins(adapters, cap
     (adapters / "closed").mkdir(0o500)
     assert main(["verify", "hostile:right", *FEW, "--json", "closed/report.json"]) == 2
     assert capsys.readouterr().err == f"attnspec: closed/report.json cannot be written: {adapters / 'closed'} is read-only.\n"
+
+
+READ_ONLY = """
+set -e
+mkdir disk && mount -t tmpfs tmpfs disk && cp hostile.py disk && mount -o remount,ro disk && cd disk
+! touch x 2>/dev/null
+{}
+"""
+
+
+@pytest.mark.skipif(
+    shutil.which("unshare") is None or subprocess.run(["unshare", "--map-root-user", "--mount", "true"], check=False).returncode != 0,
+    reason="No file system can be mounted here.",
+)
+@pytest.mark.parametrize(
+    ("options", "status", "sentence"),
+    [
+        ("", 0, "right: 2 held ("),
+        ("--json report.json", 2, "attnspec: report.json cannot be written: {}/disk is read-only.\n"),
+        ("--html page", 2, "attnspec: page cannot be made: Read-only file system.\n"),
+    ],
+)
+def test_on_a_read_only_file_system_it_verifies_and_says_what_cannot_be_written(adapters, options, status, sentence):
+    line = f"attnspec verify hostile:right {' '.join(map(repr, FEW))} {options}"
+    found, told = shell(f"unshare --map-root-user --mount bash -c {shlex.quote(READ_ONLY.format(line))}")
+    assert (found, "Traceback" in told) == (status, False), told
+    assert sentence.format(adapters) in told
+
+
+def test_a_list_may_have_a_thousand_implementations(adapters, capsys):
+    assert main(["verify", "hostile:thousand", "--laws", TWO[1], "--max-examples", "1", "--jobs", "2"]) == 0
+    printed = capsys.readouterr()
+    assert printed.out.endswith("\n1000 held, 0 violated\n")
+    assert len({line.partition(":")[0] for line in printed.err.splitlines()}) == 1000
 
 
 def test_after_a_kill_no_process_lives_on():

@@ -38,7 +38,10 @@ def test_every_operation_is_listed_with_its_shapes_and_the_values_of_its_convent
         assert all(f"{name}=" in entry for name in o.conventions)
         assert all(re.search(rf"\b{name}\b.* \(", entry.partition("\n")[2]) for name in o.axes)
     assert "q (…, n_q, head_dim)  k (…, n_k, head_dim)  v (…, n_k, value_dim)" in found["causal_attention(q, k, v) -> out"]
-    assert "rope_pairing=adjacent|half, odd_lane=literal|passthrough|reject" in found["rope(x, start_pos) -> out"]
+    assert (
+        "rope_pairing=adjacent|half, odd_lane=literal|passthrough|reject" in found["rope_tables(seq_len, head_dim, start_pos) -> cos, sin"]
+    )
+    assert found["rope(x, start_pos, *, positions=None, inv_freq=None, attention_factor=None, rotary_dim=None, sections=None) -> out"]
 
 
 @pytest.mark.parametrize("command", [("explain", "apply_rotary"), ("operations", "apply-rotary")])

@@ -102,6 +102,14 @@ def test_laws_that_do_not_apply_are_left_out_and_names_are_distinct():
     assert all(re.fullmatch(r"\S+", check.id) for check in found)
 
 
+def test_laws_that_are_excluded_are_left_out():
+    laws, other = ["parts add up", "pairs keep their norm"], {"rope_vjp": OPERATIONS["rope_vjp"]}
+    found = checks([{"rope": OPERATIONS["rope"], **other}], laws, exclude=["parts add up[rope]", "pairs keep"])
+    assert [check.law.id for check in found] == ["parts add up[rope_vjp]"]
+    marked = properties.parametrize_with_laws([{"rope": OPERATIONS["rope"]}], laws, exclude=["parts add up"])
+    assert [parameter.id for parameter in marked.mark.args[1]] == ["pairs-keep-their-norm[rope]-implementation"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "error", "sentence"),
     [
@@ -109,6 +117,9 @@ def test_laws_that_do_not_apply_are_left_out_and_names_are_distinct():
         ({"implementations": [1]}, TypeError, "an object of type int offers no operation, but should be a mapping or an object with"),
         ({"implementations": [OPERATIONS], "laws": ["zzz"]}, ValueError, "There is no law 'zzz'; `attnspec laws` lists them."),
         ({"implementations": [OPERATIONS], "max_examples": 0}, ValueError, "max_examples=0, but should be a whole number from 1."),
+        ({"implementations": [OPERATIONS], "exclude": "zzz"}, TypeError, "exclude='zzz', but should be a collection of names."),
+        ({"implementations": [OPERATIONS], "exclude": None}, TypeError, "exclude=None, but should be a collection of names."),
+        ({"implementations": [OPERATIONS], "exclude": ["zzz"]}, ValueError, "There is no law 'zzz'; `attnspec laws` lists them."),
         ({"implementations": []}, ValueError, "No law applies to any of the implementations."),
     ],
 )

@@ -1,6 +1,7 @@
 """The code in README runs, and prints what README says."""
 
 import re
+import subprocess
 import sys
 from pathlib import Path
 
@@ -37,6 +38,24 @@ def test_the_command_prints_what_the_readme_shows(adapter, monkeypatch, capsys):
 
 def without_numbers(text):
     return re.sub(r"-?\d+(\.\d*)?(e[-+]?\d+)?", "#", text).split()
+
+
+@pytest.mark.parametrize(
+    "kernel",
+    ["raise ZeroDivisionError", "adapter = {}", "from properties.bugs.reference import rope\nadapter = {'rope': rope}"],
+    ids=["no import", "no operation", "nothing is broken"],
+)
+def test_what_is_no_verdict_is_never_shown(kernel):
+    page = f"```python\n# my_kernels.py\n{kernel}\n```\n\n$ attnspec verify my_kernels.py --quick\n\n```text\nas before\n```\n"
+    with pytest.raises(RuntimeError, match="should print a violation, and end with a verdict and status 1"):
+        numbers.printed(page)
+
+
+def test_a_traceback_with_status_1_is_never_shown(monkeypatch):
+    crashed = subprocess.CompletedProcess([], 1, "", "Traceback (most recent call last):")
+    monkeypatch.setattr(numbers.subprocess, "run", lambda *arguments, **options: crashed)
+    with pytest.raises(RuntimeError, match="Traceback"):
+        numbers.printed(README.read_text())
 
 
 def test_every_make_target_that_the_readme_names_exists():

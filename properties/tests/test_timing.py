@@ -12,6 +12,9 @@ import properties
 from properties.bugs.reference import OPERATIONS
 from properties.command.cli import main
 from properties.laws import LAWS
+from properties.strategies.cases import Cases
+from properties.strategies.choices import Choices
+from properties.strategies.domains import DOMAINS
 from properties.verifier import examination, shrinking, timing
 from properties.verifier.timing import Time
 from properties.verifier.verify import examine, verify
@@ -32,6 +35,23 @@ def test_no_case_is_drawn_when_time_is_up_and_what_is_cut_short_has_not_held(mon
     assert {o.status for o in outcomes} == {"not run", "not applicable"}
     said = f"Time was up after {cases} cases of rope: it was cut short, and not seen to be broken."
     assert {o.reason for o in outcomes if o.status == "not run"} == {f"{said} More time should be given, or fewer cases."}
+
+
+def test_a_run_that_is_cut_short_has_seen_every_domain_and_the_first_cases_of_one_that_is_not(monkeypatch):
+    def calls(until):
+        found = []
+        clock(examination, monkeypatch, itertools.count())
+        examine(ROPE, RIGHT, 100, 0, observe=lambda *call: found.append(repr(call)), until=until)
+        return found
+
+    few, many = calls(8), calls(40)
+    assert few == many[: len(few)]
+    assert len(few) < len(many)
+    drawn = []
+    monkeypatch.setattr(Cases, "draw", lambda cases, seed: drawn.append(cases.domain.name) or cases.arguments(Choices(seed)))
+    calls(until := len(DOMAINS["rope"]))
+    assert sorted(drawn) == sorted(DOMAINS["rope"])
+    assert until > 3
 
 
 def test_a_law_has_held_if_and_only_if_all_of_its_cases_were_drawn(monkeypatch):

@@ -81,7 +81,7 @@ class Candidate:
 
     def outside(self, call: Call, implementation: Implementation) -> list[Mask]:
         """For each output of a call which entries are outside the budget."""
-        return [e.excess(x) > 1 for e, x in zip(self.expected(call, implementation), call.outputs, strict=True)]
+        return [e.excess(x) > 1 for e, x in zip(self.expected(call, implementation), call.outputs, strict=False)]
 
     def accepts(self, call: Call, implementation: Implementation) -> bool:
         """Whether all of a call's outputs are within the budget."""
@@ -182,7 +182,7 @@ def explained(
         if 2 * testify < len(outside):
             continue
         excess = max(
-            float(e.excess(x).max(initial=0.0)) for several, call, _ in budgets for e, x in zip(several, call.outputs, strict=True)
+            float(e.excess(x).max(initial=0.0)) for several, call, _ in budgets for e, x in zip(several, call.outputs, strict=False)
         )
         found.append((_radii(budgets), c, excess))
     finite = np.isfinite([radii for radii, _, _ in found]).all(0)

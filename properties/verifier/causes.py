@@ -22,6 +22,7 @@ import numpy as np
 
 from oracles import Conventions, Enclosure
 from oracles.ball import Array
+from oracles.conventions import DEFAULT
 from properties.bugs import CATALOGUE, Bug
 from properties.bugs.reference import OPERATIONS as REFERENCE
 from properties.contract.caller import Caller
@@ -33,6 +34,7 @@ from properties.laws.law import Law
 from properties.strategies.choices import rounded
 from properties.verifier.arithmetics import explained
 from properties.verifier.derived import FORWARD, of_own_attention
+from properties.verifier.relaid import relaid
 from properties.verifier.report import Diagnosis, Violation
 
 __all__ = ["HALF", "causes"]
@@ -57,6 +59,7 @@ class _Candidate:
     operations: frozenset[str]
     fresh: Callable[[], dict[str, Callable[..., Any]]]
     remembers: bool = False  # what it returns depends on earlier calls
+    layout: Conventions = DEFAULT  # in which the arrays of what it changes are laid out
 
 
 @dataclass(frozen=True)
@@ -164,11 +167,18 @@ class _Pool:
 
     def _reproduced(self, c: "_Candidate", place: int) -> float | None:
         """How far a candidate is from what was returned in a violation, in budgets, if it returns the same and breaks the law too."""
-        law, v = self.broken[place]
+        v = self.broken[place][1]
         if not v.calls or c.operations.isdisjoint(call.operation for call in v.calls):
             return None
+        before = [self.right[place], ()] if c.remembers else [()]  # what it remembers may come from them, or from the law's own calls
+        found = (self._repeated(c, place, calls) for calls in before)
+        return next((excess for excess in found if excess is not None), None)
+
+    def _repeated(self, c: "_Candidate", place: int, before: Sequence[Call]) -> float | None:
+        """The same, after some calls."""
+        law, v = self.broken[place]
         stand_in = _stand_in(c, law, self.implementation)
-        for call in self.right[place] if c.remembers else ():
+        for call in before:
             self._repeats(call, stand_in)
         excess = 0.0
         for call in () if c.remembers else v.calls:
@@ -207,7 +217,7 @@ class _Pool:
             return False
         if OPERATIONS[call.operation].returns_booleans:
             return all(np.array_equal(x, y) for x, y in zip(call.outputs, self._expected(call), strict=True))
-        return not any((e.excess(x) > 1).any() for e, x in zip(self._expected(call), call.outputs, strict=True))
+        return not any((e.excess(x) > 1).any() for e, x in zip(self._expected(call), call.outputs, strict=False))
 
     def _expected(self, call: Call) -> tuple[Any, ...]:
         if id(call) not in self._budgets:
@@ -241,7 +251,7 @@ class _Pool:
             return np.inf
         longest = max((n for x in a.arguments if isinstance(x, np.ndarray) for n in x.shape), default=1)
         roundoff = self.implementation.resolved_arithmetic.output.unit_roundoff
-        return max(_apart(x, y, e.rad, roundoff, longest) for x, y, e in zip(a.outputs, b.outputs, self._expected(a), strict=True))
+        return max(_apart(x, y, e.rad, roundoff, longest) for x, y, e in zip(a.outputs, b.outputs, self._expected(a), strict=False))
 
 
 def _candidates(called: list[Operation], implementation: Implementation) -> Iterator[_Candidate]:
@@ -258,12 +268,13 @@ def _candidates(called: list[Operation], implementation: Implementation) -> Iter
             name = f"{field.name}={value:g}" if isinstance(value, float) else f"{field.name}={value}"
             meaning = f"a convention: {field.name} was taken to be {actual!r}"
             repair = f"Declare Conventions({field.name}={value!r}), if that is what is meant."
-            yield _Candidate(name, meaning, repair, 1, frozenset(answers), answers.copy)
+            yield _Candidate(name, meaning, repair, 1, frozenset(answers), answers.copy, layout=implementation.resolved_conventions)
     for bug in CATALOGUE.values():
         wrong = tuple(o.name for o in called if o.name in bug.mutants)
         rank, remembers = 0 if bug.public else 2, "two calls in a row" in bug.requires
         for names in dict.fromkeys((wrong, *((name,) for name in wrong))) if wrong else ():
-            yield _Candidate(bug.id, bug.citation, bug.repair, rank, frozenset(names), partial(_instances, bug, names), remembers)
+            fresh, layout = partial(_instances, bug, names), bug.promises.get("conventions", DEFAULT)
+            yield _Candidate(bug.id, bug.citation, bug.repair, rank, frozenset(names), fresh, remembers, layout)
 
 
 def _instances(bug: Bug, names: tuple[str, ...]) -> dict[str, Callable[..., Any]]:
@@ -286,7 +297,11 @@ def _answer(operation: Operation, implementation: Implementation, field: str, va
 
 def _stand_in(c: _Candidate, law: Law, implementation: Implementation) -> Subject:
     """The candidate in place of the implementation, by float64 arrays, with the reference's other operations and the same promises."""
-    operations: dict[str, Callable[..., Any]] = {**REFERENCE, **c.fresh()}
+    own, conventions = c.fresh(), implementation.resolved_conventions
+    operations: dict[str, Callable[..., Any]] = {
+        name: relaid(OPERATIONS[name], own.get(name, REFERENCE[name]), c.layout if name in own else DEFAULT, conventions)
+        for name in (law.operation, *law.needs)
+    }
     promises = replace(
         implementation,
         operations={name: partial(_stored, OPERATIONS[name], operations[name], implementation) for name in (law.operation, *law.needs)},

@@ -1,12 +1,12 @@
 """Two reports compared: what broke, what was mended, what is no longer checked, what got slower or further from its budget."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from properties.verifier.report import Report, fails
+from properties.verifier.report import Cause, Report, fails
 
-__all__ = ["Change", "Comparison", "against", "compared"]
+__all__ = ["Change", "Comparison", "Known", "against", "compared"]
 
 _TWICE = 2.0  # of a time or an error, from which a change is told: less is noise on a busy machine, or of other cases
 _SECOND = 1.0  # of all examples together, from which it matters that something is slower
@@ -43,15 +43,38 @@ class Comparison:
     unlike: tuple[str, ...]
 
 
+@dataclass(frozen=True)
+class Known:
+    """The violations of a baseline: of each implementation and law the names of what explained it."""
+
+    explained: Mapping[tuple[str, str], frozenset[str]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, baseline: dict[str, Any] | None) -> "Known":
+        """Those of a report, as `Report.to_dict` writes it; none without one."""
+        outcomes = _outcomes(baseline) if baseline is not None else {}
+        return cls({key: _explained(o) for key, o in outcomes.items() if o["status"] == "violated"})
+
+    def has(self, implementation: str, law: str) -> bool:
+        """Whether a law, "law[operation]", was violated, for whatever cause."""
+        return (implementation, law) in self.explained
+
+    def may_be(self, cause: Cause) -> bool:
+        """Whether all laws that a cause breaks were violated, for a cause that may be the same."""
+        keys, names = [(cause.implementation, law) for law in cause.laws], frozenset(d.id for d in cause.diagnosis)
+        return all(key in self.explained and _alike(self.explained[key], names) for key in keys)
+
+
 def compared(before: dict[str, Any], after: dict[str, Any]) -> Comparison:
     """What changed between two reports, as `Report.to_dict` writes them."""
     old, new = _outcomes(before), _outcomes(after)
     both = [(old[key], o) for key, o in new.items() if key in old]
     pairs = [(old.get(key), o) for key, o in new.items() if _fails(o, after)]
+    broke = [_change(was, now, _cause(now)) for was, now in pairs if was is None or not _known(was, now)]
     gone = [(o, new.get(key)) for key, o in old.items() if _checked(o) and not _checked(new.get(key))]
     settings = ("arithmetic", "conventions", "laws", "long", "max_examples", "quick", "seed")
     return Comparison(
-        broke=tuple(_change(was, now, _cause(now)) for was, now in pairs if was is None or not _known(was, now)),
+        broke=tuple(sorted(broke, key=lambda change: change.now != "violated")),  # what was not run comes last
         mended=tuple(_change(was, now) for was, now in both if _fails(was, before) and now["status"] in ("held", "suspicious")),
         unchecked=tuple(_change(was, now, now["reason"] if now else "") for was, now in gone),
         slower=tuple(_slower(both)),
@@ -64,7 +87,7 @@ def against(report: Report, baseline: dict[str, Any]) -> tuple[Report, Compariso
     """A report of which what failed in a baseline too is known, and what changed since."""
     found = compared(baseline, report.to_dict())
     new = {(change.implementation, change.what) for change in found.broke}
-    outcomes = (replace(o, known=report.fails(o) and (o.implementation, f"{o.law}[{o.operation}]") not in new) for o in report.outcomes)
+    outcomes = (replace(o, known=report.fails(o) and (o.implementation, o.law_id) not in new) for o in report.outcomes)
     return replace(report, outcomes=tuple(outcomes)), found
 
 
@@ -84,8 +107,17 @@ def _known(was: Outcome, now: Outcome) -> bool:
     """Whether a law that fails failed before in the same way: as gravely, and for a cause that may be the same."""
     if was["status"] != now["status"]:
         return bool(was["status"] == "violated")
-    causes = [{d["id"] for d in o["violation"]["diagnosis"]} for o in (was, now) if "violation" in o]
-    return not (was.get("unavailable") or (len(causes) == 2 and all(causes) and causes[0].isdisjoint(causes[1])))
+    return not was.get("unavailable") and _alike(_explained(was), _explained(now))
+
+
+def _explained(o: Outcome) -> frozenset[str]:
+    """The names of what explains the violation of an outcome; none where nothing known does."""
+    return frozenset(d["id"] for d in o.get("violation", {"diagnosis": ()})["diagnosis"])
+
+
+def _alike(was: frozenset[str], now: frozenset[str]) -> bool:
+    """Whether the causes that two sets of explanations name may be the same."""
+    return not (was and now) or not was.isdisjoint(now)
 
 
 def _change(was: Outcome | None, now: Outcome | None, why: str = "") -> Change:

@@ -5,7 +5,7 @@ are put to it, by turns, each of which calls the operation on other inputs too; 
 """
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from math import ceil, inf
@@ -28,7 +28,7 @@ from properties.laws.squares import Square
 from properties.strategies.cases import Cases, UnsupportedError
 from properties.strategies.domains import DOMAINS, QUIRKS
 from properties.verifier.report import Outcome
-from properties.verifier.trial import Evidence, Trial, not_applicable, unknown
+from properties.verifier.trial import FAILED, TIME, Evidence, Trial, not_applicable, unknown
 
 __all__ = ["Examination", "Observer"]
 
@@ -58,6 +58,7 @@ class Examination:
     seconds_per_call: float = 60.0
     began: Callable[[str], None] = lambda law: None
     until: float = inf  # of time.monotonic, after which no case is drawn
+    ends: Callable[[str], bool] = lambda law: False  # whether no case is drawn after a violation of a law that nobody declared
 
     def __post_init__(self) -> None:
         self.subject = Subject(self.implementation, self.operation, self.observe, self.seconds_per_call)
@@ -109,35 +110,55 @@ class Examination:
     def _run(self, number: int, random_seed: int | None) -> None:
         domains = {name: cases for trial in self.trials.values() for name, cases in trial.cases.items()}
         shares = sum(cases.domain.share for cases in domains.values())
-        for name, cases in domains.items():
-            group = [trial for trial in self.trials.values() if name in trial.cases]
-            few = max(ceil(number * cases.domain.share / shares), ceil(number / _FEWEST))
-            self._draw(name, cases, group, few, random_seed, "")
+        groups = {name: [trial for trial in self.trials.values() if name in trial.cases] for name in domains}
+        each = {name: max(ceil(number * x.domain.share / shares), ceil(number / _FEWEST)) for name, x in domains.items()}
+        self._draw(groups, each, random_seed)
         for trial in self.trials.values():
             for turn in range(_PATIENCE):
                 if not trial.wants_more or (turn > _SILENT and not trial.examples):
                     break
-                for name, cases in trial.cases.items():
-                    self._draw(name, cases, [trial], 10, random_seed, f"{trial.law.name} {turn}")
+                alone = {name: [trial] for name in trial.cases}
+                self._draw(alone, dict.fromkeys(alone, 10), random_seed, f"{trial.law.name} {turn}")
 
-    def _draw(self, name: str, cases: Cases, group: list[Trial], number: int, random_seed: int | None, more: str) -> None:
-        """Put a group of laws to cases of a domain: of seeds drawn from the caller's, the simplest first, or else drawn by Hypothesis, as
-        its profile says, which keeps those that fail."""
+    def _draw(self, groups: Mapping[str, list[Trial]], numbers: Mapping[str, int], random_seed: int | None, more: str = "") -> None:
+        """Put groups of laws to so many cases of each domain: of seeds drawn from the caller's, or else drawn by Hypothesis.
+
+        The domains take turns, each in proportion to its number, so that a run that is cut short has seen all of them. The turns depend on
+        the numbers alone: what is drawn before an end of time is the beginning of what is drawn without one.
+        """
+        if random_seed is None:
+            for name, group in groups.items():
+                self._draw_by_profile(name, group, numbers[name])
+            return
+        turns = [
+            (n / numbers[name], name, seed) for name in groups for n, seed in enumerate(self._seeds(name, numbers[name], random_seed, more))
+        ]
+        for _, name, seed in sorted(turns, key=lambda turn: turn[0]):
+            if why := self._over():
+                for trial in groups[name]:
+                    trial.cut_short = why
+            else:
+                self._case(groups[name][0].cases[name].draw(seed), seed, groups[name], name in QUIRKS)
+
+    def _seeds(self, domain: str, number: int, random_seed: int, more: str) -> list[int]:
+        """The seeds of so many cases of a domain, drawn from the caller's; the simplest case comes first, unless they are some more."""
+        drawn = Random(f"{random_seed} {self.operation} {domain} {more}")
+        return [*([] if more else [0]), *(drawn.randint(1, _SEEDS) for _ in range(number))][:number]
+
+    def _over(self) -> str:
+        """Why no further case is drawn, or ""."""
+        if any(trial.violations and not trial.declared and self.ends(law) for law, trial in self.trials.items()):
+            return FAILED
+        return TIME if time.monotonic() >= self.until else ""
+
+    def _draw_by_profile(self, name: str, group: list[Trial], number: int) -> None:
+        """Put a group of laws to cases of a domain, drawn by Hypothesis, as its profile says, which keeps those that fail."""
 
         def hold(seed: int) -> None:
-            self._case(cases.draw(seed), seed, group, name in QUIRKS)
-            if random_seed is None and any(trial.violations for trial in group):
+            self._case(group[0].cases[name].draw(seed), seed, group, name in QUIRKS)
+            if any(trial.violations for trial in group):
                 raise _FirstError
 
-        if random_seed is not None:
-            drawn = Random(f"{random_seed} {self.operation} {name} {more}")
-            for seed in [*([] if more else [0]), *(drawn.randint(1, _SEEDS) for _ in range(number))][:number]:
-                if time.monotonic() >= self.until:
-                    for trial in group:
-                        trial.cut_short = True
-                    return
-                hold(seed)
-            return
         hold.__name__ = hold.__qualname__ = f"{group[0].law.name}_{self.operation}_{name}".replace(" ", "_")  # by which failures are kept
         quietly = settings(
             settings.default or settings(),

@@ -23,7 +23,7 @@ def plan(implementation: Implementation, laws: Iterable[str] | None = None, long
 
     Raises ValueError for a name that no law has, and for a declared deviation from a law that does not apply.
     """
-    _require_names(laws)
+    _require_names("laws", () if laws is None else laws)
     chosen = [*LAWS, *(LONG if long else ())] if laws is None else list(dict.fromkeys(law for name in laws for law in find(name)))
     applicable = [law for law in (*LAWS, *LONG) if not law.not_applicable(implementation)]
     names = {name for law in applicable for name in (law.name, law.id)}
@@ -37,23 +37,22 @@ def plan(implementation: Implementation, laws: Iterable[str] | None = None, long
 
 def without(planned: Iterable[Law], exclude: Iterable[str]) -> list[Law]:
     """The laws but those that some names mean. Raises ValueError for a name that no law has."""
-    if isinstance(exclude, str):
-        raise TypeError(f"exclude={exclude!r}, but should be a collection of names.")
+    _require_names("exclude", exclude)
     excluded = {law for name in exclude for law in find(name)}
     return [law for law in planned if law not in excluded]
 
 
 def require_planned(laws: Iterable[str] | None, planned: Iterable[Law]) -> None:
     """Raise ValueError for the name of a law that is planned for none of what is verified: it would not be looked at, without a word."""
-    _require_names(laws)
+    _require_names("laws", () if laws is None else laws)
     ids = {law.id for law in planned}
     if missing := [name for name in laws or () if ids.isdisjoint(law.id for law in find(name))]:
         raise ValueError(f"{missing[0]!r} is a law about an operation that is not offered; `attnspec explain` says which.")
 
 
-def _require_names(laws: Any) -> None:
-    if isinstance(laws, str | np.ndarray) or not isinstance(laws, Iterable | None):
-        raise TypeError(f"laws={shown(laws)}, but should be a collection of names.")
+def _require_names(option: str, names: Any) -> None:
+    if isinstance(names, str | np.ndarray) or not isinstance(names, Iterable):
+        raise TypeError(f"{option}={shown(names)}, but should be a collection of names.")
 
 
 def grouped(laws: Iterable[Law]) -> list[list[Law]]:

@@ -58,7 +58,7 @@ def _is_wrong(call: Call, implementation: Implementation) -> bool:
     if call.error or o.returns_booleans:
         return bool(call.error)
     expected = Caller(implementation, o.name).expected(o, call.arguments)
-    return any(bool((e.excess(x) > 1).any()) for x, e in zip(call.outputs, expected, strict=True))
+    return any(bool((e.excess(x) > 1).any()) for x, e in zip(call.outputs, expected, strict=False))
 
 
 def _brief(x: Any) -> str:
@@ -76,7 +76,7 @@ def _where(calls: tuple[Call, ...], implementation: Implementation) -> Iterator[
         if operation.returns_booleans or call.error:
             continue
         budgets = caller.expected(operation, call.arguments)
-        for name, x, budget in zip(operation.returned(call.arguments), call.outputs, budgets, strict=True):
+        for name, x, budget in zip(operation.returned(call.arguments), call.outputs, budgets, strict=False):
             wrong = budget.excess(x) > 1
             if wrong.any():
                 yield f"{name}, of shape {x.shape}, is wrong in {_described(wrong)}."

@@ -35,7 +35,7 @@ def replay(
     implementation = implementation_of(target, arithmetic, conventions)
     others = tuple(implementation_of(other, arithmetic, conventions) for other in beside)
     subject = Subject(replace(implementation, beside=others or implementation.beside), found[0].operation)
-    found[0].hold(subject, {name: case[name] for name in found[0].parameters})
+    found[0].hold(subject, case)
 
 
 def call(
@@ -52,5 +52,5 @@ def call(
     """
     if not isinstance(operation, str) or operation not in OPERATIONS:
         raise ValueError(f"There is no operation {shown(operation)}, but there are {', '.join(OPERATIONS)}.")
-    caller = Caller(implementation_of(target, arithmetic, conventions), operation)
-    return caller(*(arguments[name] for name in OPERATIONS[operation].parameters), layout=layout)
+    caller, o = Caller(implementation_of(target, arithmetic, conventions), operation), OPERATIONS[operation]
+    return caller(*(arguments.get(p) if p in o.options else arguments[p] for p in o.parameters), layout=layout)

@@ -7,6 +7,7 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
+from properties.contract.operations import OPERATIONS
 from properties.contract.results import Call
 from properties.verifier.remarks import Seen
 
@@ -75,6 +76,12 @@ class Violation:
         return replace(self, calls=(), right=(), wrong=(), seen=())
 
     @property
+    def told(self) -> dict[str, Any]:
+        """The case without the options that are not given."""
+        options = OPERATIONS[self.operation].options if self.operation in OPERATIONS else ()
+        return {name: x for name, x in self.counterexample.items() if x is not None or name not in options}
+
+    @property
     def size(self) -> int:
         """How many numbers the counterexample has."""
         return sum(x.size for x in self.counterexample.values() if isinstance(x, np.ndarray))
@@ -86,7 +93,7 @@ class Violation:
             "operation": self.operation,
             "implementation": self.implementation,
             "summary": self.summary,
-            "counterexample": {name: _plain(x) for name, x in self.counterexample.items()},
+            "counterexample": {name: _plain(x) for name, x in self.told.items()},
             "excess": _plain(self.excess),
             "diagnosis": [d.to_dict() for d in self.diagnosis],
             "notes": list(self.notes),
@@ -154,6 +161,11 @@ class Outcome:
     looked_at: int = 0
     undrawn: tuple[str, ...] = ()
     known: bool = False
+
+    @property
+    def law_id(self) -> str:
+        """The law and its operation: "law[operation]"."""
+        return f"{self.law}[{self.operation}]"
 
     def to_dict(self) -> dict[str, Any]:
         """Numbers, strings, lists and mappings only."""
@@ -239,7 +251,7 @@ def with_causes(
     cause_of = {(cause.implementation, law): cause for cause in told for law in cause.laws}
     found = []
     for o in outcomes:
-        cause = cause_of.get((o.implementation, f"{o.law}[{o.operation}]"))
+        cause = cause_of.get((o.implementation, o.law_id))
         if cause is not None and o.violation is not None:
             same = cause.example.law_id == o.violation.law_id
             o = replace(o, violation=cause.example if same else replace(o.violation, diagnosis=cause.diagnosis))

@@ -37,19 +37,20 @@ def script(
     that picks it out of the attribute; the preset `arithmetic` and `conventions` replace what it declares. `beside` picks others
     between whose calls it is called, where the law calls them.
     """
-    case = violation.counterexample
+    case = violation.told
     if not case:
         return ""
     named = _replaced(arithmetic, conventions)
     named += [f"beside=[{', '.join(beside)}]"] if beside and any(law.interleaves for law in find(violation.law_id)) else []
-    return _text("replay", f"{violation.law}[{violation.operation}]", _implementation(target, pick, case), case, named)
+    return _text("replay", violation.law_id, _implementation(target, pick, case), case, named)
 
 
 def script_of_call(
     noted: Noted, target: str = "", pick: str = "", arithmetic: str | None = None, conventions: Conventions | None = None
 ) -> str:
     """Python that makes one call again: for an implementation that ends the process, or never returns."""
-    case = dict(zip(OPERATIONS[noted.operation].parameters, noted.arguments, strict=False))
+    o = OPERATIONS[noted.operation]
+    case = {p: x for p, x in zip(o.parameters, noted.arguments, strict=False) if x is not None or p not in o.options}
     named = [f"layout={literal(noted.layout)}"] if noted.layout != "contiguous" else []
     named += _replaced(arithmetic, conventions)
     return _text("call", noted.operation, _implementation(target, pick, case), case, named)
@@ -105,16 +106,19 @@ def _case(case: Mapping[str, Any]) -> tuple[list[str], dict[str, str]]:
 
 def _array(name: str, x: Any) -> list[str]:
     """The lines that build an array: in full, by the entries that differ from most, or packed."""
-    if x.size <= _IN_FULL:
-        return [f"{name} = {literal(x)}"]
+    written = literal(x) if x.size <= _IN_FULL else ""
+    if written and "\n" not in written:
+        return [f"{name} = {written}"]
     values, counts = np.unique(x, return_counts=True)
     common = values[counts.argmax()]
     differ = ~((x == common) | ((x != x) & (common != common))) | (np.signbit(x) != np.signbit(common) if x.dtype.kind == "f" else False)
-    if 4 * differ.sum() <= x.size and differ.sum() <= _IN_FULL:
+    if 4 * differ.sum() <= x.size and differ.sum() < (written.count("\n") if written else _IN_FULL + 1):
         return [
             f"{name} = np.full({x.shape}, {literal(common)}{_dtype(x)})",
             *(f"{name}[{', '.join(map(str, index))}] = {literal(x[tuple(index)])}" for index in np.argwhere(differ)),
         ]
+    if written:
+        return [f"{name} = {written}"]
     if x.size <= _LONG and len(written := literal(x)) <= _LONG:
         return [f"{name} = {written}"]
     packed = base64.b85encode(zlib.compress(np.ascontiguousarray(x).tobytes(), 9)).decode()

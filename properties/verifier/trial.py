@@ -15,7 +15,10 @@ from properties.verifier.narrowest import Narrowest
 from properties.verifier.remarks import Seen, notes
 from properties.verifier.report import Outcome, Status, Violation, counted
 
-__all__ = ["Evidence", "Trial", "not_applicable", "unknown"]
+__all__ = ["FAILED", "TIME", "Evidence", "Trial", "not_applicable", "unknown"]
+
+TIME, FAILED = "Time was up", "The run ended at the first violation"
+"""Why no further case is drawn: a budget of time, or fail-fast."""
 
 _ENOUGH = 4  # violations of a law after which it is not put to further cases
 _KEPT = 24  # calls, right and wrong, that are kept for the diagnosis
@@ -66,7 +69,7 @@ class Trial:
     violation: Violation | None = None  # on the smallest input
     failed: str = ""  # how the law itself went wrong
     untaken: str = ""  # why a case could not be handed over, or is none that the implementation takes
-    cut_short: bool = False  # by the time, before all of its cases were drawn
+    cut_short: str = ""  # why, before all of its cases were drawn
 
     @property
     def open(self) -> bool:
@@ -137,10 +140,10 @@ class Trial:
         return replace(found, status="violated", violation=replace(seen, notes=notes(seen.calls, evidence.implementation, evidence.seen)))
 
     def _cut_short(self, evidence: Evidence) -> str:
-        """That the time was up before all cases were drawn, or ""."""
-        after = f"after {counted(evidence.cases, 'case')} of {evidence.operation}"
-        why = f"Time was up {after}: it was cut short, and not seen to be broken. More time should be given, or fewer cases."
-        return why if self.cut_short else ""
+        """That not all of its cases were drawn, and why, or ""."""
+        after = f"{self.cut_short} after {counted(evidence.cases, 'case')} of {evidence.operation}"
+        more = " More time should be given, or fewer cases." if self.cut_short == TIME else ""
+        return f"{after}: it was cut short, and not seen to be broken.{more}" if self.cut_short else ""
 
     def _status(self, evidence: Evidence) -> tuple[Status, str]:
         """The status of a law that was not seen to be broken, and the reason."""

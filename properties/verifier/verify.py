@@ -17,6 +17,7 @@ from properties.verifier.plan import QUICKLY, grouped, plan, require_planned, wi
 from properties.verifier.report import Cause, Outcome, Report, with_causes
 from properties.verifier.script import script
 from properties.verifier.timing import Time
+from properties.verifier.trial import FAILED
 
 __all__ = ["check", "examine", "verify"]
 
@@ -30,14 +31,15 @@ def examine(
     seconds_per_call: float = 60.0,
     began: Callable[[str], None] = lambda law: None,
     until: float = inf,
+    ends: Callable[[str], bool] = lambda law: False,
 ) -> list[Outcome]:
     """What becomes of some laws about one operation, in their order, on so many cases, none of whose calls may take longer.
 
     The same seed draws the same cases; None, as seed or number, takes what the caller's Hypothesis profile says. `observe` is told of every
-    call before it is made, and `began` of the law that is put to the case. After `until`, of time.monotonic, no case is drawn. Violations
-    are as they were found, and not diagnosed, which `causes_of` does for all laws together.
+    call before it is made, and `began` of the law that is put to the case. No case is drawn after `until`, of time.monotonic, or after a
+    violation of a law that `ends` it. Violations are as they were found, and not diagnosed, which `causes_of` does for all laws together.
     """
-    examination = Examination(implementation, laws[0].operation, laws, observe, seconds_per_call, began, until)
+    examination = Examination(implementation, laws[0].operation, laws, observe, seconds_per_call, began, until, ends)
     examination.run(max_examples or (settings.default or settings()).max_examples, random_seed)
     return list(examination.outcomes())
 
@@ -82,9 +84,9 @@ def verify(
     few laws and few cases. About `max_examples` cases of each operation are drawn, of each domain its share, and two laws by turns are put
     to each; the same seed draws the same cases. `known_deviations` maps laws that are known to be broken to the reason; a declaration that
     matches no law, or a law that holds, is an error. `progress` is told each outcome as it is known. With `strict` the report is not ok
-    either where an error is within its budget and beyond the statistical line, which is suspicious and no proof. With `fail_fast` no
-    operation is begun after the first violation. A `budget` of seconds ends drawing in time: laws that it cuts short are not run, and the
-    report is not ok.
+    either where an error is within its budget and beyond the statistical line, which is suspicious and no proof. With `fail_fast` no case
+    is drawn after the first violation. A `budget` of seconds ends drawing in time. Laws that are cut short are not run, and the report is
+    not ok.
 
     Interrupting it returns what is known so far. It runs in the caller's process, which a crash or a hang of the implementation takes down:
     the command `attnspec verify` runs it in a process of its own. Raises ValueError and TypeError for arguments that are none of these.
@@ -105,13 +107,13 @@ def verify(
     try:
         for group in groups:
             until = time_left.share(len(group), len(chosen) - len(outcomes))
-            found = examine(group, implementation, max_examples, seed, until=until)
+            found = examine(group, implementation, max_examples, seed, until=until, ends=lambda law: fail_fast)
             outcomes += found
             if progress is not None:
                 for outcome in found:
                     progress(outcome)
             if fail_fast and any(outcome.status == "violated" for outcome in found):
-                why = "After the first violation no operation is begun (fail_fast)."
+                why = f"{FAILED} (fail_fast)."
                 break
         violations = [o.violation for o in outcomes if o.status == "violated" and o.violation is not None]
         causes = causes_of(implementation, violations, until=time_left.end)

@@ -25,7 +25,7 @@ def junit(report: Report) -> str:
         suite = TestSuite(_text(name))
         for key in ("seed", "max_examples"):
             suite.add_property(key, str(report.settings.get(key, "")))
-        outcomes = {f"{o.law}[{o.operation}]": o for o in report.outcomes if o.implementation == name}
+        outcomes = {o.law_id: o for o in report.outcomes if o.implementation == name}
         these = [r for r in found if r.implementation == name]
         for result in these:
             suite.add_testcase(_failed(result, sum(outcomes[law].seconds for law in result.laws)))
@@ -47,7 +47,7 @@ def _failed(result: Result, seconds: float) -> TestCase:
 
 
 def _passed(o: Outcome) -> TestCase:
-    case = TestCase(_text(f"{o.law}[{o.operation}]"), _text(o.implementation), o.seconds)
+    case = TestCase(_text(o.law_id), _text(o.implementation), o.seconds)
     if o.status in ("declared", "not applicable") or o.unavailable:
         case.result = [Skipped(_text(o.reason), o.status)]
     return case

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from properties.verifier.report import Cause, Report
 from properties.verifier.script import literal
-from properties.views.terminal import statement_of
+from properties.views.violation import statement_of
 
 __all__ = ["reproductions"]
 

@@ -4,8 +4,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
+from properties.laws.names import parts_of
 from properties.verifier.report import Cause, Outcome, Report, counted
-from properties.views.terminal import violation_text
+from properties.views.violation import violation_text
 
 __all__ = ["Result", "results"]
 
@@ -33,8 +34,8 @@ class Result:
     @property
     def title(self) -> str:
         """What is wrong, and with what, in a line."""
-        law, _, operation = self.law.partition("[")
-        return ": ".join(filter(None, (self.implementation, operation.removesuffix("]"), self.cause or law)))
+        law, operation = parts_of(self.law)
+        return ": ".join(filter(None, (self.implementation, operation, self.cause or law)))
 
 
 def results(report: Report) -> list[Result]:
@@ -82,7 +83,7 @@ def _unsaid(report: Report) -> Iterator[Result]:
     groups: dict[tuple[str, str, str, bool], list[str]] = {}
     for o in report.outcomes:
         if o.status != "violated" and report.fails(o):
-            groups.setdefault((o.implementation, o.status, o.reason, o.known), []).append(f"{o.law}[{o.operation}]")
+            groups.setdefault((o.implementation, o.status, o.reason, o.known), []).append(o.law_id)
     for (implementation, status, reason, known), laws in groups.items():
         said = f"{counted(len(laws), 'law')} {'is' if len(laws) == 1 else 'are'} {status}. {reason}".rstrip()
         yield Result(implementation, laws[0], tuple(laws), status, "", said, "\n".join([said, "", *laws]), known=known)
@@ -97,9 +98,9 @@ def _nothing(report: Report) -> Iterator[Result]:
 
 
 def _by_law(report: Report) -> dict[tuple[str, str], Outcome]:
-    return {(o.implementation, f"{o.law}[{o.operation}]"): o for o in report.outcomes}
+    return {(o.implementation, o.law_id): o for o in report.outcomes}
 
 
 def _placed(result: Result, sources: dict[str, dict[str, Any]]) -> Result:
-    place = sources.get(result.law.partition("[")[2].removesuffix("]"))
+    place = sources.get(parts_of(result.law)[1])
     return replace(result, file=place["file"], line=place["line"]) if place else result

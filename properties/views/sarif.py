@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from properties.laws.names import parts_of
 from properties.verifier.report import Report
 from properties.views.results import Result, results
-from properties.views.terminal import statement_of
+from properties.views.violation import statement_of
 
 __all__ = ["sarif"]
 
@@ -31,8 +32,8 @@ def sarif(report: Report) -> str:
 
 
 def _rule(law: str) -> dict[str, Any]:
-    name, _, operation = law.partition("[")
-    statement = statement_of(name, operation.removesuffix("]")) or f"{name}."
+    name, operation = parts_of(law)
+    statement = statement_of(name, operation) or f"{name}."
     return {
         "id": law,
         "shortDescription": {"text": law},

@@ -1,51 +1,33 @@
-"""What a verification looks like in a terminal: tables of the laws that did not simply hold, what held, and each violation at length."""
+"""What a verification looks like in a terminal: the causes of what is violated, then what became of the laws, and the verdict.
 
-import io
+Without everything it is to fit a screen: an implementation by itself has no table of laws, for the causes name those that it breaks.
+"""
+
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
-from rich.console import Console, RenderableType
-from rich.padding import Padding
+from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from properties.laws import LAWS, LONG
-from properties.laws.law import Law
-from properties.verifier.report import PASSING, Cause, Outcome, Report, Violation, counted
+from properties.verifier.report import PASSING, Cause, Outcome, Report, counted
+from properties.views.violation import SIGNS, named, print_cause, print_indented, print_violation
 
-__all__ = ["SIGNS", "print_report", "print_violation", "shown", "statement_of", "verdict_of", "violation_text"]
-
-SIGNS = {
-    "held": ("✓", "green"),
-    "suspicious": ("!", "bold yellow"),
-    "violated": ("✗", "bold red"),
-    "declared": ("~", "yellow"),
-    "vacuous": ("?", "bold magenta"),
-    "not applicable": ("·", "dim"),
-    "not run": ("…", "bold magenta"),
-}
-"""The sign of a status, and its colour."""
+__all__ = ["print_report", "verdict_of"]
 
 _QUIET = ("held", "declared", "not applicable")  # a declared deviation is told with its reason
-_IN_FULL = 64  # entries of an array that are shown, however many differ
-_TALL = 8  # lines of an array that is shown in full, where it could be told in less
 _LAW_WIDTH, _CELL_WIDTH = 28, 19  # of a table's columns, at least
 
 
 def print_report(console: Console, report: Report, groups: Mapping[str, Sequence[str]], everything: bool = False) -> None:
-    """A report on groups of implementations, by name: for each a table and what held; then reasons, causes, and the verdict.
+    """A report on groups of implementations, by name: the causes of violations first, then reasons, for each group what became of the laws,
+    and the verdict.
 
-    With `everything` laws that held have rows too, and every violation a few lines, not only one for each cause.
+    With `everything` each law has a row, every violation a few lines, not only one for each cause, and nothing is shortened.
     """
-    for group, names in groups.items():
-        outcomes = [o for o in report.outcomes if o.implementation in names]
-        print_group(console, group, names, outcomes, everything)
-    _print_reasons(console, report.outcomes)
-    if everything or len({o.implementation for o in report.outcomes}) == 1:
-        _print_undrawn(console, report.outcomes)
+    _print_causes(console, report.causes)
     for cause in report.causes:
-        print_violation(console, cause.example, cause)
+        print_cause(console, cause, everything)
         console.print()
     explained = {(cause.implementation, law) for cause in report.causes for law in cause.laws}
     for violation in report.violations:
@@ -53,7 +35,11 @@ def print_report(console: Console, report: Report, groups: Mapping[str, Sequence
         if alone or everything:
             print_violation(console, violation, at_length=alone)
             console.print()
-    _print_causes(console, report.causes)
+    _print_reasons(console, report.outcomes, everything)
+    if everything or len({o.implementation for o in report.outcomes}) == 1:
+        _print_undrawn(console, report.outcomes)
+    for group, names in groups.items():
+        _print_group(console, group, names, [o for o in report.outcomes if o.implementation in names], everything)
     for name, (preset, calls) in report.narrowest().items():
         said = f": within {preset}, by {counted(calls, 'call')}"
         console.print(Text.assemble((name, "bold"), said), highlight=False)
@@ -70,14 +56,26 @@ def verdict_of(report: Report) -> str:
     return f"Interrupted. {counts}" if report.interrupted else counts
 
 
-def print_group(console: Console, group: str, names: Sequence[str], outcomes: Sequence[Outcome], everything: bool) -> None:
-    """A table with a row for each law that neither held nor was declared not to, or for all, and a line on what held.
-
-    Where the terminal is too narrow for all implementations, a table for as many as fit after the other.
-    """
+def _print_group(console: Console, group: str, names: Sequence[str], outcomes: Sequence[Outcome], everything: bool) -> None:
+    """What became of the laws on some implementations, in numbers; and of each law, where there are several, or everything is shown."""
     if [group] != list(names):
         console.print(Text(group, style="bold underline"))
         console.print()
+    if everything or len(names) > 1:
+        _print_laws(console, names, outcomes, everything)
+    if len(names) == 1:
+        rows = {operation: [o for o in outcomes if o.operation == operation] for operation in dict.fromkeys(o.operation for o in outcomes)}
+        _print_numbers(console, names[0], rows or {"": []})
+    else:
+        _print_numbers(console, "", {name: [o for o in outcomes if o.implementation == name] for name in names})
+    console.print()
+
+
+def _print_laws(console: Console, names: Sequence[str], outcomes: Sequence[Outcome], everything: bool) -> None:
+    """A table with a row for each law that neither held nor was declared not to, or for all.
+
+    Where the terminal is too narrow for all implementations, a table for as many as fit after the other.
+    """
     cells = {((o.operation, o.law), o.implementation): o for o in outcomes}
     untried = _untried(outcomes)
     loud_ones = [o for o in outcomes if not (o.status in _QUIET or o.unavailable or (o.implementation, o.operation) in untried)]
@@ -86,15 +84,15 @@ def print_group(console: Console, group: str, names: Sequence[str], outcomes: Se
     columns = list(names) if everything else [name for name in names if name in loud]
     fitting = max(1, (console.width - _LAW_WIDTH) // _CELL_WIDTH)
     for start in range(0, len(columns) if rows else 0, fitting):
-        shown = columns[start : start + fitting]
+        some = columns[start : start + fitting]
         table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
         table.add_column("law", min_width=min(_LAW_WIDTH - 2, console.width // 2), overflow="fold", style="none")
-        for name in shown:
+        for name in some:
             table.add_column(Text(name), overflow="fold", min_width=min(_CELL_WIDTH - 2, console.width // 3))
         for operation in dict.fromkeys(row[0] for row in rows):
             table.add_row(Text(operation, style="bold"))
             for row in (row for row in rows if row[0] == operation):
-                table.add_row(Text(f"  {row[1]}"), *(_cell(cells.get((row, name))) for name in shown))
+                table.add_row(Text(f"  {row[1]}"), *(_cell(cells.get((row, name))) for name in some))
         console.print(table)
         console.print()
     if rows:
@@ -102,11 +100,6 @@ def print_group(console: Console, group: str, names: Sequence[str], outcomes: Se
         signs = "  ".join(f"{sign} {status}" for status, (sign, _) in SIGNS.items() if status in known)
         console.print(f"{signs}; max error ÷ budget, examples run", style="dim", highlight=False)
         console.print()
-    if len(names) == 1:
-        _print_operations(console, names[0], outcomes)
-    else:
-        _print_implementations(console, names, outcomes)
-    console.print()
 
 
 def _untried(outcomes: Sequence[Outcome]) -> set[tuple[str, str]]:
@@ -126,43 +119,50 @@ def _budgets(excess: float) -> str:
     return "∞" if np.isinf(excess) else f"{excess:.2g}"
 
 
-def _print_operations(console: Console, name: str, outcomes: Sequence[Outcome]) -> None:
-    """For each operation of an implementation how many laws held, on how many examples, how closely, and how many did not."""
-    console.print(Text(name, style="bold"))
-    lines = Table.grid(padding=(0, 2, 0, 0))
-    for operation in dict.fromkeys(o.operation for o in outcomes):
-        sign, said = _said([o for o in outcomes if o.operation == operation])
-        lines.add_row(Text.assemble("  ", sign), Text(operation), said)
-    console.print(lines if outcomes else "  none of these laws is about it")
+def _print_numbers(console: Console, title: str, rows: Mapping[str, Sequence[Outcome]]) -> None:
+    """For each row, an operation or an implementation, how many laws have come to what, and of those that held on how many examples, and
+    how closely."""
+    every = [o for outcomes in rows.values() for o in outcomes]
+    any_vacuous = any(o.vacuous for o in every if o.status == "held")
+    statuses = [status for status in SIGNS if status == "held" or any(o.status == status for o in every)]
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="none")
+    table.add_column("")
+    table.add_column(Text(title, style="bold"), overflow="fold", no_wrap=max(map(len, (title, *rows))) <= console.width // 2)
+    headings = [status.replace(" ", "\n") for status in statuses]
+    for heading in (*headings, "examples", *(["vacuous\nbudgets"] if any_vacuous else []), "max error\n÷ budget"):
+        table.add_column(heading, justify="right", vertical="bottom")
+    apart = []
+    for name, outcomes in rows.items():
+        sign = Text(*_sign(outcomes))
+        if (
+            why := "none of these laws is about it"
+            if not outcomes
+            else next((f"not run: {o.reason}" for o in outcomes if o.unavailable), "")
+        ):
+            apart.append(Text.assemble(sign, "  ", (name, "bold"), "  " if name else "", why))
+            continue
+        held = [o for o in outcomes if o.status == "held"]
+        counts = [Text(str(n) if n else "", style=SIGNS[s][1]) for s in statuses for n in [sum(o.status == s for o in outcomes)]]
+        vacuous = [str(sum(o.vacuous for o in held) or "")] if any_vacuous else []
+        closely = [str(sum(o.examples for o in held)), *vacuous, _budgets(max(o.worst_excess for o in held))] if held else []
+        table.add_row(sign, Text(name), *counts, *closely)
+    if table.row_count:
+        console.print(table)
+    elif title:
+        console.print(Text(title, style="bold"))
+    for line in apart:
+        console.print(line)
 
 
-def _print_implementations(console: Console, names: Sequence[str], outcomes: Sequence[Outcome]) -> None:
-    """The same for each implementation, all of its operations together."""
-    lines = Table.grid(padding=(0, 2, 0, 0))
-    for name in names:
-        sign, said = _said([o for o in outcomes if o.implementation == name])
-        lines.add_row(sign, Text(name, style="bold"), said)
-    console.print(lines)
-
-
-def _said(outcomes: Sequence[Outcome]) -> tuple[Text, Text]:
-    """The sign of some outcomes of one implementation, and what they come to in words."""
-    if why := next((o.reason for o in outcomes if o.unavailable), ""):
-        return Text(*SIGNS["not run"]), Text(f"not run: {why}")
-    held = [o for o in outcomes if o.status == "held"]
-    said = f"{counted(len(held), 'law')} held" if outcomes else "none of these laws is about it"
-    if held:
-        cases, worst = counted(sum(o.examples for o in held), "example"), max(o.worst_excess for o in held)
-        vacuous = sum(o.vacuous for o in held)
-        said += f" on {cases}{f', {vacuous} of them with a vacuous budget' if vacuous else ''}, max error ÷ budget {_budgets(worst)}"
-    others = ", ".join(f"{n} {status}" for status in SIGNS if status != "held" and (n := sum(o.status == status for o in outcomes)))
+def _sign(outcomes: Sequence[Outcome]) -> tuple[str, str]:
+    """The sign of some outcomes of one implementation together."""
+    if any(o.unavailable for o in outcomes):
+        return SIGNS["not run"]
     fine = all(o.status in PASSING for o in outcomes)
-    return Text(*SIGNS["held" if held and fine else "not applicable" if fine else "violated"]), Text(
-        said + (f"; {others}" if others else "")
-    )
+    return SIGNS["held" if fine and any(o.status == "held" for o in outcomes) else "not applicable" if fine else "violated"]
 
 
-def _print_reasons(console: Console, outcomes: Sequence[Outcome]) -> None:
+def _print_reasons(console: Console, outcomes: Sequence[Outcome], everything: bool) -> None:
     """Why laws are declared not to hold, said nothing, or were not run: each reason, what it concerns, and what was seen."""
     untried = _untried(outcomes)
     for status in ("declared", "suspicious", "vacuous", "not run"):
@@ -171,16 +171,16 @@ def _print_reasons(console: Console, outcomes: Sequence[Outcome]) -> None:
             concerned = [o for o in these if o.reason == reason]
             names = ", ".join(dict.fromkeys(o.implementation for o in concerned))
             console.print(Text.assemble((f"{SIGNS[status][0]} {status}  ", SIGNS[status][1]), (names, "bold")))
-            _print_indented(console, reason)
+            print_indented(console, reason)
             for operation in dict.fromkeys(o.operation for o in concerned if (o.implementation, o.operation) in untried):
-                _print_indented(console, f"all laws about {operation}", "dim")
+                print_indented(console, f"all laws about {operation}", "dim")
             some = [o for o in concerned if (o.implementation, o.operation) not in untried]
             seen = {(o.law, o.operation): o.violation.summary for o in reversed(some) if o.violation}
             for law, operation in dict.fromkeys((o.law, o.operation) for o in some if o.violation):
-                _print_indented(console, f"{law} [{operation}]: {seen[law, operation]}", "dim")
-            for operation in dict.fromkeys(o.operation for o in some if not o.violation):
-                laws = dict.fromkeys(o.law for o in some if o.operation == operation and not o.violation)
-                _print_indented(console, f"{operation}: {'; '.join(laws)}", "dim")
+                print_indented(console, f"{law} [{operation}]: {seen[law, operation]}", "dim")
+            laws = list(dict.fromkeys(o.law_id for o in some if not o.violation))
+            for line in named(laws, console.width - 2, everything):
+                print_indented(console, line, "dim")
 
 
 def _print_undrawn(console: Console, outcomes: Sequence[Outcome]) -> None:
@@ -191,109 +191,15 @@ def _print_undrawn(console: Console, outcomes: Sequence[Outcome]) -> None:
             kinds.setdefault((o.implementation, why), {})[kind] = None
     for (name, why), left_out in kinds.items():
         console.print(Text.assemble(("· not drawn  ", "dim"), (name, "bold")))
-        _print_indented(console, f"{', '.join(left_out)}: {why}")
+        print_indented(console, f"{', '.join(left_out)}: {why}")
 
 
 def _print_causes(console: Console, causes: Sequence[Cause]) -> None:
-    """For each implementation how many laws are broken, and by what."""
+    """For each implementation with several causes how many laws are broken, and by what."""
     for name in dict.fromkeys(cause.implementation for cause in causes):
         these = [cause for cause in causes if cause.implementation == name]
-        told = [f"{c.diagnosis[0].id if c.diagnosis else 'not explained'} ({counted(len(c.laws), 'law')})" for c in these]
-        said = f": {counted(sum(len(c.laws) for c in these), 'law')} broken, by {counted(len(these), 'cause')}: {', '.join(told)}"
-        console.print(Text.assemble((name, "bold"), said), highlight=False)
-
-
-def print_violation(console: Console, violation: Violation, cause: Cause | None = None, at_length: bool = True) -> None:
-    """What the law says, what the implementation did, on which input, what explains it, which laws have the same cause, and how to see it
-    again."""
-    sign, style = SIGNS["violated"]
-    console.print(Text.assemble((f"{sign} {violation.law}", style), f" [{violation.operation}]: ", (violation.implementation, "bold")))
-    if not at_length:
-        _print_indented(console, violation.summary)
-        for d in violation.diagnosis[:1]:
-            _print_indented(console, f"Likely cause: {d.id}")
-        return
-    if statement := statement_of(violation.law, violation.operation):
-        _print_indented(console, statement, "dim")
-    console.print()
-    _print_indented(console, violation.summary, "bold")
-    if cause is not None and cause.worst:
-        _print_indented(console, f"Worst: {cause.worst}")
-    if violation.counterexample:
-        _print_heading(console, "The smallest input found" if violation.shrunk else "The input")
-        table = Table.grid(padding=(0, 2, 0, 0))
-        for name, x in violation.counterexample.items():
-            table.add_row(Text(name, style="cyan"), shown(x, max(20, console.width - 12 - max(map(len, violation.counterexample)))))
-        console.print(Padding(table, (0, 0, 0, 4), expand=False))
-    if violation.diagnosis:
-        _print_heading(console, "Likely causes")
-        for place, d in enumerate(violation.diagnosis, 1):
-            share = "" if d.explains >= 1 else f", reproduces {d.explains:.0%} of the recorded calls"
-            console.print(Padding(Text.assemble(f"{place}. ", (d.id, "bold yellow"), share), (0, 0, 0, 4), expand=False))
-            for line in filter(None, (d.repair, "" if d.citation.startswith("none") else d.citation)):
-                console.print(Padding(Text(line), (0, 0, 0, 7), expand=False))
-    elif cause.searched if cause is not None else violation.calls:
-        _print_heading(console, "Likely causes")
-        _print_indented(console, "  No known bug of this operation, and no other convention.")
-    for note in violation.notes:
-        console.print()
-        _print_indented(console, f"Note: {note}")
-    others = [law for law in cause.laws if law != violation.law_id] if cause is not None else []
-    if others:
-        _print_heading(console, f"{counted(len(others), 'more law')} broken by the same cause")
-        for operation in dict.fromkeys(law.partition("[")[2] for law in others):
-            names = "; ".join(law.partition("[")[0] for law in others if law.partition("[")[2] == operation)
-            console.print(Padding(Text(f"{operation.removesuffix(']')}: {names}"), (0, 0, 0, 4), expand=False))
-    if violation.script:
-        _print_heading(console, "To see it again")
-        for line in violation.script.rstrip().splitlines():
-            console.print(Text(f"    {line}".rstrip()), soft_wrap=True)
-
-
-def violation_text(violation: Violation, width: int = 120, cause: Cause | None = None) -> str:
-    """A violation as it is printed at length, without colours."""
-    console = Console(file=io.StringIO(), width=width, no_color=True, force_terminal=False, highlight=False)
-    print_violation(console, violation, cause)
-    assert isinstance(console.file, io.StringIO)
-    return "\n".join(line.rstrip() for line in console.file.getvalue().splitlines())
-
-
-def statement_of(name: str, operation: str) -> str:
-    """The statement of a law, its first paragraph; "" where there is no such law."""
-    law: Law | None = next((law for law in (*LAWS, *LONG) if (law.name, law.operation) == (name, operation)), None)
-    return " ".join(law.statement.split("\n\n")[0].split()) if law else ""
-
-
-def _print_heading(console: Console, heading: str) -> None:
-    console.print()
-    console.print(Text.assemble("  ", (f"{heading}:", "underline" if console.color_system else "none")))
-
-
-def _print_indented(console: Console, text: str, style: str = "none") -> None:
-    body: RenderableType = Text(text, style=style)
-    console.print(Padding(body, (0, 0, 0, 2), expand=False))
-
-
-def shown(x: Any, width: int) -> Text:
-    """A value: small arrays in full, on one line if it is wide enough; tall and large ones by their shape and the entries that differ from
-    most."""
-    if not isinstance(x, np.ndarray):
-        return Text(repr(x))
-    kind, small = f"{x.dtype} {x.shape}", x.size <= _IN_FULL
-    rows = np.array2string(x, separator=", ", max_line_width=width, floatmode="unique", threshold=_IN_FULL + 1) if small else ""
-    if small and len(line := " ".join(rows.split())) <= width:
-        return Text(f"{line}  {kind}" if len(line) + len(kind) + 2 <= width else f"{kind}\n{line}")
-    if small and rows.count("\n") < _TALL:
-        return Text(f"{kind}\n{rows}")
-    values, counts = np.unique(x, return_counts=True)
-    common = values[counts.argmax()]
-    others = np.argwhere(x != common)
-    if len(others) == 0:
-        return Text(f"{kind}, all {common}")
-    if len(others) <= min(_IN_FULL, x.size) // 4:
-        entries = ", ".join(f"[{', '.join(map(str, i))}]={x[tuple(i)]}" for i in others)
-        return Text(f"{kind}, all {common} but {entries}")
-    if small:
-        return Text(f"{kind}\n{rows}")
-    told = f"{int(x.sum())} true" if x.dtype == np.bool_ else f"from {x.min():.6g} to {x.max():.6g}, {np.count_nonzero(x)} not 0"
-    return Text(f"{kind}, {told}")
+        if len(these) > 1:
+            told = [f"{c.diagnosis[0].id if c.diagnosis else 'not explained'} ({counted(len(c.laws), 'law')})" for c in these]
+            said = f": {counted(sum(len(c.laws) for c in these), 'law')} broken, by {counted(len(these), 'cause')}: {', '.join(told)}"
+            console.print(Text.assemble((name, "bold"), said), highlight=False)
+            console.print()

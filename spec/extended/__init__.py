@@ -8,6 +8,7 @@
     frequency_kinds          default, linear, dynamic, longrope, proportional
     frequency_bands          YaRN and llama3
     rotary                   the rotation itself: of some channels, by given frequencies, at positions of one or of three axes
+    released                 the numbers of released models
     arguments                what is refused
 
 Start at `attention` and `rotary_frequencies`. They are written as the literal definitions of `spec` are, over the same scalars, to be the

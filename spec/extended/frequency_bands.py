@@ -37,8 +37,8 @@ def yarn_ramp(
 
     Edge cases: where low and high meet, high is 0.001 more; high < low is refused. A base of 1 or less is refused.
 
-    gpt-oss 20B (`original_max_position_embeddings` 4096, `rope_theta` 150000, heads of 64 channels, `truncate` false): the ramp runs from
-    pair 8.09 to pair 17.40.
+    gpt-oss (`original_max_position_embeddings` 4096, `rope_theta` 150000, heads of 64 channels, `truncate` false; openai/gpt-oss,
+    `gpt_oss/torch/model.py`): the ramp runs from pair 8.09 to pair 17.40.
 
     >>> from spec import REAL64
     >>> ramp = yarn_ramp(64, original_max_position_embeddings=4096, base=150000.0, truncate=False, scalar=REAL64)
@@ -108,8 +108,8 @@ def yarn_frequencies(
     - s = 1 without a given attention factor is `default_frequencies`.
     - mscale = mscale_all_dim: the attention factor is 1.
 
-    DeepSeek-V3 (`factor` 40, `original_max_position_embeddings` 4096, `mscale` = `mscale_all_dim` = 1, 64 channels that rotate): from pair
-    10 to pair 23.
+    DeepSeek-V3 (`factor` 40, `original_max_position_embeddings` 4096, 64 channels that rotate; deepseek-ai/DeepSeek-V3,
+    `inference/model.py`; `mscale` = `mscale_all_dim` = 1; its `config.json`): from pair 10 to pair 23.
 
     >>> from spec import REAL64
     >>> deepseek = dict(factor=40.0, original_max_position_embeddings=4096, scalar=REAL64)
@@ -152,7 +152,7 @@ def llama3_frequencies(
     - high ≤ low is refused: the band would be empty or of width 0.
 
     Llama 3.1 8B (`factor` 8, `low_freq_factor` 1, `high_freq_factor` 4, `original_max_position_embeddings` 8192, `rope_theta` 500000, heads
-    of 128 channels): pairs up to 28 are kept, those from 35 on divided by 8.
+    of 128 channels; torchtune, `models/llama3_1`): pairs up to 28 are kept, those from 35 on divided by 8.
 
     >>> from spec import REAL64
     >>> model = dict(factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=8192)

@@ -35,7 +35,7 @@ def default_frequencies(rotary_dim: int, *, base: Scalar = 10000.0, scalar: Cont
 
     Edge cases: r = 0 has no pair. Pair 0 rotates by one radian from each position to the next, whatever the base.
 
-    Llama 2 7B (`rope_theta` 10000, heads of 128 channels): the slowest pair takes 54,410 positions for a turn.
+    Llama 2 7B (`rope_theta` 10000, heads of 128 channels; torchtune, `models/llama2`): the slowest pair takes 54,410 positions for a turn.
 
     >>> from spec import REAL64
     >>> inv_freq, _ = default_frequencies(128, base=10000.0, scalar=REAL64)
@@ -53,7 +53,8 @@ def linear_frequencies(rotary_dim: int, *, factor: Scalar, base: Scalar = 10000.
 
     Edge cases: s = 1 is `default_frequencies`.
 
-    Vicuna 7B v1.5 16k (`factor` 4, heads of 128 channels): position 16384 has the angles that 4096 had in training.
+    Vicuna 7B v1.5 16k (Llama 2 7B with `factor` 16384/4096 = 4; lm-sys/FastChat, `docs/vicuna_weights_version.md` and
+    `fastchat/train/train.py`): position 16384 has the angles that 4096 had in Llama 2.
 
     >>> from spec import REAL64
     >>> inv_freq, _ = linear_frequencies(128, factor=4.0, scalar=REAL64)
@@ -84,8 +85,8 @@ def dynamic_frequencies(
     - L ≤ M, or L not given: `default_frequencies`.
     - r = 2: refused, for the exponent r/(r − 2) has no value.
 
-    InternLM2 1.8B (`factor` 2, `max_position_embeddings` 32768, `rope_theta` 1000000, heads of 128 channels) at 65536 positions:
-    the last pair is 2 · 2 − 1 = 3 times as slow.
+    InternLM2 1.8B (`factor` 2, `max_position_embeddings` 32768, `rope_theta` 1000000, 2048/16 = 128 channels in a head; its `config.json`)
+    at 65536 positions: the last pair is 2 · 2 − 1 = 3 times as slow.
 
     >>> from spec import REAL64
     >>> model = dict(factor=2.0, max_position_embeddings=32768, base=1000000.0, scalar=REAL64)
@@ -127,8 +128,8 @@ def longrope_frequencies(
     - L = M is short.
     - Where the attention factor is not given, `factor` is needed. M = 1 is refused, for ln 1 = 0 divides.
 
-    Phi-3-vision 128k (`original_max_position_embeddings` 4096, and s = 131072 / 4096 = 32): √(1 + ln 32 / ln 4096) = √(17/12). Here are
-    the first two of its 48 factors of each list.
+    Phi-3-vision 128k (`original_max_position_embeddings` 4096, and s = 131072 / 4096 = 32; its `config.json`): the attention factor is
+    √(1 + ln 32 / ln 4096) = √(17/12). Here are the first two of its 48 factors of each list.
 
     >>> from spec import REAL64
     >>> lists = dict(short_factor=[1.05, 1.05], long_factor=[1.0299999713897705, 1.0499999523162842])
@@ -185,7 +186,8 @@ def proportional_frequencies(
     - The number of pairs is exact for the share given. The binary64 nearest to 3/10 is below it, and gives 2 of 10 pairs:
       `Fraction(3, 10)` gives 3.
 
-    Gemma 4 (in layers of full attention `partial_rotary_factor` 0.25, `rope_theta` 1000000, heads of 512 channels): 64 of 256 pairs.
+    Gemma 4 (in layers of full attention `partial_rotary_factor` 0.25, `rope_theta` 1000000, heads of 512 channels; transformers 5.23,
+    `Gemma4TextConfig`): 64 of 256 pairs.
 
     >>> from spec import REAL64
     >>> inv_freq, _ = proportional_frequencies(512, partial_rotary_factor=0.25, base=1000000.0, scalar=REAL64)

@@ -52,7 +52,8 @@ def rope(
     - Position 0 multiplies the r channels by the attention factor.
     - An odd r is refused, and so is one above headDim. r = 0 leaves x as it is.
 
-    Pythia 160M (`rotary_pct` 0.25, heads of 64 channels, so that r is 16; pairs are halves apart): channels 0 and 8 are a pair.
+    Pythia 160M (`rotary-pct` 0.25, 768/12 = 64 channels in a head, so that r is 16; EleutherAI/pythia, `models/160M/pythia-160m.yml`):
+    pairs are halves apart, channels 0 and 8 are one.
 
     >>> x = np.zeros((2, 64))
     >>> x[:, 0] = 1.0
@@ -96,7 +97,8 @@ def mrope_axes(pairs: int, sections: tuple[int, int, int], mrope: str = "section
 
     Raises ValueError where the sections do not add up to the pairs, or are not what the rule gives.
 
-    Qwen2-VL (`mrope_section` 16, 24, 24) is sectioned, Qwen3-VL (24, 20, 20) interleaved, both with heads of 128 channels.
+    Qwen2-VL (`mrope_section` 16, 24, 24) is sectioned, Qwen3-VL (24, 20, 20) interleaved, both with heads of 128 channels (the defaults of
+    transformers 5.23, `modeling_qwen2_vl.py` and `modeling_qwen3_vl.py`).
 
     >>> mrope_axes(4, (2, 1, 1)), mrope_axes(4, (2, 1, 1), "interleaved")
     ([0, 0, 1, 2], [0, 1, 2, 0])

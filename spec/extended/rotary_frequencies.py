@@ -24,7 +24,8 @@ multiple of π, and a correction of YaRN a logarithm of one. Over series the der
 
 Sources: Su et al., RoFormer, 2021; Chen et al., Extending Context Window of Large Language Models via Positional Interpolation, 2023
 (linear); bloc97 and emozilla, NTK-aware scaled RoPE, 2023 (dynamic); Peng et al., YaRN, 2024; Meta, Llama 3.1, 2024; Ding et al.,
-LongRoPE, 2024; Google, Gemma 4 (proportional); transformers, `modeling_rope_utils.py`, whose parameters these are
+LongRoPE, 2024; Google, Gemma 4 (proportional); transformers, `modeling_rope_utils.py`, whose parameters these are. The numbers of models
+are those of the file that is named beside each; a model's `config.json` is the one published with its weights, as public code quotes it.
 """
 
 import inspect

@@ -14,6 +14,7 @@ from jaxtyping import config
 from spec import ARB, ARB_SERIES, FLOAT32, REAL64
 from spec.context import series
 from spec.extended.frequency_bands import yarn_mscale, yarn_ramp
+from spec.extended.released import RELEASED
 from spec.extended.rotary import mrope_axes, rope
 from spec.extended.rotary_frequencies import rotary_frequencies
 from spec.positional_encoding import rope_apply_spec
@@ -49,9 +50,9 @@ def assert_overlaps(some, others):
 # -- Frequencies ---------------------------------------------------------------------------------------------------------------
 
 
-def vectorised(kind, head_dim, *, base=10000.0, seq_len=None, factor=1.0, attention_factor=None, **p):
+def vectorised(kind, head_dim, *, base=10000.0, rotary_dim=None, seq_len=None, factor=1.0, attention_factor=None, **p):
     """(inv_freq, attention_factor) with whole arrays: bands by clipping, exponents from one range, the lists stacked."""
-    r, s, base = head_dim, mpmath.mpf(factor), mpmath.mpf(base)
+    r, s, base = rotary_dim or head_dim, mpmath.mpf(factor), mpmath.mpf(base)
     M = p.get("original_max_position_embeddings")
     m = mpmath.mpf(1)
     if kind == "dynamic":
@@ -91,72 +92,7 @@ def test_frequencies_are_the_vectorised_reference(inputs):
     assert_encloses(np.array(factor), np.array(expected_factor))
 
 
-PHI_SHORT = [1.05] * 3 + [1.1] * 3 + [1.2500000000000002] * 2 + [1.4000000000000004, 1.4500000000000004, 1.5500000000000005]
-PHI_SHORT += [1.8500000000000008, 1.9000000000000008] + [2.000000000000001] * 19 + [2.1000000000000005] * 2 + [2.2]
-PHI_SHORT += [2.3499999999999996] * 4 + [2.3999999999999995] * 2 + [2.6499999999999986, 2.6999999999999984, 2.8999999999999977]
-PHI_SHORT += [2.9499999999999975] + [3.049999999999997] * 3
-PHI_LONG = np.fromstring(
-    "1.0299999713897705 1.0499999523162842 1.0499999523162842 1.0799999237060547 1.2299998998641968 1.2299998998641968 "
-    "1.2999999523162842 1.4499999284744263 1.5999999046325684 1.6499998569488525 1.8999998569488525 2.859999895095825 "
-    "3.68999981880188 5.419999599456787 5.489999771118164 5.489999771118164 9.09000015258789 11.579999923706055 15.65999984741211 "
-    "15.769999504089355 15.789999961853027 18.360000610351562 21.989999771118164 23.079999923706055 30.009998321533203 "
-    "32.35000228881836 32.590003967285156 35.56000518798828 39.95000457763672 53.840003967285156 56.20000457763672 "
-    "57.95000457763672 59.29000473022461 59.77000427246094 59.920005798339844 61.190006256103516 61.96000671386719 "
-    "62.50000762939453 63.3700065612793 63.48000717163086 63.48000717163086 63.66000747680664 63.850006103515625 64.08000946044922 "
-    "64.760009765625 64.80001068115234 64.81001281738281 64.81001281738281",
-    sep=" ",
-).tolist()
-MODELS = {
-    "Llama 2 7B": {"kind": "default", "head_dim": 128},
-    "Vicuna 7B v1.5 16k": {"kind": "linear", "head_dim": 128, "factor": 4.0},
-    "Gemma 3 4B, full attention": {"kind": "linear", "head_dim": 256, "factor": 8.0, "base": 1e6},
-    "InternLM2 1.8B": {"kind": "dynamic", "head_dim": 128, "factor": 2.0, "max_position_embeddings": 32768, "base": 1e6},
-    "gpt-oss 20B": {
-        "kind": "yarn",
-        "head_dim": 64,
-        "factor": 32.0,
-        "original_max_position_embeddings": 4096,
-        "base": 150000.0,
-        "beta_fast": 32.0,
-        "beta_slow": 1.0,
-        "truncate": False,
-    },
-    "DeepSeek-V3": {
-        "kind": "yarn",
-        "head_dim": 64,
-        "factor": 40.0,
-        "original_max_position_embeddings": 4096,
-        "beta_fast": 32,
-        "beta_slow": 1,
-        "mscale": 1.0,
-        "mscale_all_dim": 1.0,
-    },
-    "Qwen2.5 7B, as its card extends it": {
-        "kind": "yarn",
-        "head_dim": 128,
-        "factor": 4.0,
-        "original_max_position_embeddings": 32768,
-        "base": 1e6,
-    },
-    "Llama 3.1 8B": {
-        "kind": "llama3",
-        "head_dim": 128,
-        "factor": 8.0,
-        "low_freq_factor": 1.0,
-        "high_freq_factor": 4.0,
-        "original_max_position_embeddings": 8192,
-        "base": 500000.0,
-    },
-    "Phi-3-vision 128k": {
-        "kind": "longrope",
-        "head_dim": 96,
-        "factor": 32.0,
-        "original_max_position_embeddings": 4096,
-        "short_factor": PHI_SHORT,
-        "long_factor": PHI_LONG,
-    },
-    "Gemma 4, full attention": {"kind": "proportional", "head_dim": 512, "partial_rotary_factor": 0.25, "base": 1e6},
-}
+MODELS = {model.name: model.arguments for model in RELEASED}
 
 
 @pytest.mark.parametrize("seq_len", [None, 1, 4096, 4097, 131072])
@@ -207,10 +143,11 @@ def test_where_the_ramp_of_yarn_has_no_width_it_is_a_step():
 
 def test_the_attention_factor_of_phi_3_is_the_root_of_17_twelfths_and_the_lists_change_after_the_length():
     phi = MODELS["Phi-3-vision 128k"]
-    assert len(PHI_SHORT) == len(PHI_LONG) == 48
+    short, long = phi["short_factor"], phi["long_factor"]
+    assert len(short) == len(long) == 48
     assert rotary_frequencies(**phi, scalar=ARB)[1].overlaps((flint.arb(17) / 12).sqrt())
     at = {n: rotary_frequencies(**phi, seq_len=n, scalar=REAL64)[0][0] for n in (None, 4096, 4097)}
-    assert at == {None: 1 / 1.05, 4096: 1 / 1.05, 4097: 1 / PHI_LONG[0]}
+    assert at == {None: 1 / short[0], 4096: 1 / short[0], 4097: 1 / long[0]}
     assert rotary_frequencies(**phi | {"factor": 1.0}, scalar=ARB)[1] == 1
 
 
@@ -250,7 +187,7 @@ def test_frequencies_never_rise_and_lie_between_the_default_and_its_quotient_by_
         assert (inv_freq * s >= f * (1 - 2.0**-50)).all()
 
 
-@pytest.mark.parametrize("model", ["gpt-oss 20B", "DeepSeek-V3", "Qwen2.5 7B, as its card extends it", "Llama 3.1 8B"])
+@pytest.mark.parametrize("model", ["gpt-oss", "DeepSeek-V3", "Qwen2.5 7B, as its documentation extends it", "Llama 3.1 8B"])
 def test_a_band_that_ends_inside_reaches_both_the_default_and_its_quotient(model):
     inv_freq, _ = rotary_frequencies(**MODELS[model], scalar=ARB)
     f, _ = rotary_frequencies("default", MODELS[model]["head_dim"], base=MODELS[model].get("base", 10000.0), scalar=ARB)

@@ -19,8 +19,21 @@ THIRD_PARTY = {
         *("threadpoolctl", "jinja2", "markupsafe", "matplotlib"),  # tools of benchmarks and of the page, by which nothing is judged
     },
 }
-# … and these inside a function only: what prints a table, and formats for those who have them.
-LAZILY = {"spec": {"rich"}, "oracles": {"ml_dtypes"}, "properties": {"a computed name", "onnx"}}
+# … and these inside a function only: what prints a table, formats for those who have them, and released libraries under test.
+LAZILY = {
+    "spec": {"rich"},
+    "oracles": {"ml_dtypes"},
+    "properties": {
+        "a computed name",
+        "onnx",
+        "transformers",
+        "torchtune",
+        "x_transformers",
+        "rotary_embedding_torch",
+        "keras",
+        "keras_hub",
+    },
+}
 
 
 def imports(tree, inside_function=False):

@@ -1,9 +1,11 @@
 """What one would write in NumPy without a second thought: float64, no radius, no blocks. What the oracles' speed is measured against."""
 
+from typing import Any, NamedTuple
+
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["attention", "attention_jvp", "attention_vjp", "rope", "sinusoid"]
+__all__ = ["Features", "attention", "attention_jvp", "attention_vjp", "featured", "featured_vjp", "rope", "rotary_tables", "sinusoid"]
 
 Array = NDArray[np.float64]
 
@@ -36,6 +38,42 @@ def attention_jvp(q: Array, k: Array, v: Array, dq: Array, dk: Array, dv: Array)
     return tangent
 
 
+class Features(NamedTuple):
+    """What a row of logits has besides scores: a mask with the window and causality in it, a bias, a cap and a sink."""
+
+    allowed: NDArray[np.bool_]
+    bias: Array
+    cap: float
+    sink: float
+
+
+def _featured_weights(q: Array, k: Array, f: Features) -> tuple[Array, Array, Array, Array]:
+    """The weights, that of the sink, the log-sum-exp, and the hyperbolic tangents of capped scores."""
+    turned = np.tanh(q @ k.T / np.sqrt(q.shape[1]) / f.cap)
+    logits = np.where(f.allowed, f.cap * turned + f.bias, -np.inf)
+    most = np.maximum(logits.max(axis=1, keepdims=True), f.sink)
+    weights = np.exp(logits - most)
+    total = weights.sum(axis=1, keepdims=True) + np.exp(f.sink - most)
+    weights /= total
+    return weights, np.exp(f.sink - most) / total, most + np.log(total), turned
+
+
+def featured(q: Array, k: Array, v: Array, f: Features) -> tuple[Array, Array]:
+    """The output, and the log-sum-exp of each row."""
+    weights, _, lse, _ = _featured_weights(q, k, f)
+    return weights @ v, lse[:, 0]
+
+
+def featured_vjp(q: Array, k: Array, v: Array, g: Array, of_lse: Array, f: Features) -> tuple[Array, Array, Array, Array, Array]:
+    """(dq, dk, dv, dbias, dsink)."""
+    weights, of_sink, _, turned = _featured_weights(q, k, f)
+    d_weights = g @ v.T
+    shift = (d_weights * weights).sum(axis=1, keepdims=True) - of_lse[:, None]
+    d_logits = weights * (d_weights - shift)
+    d_scores = d_logits * (1 - turned * turned) / np.sqrt(q.shape[1])
+    return d_scores @ k, d_scores.T @ q, weights.T @ g, d_logits, -(of_sink * shift).sum(axis=0)
+
+
 def _angles(seq_len: int, dim: int, start_pos: int) -> Array:
     angles: Array = np.arange(start_pos, start_pos + seq_len)[:, None] * 10000.0 ** (-np.arange(0, dim, 2) / dim)
     return angles
@@ -47,6 +85,12 @@ def sinusoid(seq_len: int, dim: int, start_pos: int) -> Array:
     table = np.empty((seq_len, dim))
     table[:, 0::2], table[:, 1::2] = np.sin(angles), np.cos(angles)
     return table
+
+
+def rotary_tables(positions: Any, inv_freq: Array) -> tuple[Array, Array]:
+    """Cosines and sines of position × frequency, those of all pairs twice in a row: the half layout."""
+    angles = positions[:, None] * inv_freq
+    return np.tile(np.cos(angles), 2), np.tile(np.sin(angles), 2)
 
 
 def rope(x: Array, start_pos: int) -> Array:

@@ -54,9 +54,11 @@ class Sizes:
     some_queries: int = 256
     some_rows: int = 64
     arb: tuple[int, int, int] = (32, 32, 16)
+    window: int = 512
+    windowed_rows: int = 4096
 
 
-SMALLEST = Sizes(16, 32, 4, 16, 64, (64, 128), 16, 8, 4, (2, 2, 2))
+SMALLEST = Sizes(16, 32, 4, 16, 64, (64, 128), 16, 8, 4, (2, 2, 2), 8, 16)
 
 
 @dataclass(frozen=True)
@@ -166,6 +168,37 @@ def attention_rows(s: Sizes, repeats: int) -> Iterator[Row]:
     )  # fmt: skip
 
 
+def featured_rows(s: Sizes, repeats: int) -> Iterator[Row]:
+    """Attention with a causal window, a cap, ALiBi, a sink and its log-sum-exp against the same in naive NumPy; and what a window saves."""
+    n, width = s.square, s.square // 2
+    q, k, v, g, of_lse = _normal(*[(n, s.d)] * 4, (n,))
+    far = np.arange(n)[:, None] - np.arange(n)
+    bias, sink = oracles.alibi_bias(1, n, n).mid, 0.5
+    f = naive.Features((far >= 0) & (far <= width), bias[0], 30.0, sink)
+    given: dict[str, Any] = {"causal": True, "window": (width, None), "softcap": f.cap, "bias": bias, "sink": np.array([sink])}
+    heads = q[None], k[None], v[None]
+    yield from ratios(
+        f"attention with all features ({n}, {n}, {s.d}) ÷ naive NumPy",
+        lambda: oracles.attention(*heads, **given),
+        lambda: naive.featured(q, k, v, f),
+        repeats, 1.5, "one",
+    )  # fmt: skip
+    yield radius("  its radius ÷ max|v|", oracles.attention(*heads, **given)[:1], (v,), 1e-12)
+    yield from ratios(
+        f"  its VJP ({n}, {n}, {s.d}) ÷ naive NumPy",
+        lambda: oracles.attention_vjp(*heads, g[None], of_lse[None], **given),
+        lambda: naive.featured_vjp(q, k, v, g, of_lse, f),
+        repeats, 2.5, "one",
+    )  # fmt: skip
+
+    n = s.keys[-1]
+    q, k, v = _normal(*[(1, n, s.d)] * 3)
+    attend = partial(oracles.attention, q, k, v, rows=range(n - s.windowed_rows, n))
+    with threads("one"):
+        figure = paired(partial(attend, window=(s.window - 1, 0)), attend, max(3, repeats // 5))
+    yield Row(f"a window of {s.window} at {n} keys ÷ no window, {s.windowed_rows} rows", "one", *figure, "×", at_most=1 / 50)
+
+
 def positional_rows(s: Sizes, repeats: int) -> Iterator[Row]:
     """Certified RoPE and sinusoid against naive NumPy; their radii at every position, RoPE's for pairs of norm 1."""
     n, dim, start = s.sequence, 2 * s.d, s.positions - s.sequence
@@ -178,6 +211,7 @@ def positional_rows(s: Sizes, repeats: int) -> Iterator[Row]:
         lambda: naive.sinusoid(n, dim, start),
         repeats, 2.0, "one",
     )  # fmt: skip
+    yield from table_rows(s, repeats)
     enclosures: dict[str, Callable[[int], oracles.Enclosure]] = {
         "RoPE": lambda first: oracles.rope(x, first),
         "sinusoid": lambda first: oracles.sinusoidal_positional_encoding(n, dim, first),
@@ -185,6 +219,19 @@ def positional_rows(s: Sizes, repeats: int) -> Iterator[Row]:
     for what, at in enclosures.items():
         worst = max(float(at(first).rad.max()) for first in range(0, s.positions, n)) / ULP
         yield Row(f"{what}: radius at every position to {s.positions}", "", worst, worst, worst, "ulp of 1", at_most=4.0)
+
+
+def table_rows(s: Sizes, repeats: int) -> Iterator[Row]:
+    """Whole caches of a rotary encoding against naive NumPy: the certificate, and the budget of float32."""
+    positions, inv_freq = np.arange(s.keys[-1]), 10000.0 ** (-np.arange(s.d) / s.d)
+    half = oracles.Conventions(rope_pairing="half")
+    for what, arithmetic in (("certificate", None), ("budget of float32", "float32")):
+        yield from ratios(
+            f"rotary tables ({s.keys[-1]}, {2 * s.d}), {what} ÷ naive NumPy",
+            partial(oracles.rotary_tables, positions, inv_freq, arithmetic=arithmetic, conventions=half),
+            partial(naive.rotary_tables, positions, inv_freq),
+            repeats, 2.0, "one",
+        )  # fmt: skip
 
 
 def arb_rows(s: Sizes, repeats: int) -> Iterator[Row]:
@@ -295,7 +342,7 @@ def main(arguments: list[str] | None = None) -> int:
     for column in table.columns[2:5]:
         column.justify = "right"
     with target.status("") as status:
-        for measure in (attention_rows, positional_rows, arb_rows, length_rows):
+        for measure in (attention_rows, featured_rows, positional_rows, arb_rows, length_rows):
             for row in measure(sizes, options.repeats):
                 rows.append(row)
                 status.update(row.what)

@@ -88,7 +88,7 @@ def _deviations() -> Iterator[str]:
         yield f"{reason}\n"
         if outcome.violation is None:
             raise ValueError(f"{law} is declared to be broken by {implementation.name}, but held.")
-        case = ", ".join(f"{name} = {_one_line(x)}" for name, x in outcome.violation.counterexample.items())
+        case = ", ".join(f"{name} = {_one_line(x)}" for name, x in outcome.violation.told.items())
         fields = {"smallest input": case, "seen": outcome.violation.summary, "implementations": ", ".join(names), "laws": "; ".join(laws)}
         yield from _rows(fields)
 

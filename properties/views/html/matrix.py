@@ -8,8 +8,9 @@ from typing import Any
 
 from properties.bugs import CATALOGUE
 from properties.laws import LAWS
+from properties.laws.names import parts_of
 from properties.verifier.report import PASSING
-from properties.views.terminal import SIGNS
+from properties.views.violation import SIGNS
 
 __all__ = ["Implementation", "Matrix", "law_id", "matrix"]
 
@@ -91,10 +92,10 @@ class Matrix:
         statements, reasons = _Once(), _Once()
         laws = []
         for law_name in self.laws:
-            name, _, operation = law_name.partition("[")
+            name, operation = parts_of(law_name)
             law = _KNOWN.get(law_name)
             said = (law.statement, _bugs(law.name), law.lean) if law else ("", "", "")
-            laws.append([name, operation.removesuffix("]"), statements(said[0]), statements(said[1]), statements(said[2])])
+            laws.append([name, operation, statements(said[0]), statements(said[1]), statements(said[2])])
         places = {law: place for place, law in enumerate(self.laws)}
         statuses = list(SIGNS)
         cells = [

@@ -14,7 +14,7 @@ from properties.views.html.figures import FIGURES
 from properties.views.html.figures.run import budgets_used
 from properties.views.html.matrix import Matrix, law_id, matrix
 from properties.views.html.violations import Finding, finding, linked
-from properties.views.terminal import SIGNS
+from properties.views.violation import SIGNS
 from properties.views.whole import write_whole
 
 __all__ = ["html", "write"]

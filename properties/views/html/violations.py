@@ -8,7 +8,7 @@ from typing import Any
 from markupsafe import Markup, escape
 
 from properties.verifier.reading import array
-from properties.views.terminal import SIGNS, shown
+from properties.views.violation import SIGNS, shown
 
 __all__ = ["Finding", "finding", "linked"]
 

@@ -1,0 +1,200 @@
+"""The arguments of attention, validated, and its heads laid out as problems of their own: one chain for all operations.
+
+Those without an axis of heads have one put in, of size 1.
+"""
+
+from dataclasses import replace
+from math import sqrt
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from oracles import arrays, formats
+from oracles.arguments import Given, checked_flag, checked_positions, checked_scale
+from oracles.attention_problem import Problem, chosen_rows
+from oracles.ball import Array
+from oracles.ball_attention import Setting
+from oracles.conventions import Conventions
+from oracles.conventions import resolve as resolve_conventions
+from oracles.groups import Heads
+from oracles.judging import Method, require_method
+from oracles.logits import Tiled
+from oracles.visible import Mask, Visible
+
+Window = tuple[int | None, int | None]
+_OPEN: Window = (None, None)
+FARTHEST = 2**53
+"""Positions beyond which a sum of one and a row's number may leave the integers of 64 bits, and of float64."""
+
+
+def plain(
+    q: Any, k: Any, v: Any, mask: Any, scale: Any, is_causal: Any, rows: Any, arithmetic: Given, conventions: Conventions | None,
+    method: Method, *, grouped: bool = False,
+) -> Problem:  # fmt: skip
+    """The arguments of attention without features, validated: with an axis of heads where they are `grouped`, and else without.
+
+    A mask and causality compose, and the default scale is 1/√d, whatever is declared of `oracles.attention`.
+    """
+    c = replace(resolve_conventions(conventions), causal_with_mask="compose", scale_default="rsqrt")
+    causal = checked_flag(is_causal, "is_causal")
+    return checked(
+        q, k, v, mask=mask, causal=causal, scale=scale, rows=rows, arithmetic=arithmetic, conventions=c, method=method, grouped=grouped
+    )
+
+
+def checked(
+    q: Any,
+    k: Any,
+    v: Any,
+    *,
+    mask: Any,
+    causal: Any,
+    scale: Any,
+    rows: Any,
+    arithmetic: Given,
+    conventions: Conventions | None,
+    method: Method,
+    bias: Any = None,
+    offset: Any = None,
+    window: Any = _OPEN,
+    softcap: Any = None,
+    sink: Any = None,
+    grouped: bool = True,
+) -> Problem:
+    """The arguments, validated.  Raises ValueError and TypeError, in a sentence, for what does not fit."""
+    require_method(method)
+    a, c = formats.resolve(arithmetic), resolve_conventions(conventions)
+    q, k, v = (arrays.float_array(x, name, arithmetic=a) for x, name in ((q, "q"), (k, "k"), (v, "v")))
+    _require_shapes(q, k, v, grouped)
+    lead, (n_q, d), n_k = q.shape[:-1], q.shape[-2:], k.shape[-2]
+    allowed = _narrowed(arrays.bool_mask(mask, "mask", (*lead, n_k), c.mask_polarity))
+    if not grouped:
+        q, k, v = (x[..., None, :, :] for x in (q, k, v))
+        allowed = None if allowed is None else allowed[..., None, :, :]
+    full = (*q.shape[:-1], n_k)
+    heads = Heads(q.shape[-3], k.shape[-3], c.kv_heads == "tile")
+    allowed, is_causal = _together(allowed, checked_flag(causal, "causal"), c)
+    given = biases = None if bias is None else _bias(arrays.float_array(bias, "bias", arithmetic=a), full)
+    if biases is not None and (biases == -np.inf).any():
+        allowed = (biases > -np.inf) if allowed is None else allowed & (biases > -np.inf)
+        biases = np.where(biases == -np.inf, 0.0, biases)
+    low, high = _band(window, c)
+    high = min(0, high if high is not None else 0) if is_causal else high
+    chosen = checked_positions(rows, n_q)
+    places = np.tile(chosen + _offset(offset, n_q, n_k, q.shape[:-3], c)[..., None], heads.group)
+    if places.ndim > 1:
+        places = np.broadcast_to(places[..., None, :], (*q.shape[:-3], heads.kv_heads, heads.group * len(chosen)))
+    visible = Visible(None if allowed is None else heads.shared(*chosen_rows(allowed, chosen, full)), places, low, high)
+    cap = _cap(softcap)
+    sinks = None if sink is None else _sink(arrays.float_array(sink, "sink", arithmetic=a), heads.heads)
+    if sinks is not None:
+        sinks = heads.fold(np.broadcast_to(sinks[:, None, None], (*full[:-2], len(chosen), 1)))
+    shared = None if biases is None else heads.shared(*chosen_rows(biases, chosen, full))
+    features = Tiled(cap, c.softcap_order != "before_bias", shared, None, sinks)
+    if cap is not None and c.softcap_order == "after_mask" and not visible.everything:
+        features, visible = features._replace(blocked=visible), Visible(None, visible.positions)
+    factor = checked_scale(scale)
+    default = 1.0 if c.scale_default == "one" else 1.0 / sqrt(max(d, 1))
+    none = cap is None and biases is None and sinks is None
+    return Problem(
+        q=heads.fold(q if rows is None else q[..., chosen, :]),
+        k=k,
+        v=v,
+        lead=lead,
+        chosen=chosen,
+        heads=heads,
+        setting=Setting(visible, default if factor is None else factor, a, c, features=None if none else features),
+        method=method,
+        options={"scale": factor, "conventions": c},
+        bias=None if given is None else given.shape,
+        sink=None if sinks is None else (heads.heads, 1, 1),
+    )
+
+
+def _narrowed(mask: Mask | None) -> Mask | None:
+    """A mask with axes of size 1 where it is broadcast."""
+    return None if mask is None else mask[tuple(slice(0, 1) if step == 0 else slice(None) for step in mask.strides)]
+
+
+def _require_shapes(q: Array, k: Array, v: Array, grouped: bool) -> None:
+    """Raise ValueError unless heads, rows, columns and leading axes fit together; without heads there is at least one row of each."""
+    for x, name, axes in ((q, "q", "H, n_q, d"), (k, "k", "H_kv, n_k, d"), (v, "v", "H_kv, n_k, d_v")):
+        if x.ndim < 2 + grouped:
+            raise ValueError(f"{name} has shape {x.shape}, but should be (…, {axes if grouped else axes.split(', ', 1)[1]}).")
+        if not grouped and x.shape[-2] == 0:
+            raise ValueError(f"{name} has shape {x.shape}, but should have at least one row.")
+    if grouped:
+        if v.shape[-3] != k.shape[-3]:
+            raise ValueError(f"v has {v.shape[-3]} heads, but should have {k.shape[-3]} like k.")
+        if k.shape[-3] == 0:
+            raise ValueError("k has 0 heads, but should have at least one.")
+        if q.shape[-3] % k.shape[-3]:
+            raise ValueError(f"q has {q.shape[-3]} heads, but should have a multiple of k's {k.shape[-3]}.")
+    batch = slice(0, -3 if grouped else -2)
+    for x, name in ((k, "k"), (v, "v")):
+        if x.shape[batch] != q.shape[batch]:
+            raise ValueError(f"{name} has leading axes {x.shape[batch]}, but should have {q.shape[batch]} like q.")
+    if k.shape[-1] != q.shape[-1]:
+        raise ValueError(f"k has {k.shape[-1]} columns, but should have {q.shape[-1]} like q.")
+    if v.shape[-2] != k.shape[-2]:
+        raise ValueError(f"v has {v.shape[-2]} rows, but should have {k.shape[-2]} like k.")
+
+
+def _together(mask: Mask | None, causal: bool, c: Conventions) -> tuple[Mask | None, bool]:
+    """A mask and causality, as the convention has them act together."""
+    if mask is None or not causal or c.causal_with_mask == "compose":
+        return mask, causal
+    if c.causal_with_mask == "refuse":
+        raise ValueError("A mask is given with causal=True, but should not be: Conventions.causal_with_mask is 'refuse'.")
+    return (mask, False) if c.causal_with_mask == "mask_wins" else (None, True)
+
+
+def _bias(bias: Array, shape: tuple[int, ...]) -> Array:
+    """A bias that broadcasts to a shape, without NaN and +∞."""
+    trailing = shape[len(shape) - bias.ndim :]
+    if bias.ndim > len(shape) or any(have not in (1, want) for have, want in zip(bias.shape, trailing, strict=True)):
+        raise ValueError(f"bias has shape {bias.shape}, but should broadcast to {shape}.")
+    if not (bias < np.inf).all():
+        raise ValueError("bias has a NaN or +∞, but should be finite, or −∞ where it blocks.")
+    return bias
+
+
+def _sink(sink: Array, heads: int) -> Array:
+    """A sink for each head."""
+    if sink.shape != (heads,):
+        raise ValueError(f"sink has shape {sink.shape}, but should be ({heads},), one for each head of q.")
+    if not (sink < np.inf).all():
+        raise ValueError("sink has a NaN or +∞, but should be finite, or −∞ where there is none.")
+    return sink
+
+
+def _cap(softcap: Any) -> float | None:
+    cap = checked_scale(softcap, "softcap")
+    if cap is not None and cap <= 0:
+        raise ValueError(f"softcap={softcap}, but should be more than 0, or None.")
+    return cap
+
+
+def _band(window: Any, c: Conventions) -> tuple[int | None, int | None]:
+    """The lowest and highest j − p that a window allows."""
+    if not isinstance(window, tuple | list) or len(window) != 2:
+        raise TypeError(f"window={window!r}, but should be a pair (left, right) of integers or None.")
+    counts = c.window == "count"
+    left = None if window[0] is None else arrays.natural(window[0], "window[0]", int(counts)) - counts
+    right = None if window[1] is None else arrays.natural(window[1], "window[1]")
+    return None if left is None else -left, right
+
+
+def _offset(offset: Any, n_q: int, n_k: int, batch: tuple[int, ...], c: Conventions) -> NDArray[np.int64]:
+    """The position of row 0 among the keys: one number, or one for each element of the batch."""
+    if offset is None:
+        return np.array(0 if c.causal == "top_left" else n_k - n_q)
+    given = np.asarray(offset)
+    if given.dtype.kind not in "iu":
+        raise TypeError(f"offset has element type {given.dtype}, but should be an integer, or integers over the batch axes.")
+    if given.ndim and given.shape != batch:
+        raise ValueError(f"offset has shape {given.shape}, but should be () or {batch}, the batch axes of q.")
+    if ((given > FARTHEST) | (given < -FARTHEST)).any():
+        raise ValueError(f"offset={offset}, but should be within ±2**53.")
+    return given.astype(np.int64)

@@ -1,0 +1,150 @@
+"""Validated arguments of attention: a problem with folded heads, how it is evaluated, and its results with the axes that are given."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from math import prod
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from oracles import arrays
+from oracles.ball import Array, Ball
+from oracles.ball_attention import Setting
+from oracles.enclosure import Enclosure
+from oracles.groups import Gathered, Heads, Shared
+from oracles.judging import Balls, Evaluation, Method, settle, zero_is_accepted
+from oracles.logits import Features, Tiled
+from oracles.visible import Mask
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Validated arguments of attention, folded.
+
+    `q` has its `chosen` rows only, of `lead` = (…, H, n_q), H left out where there is no axis of heads; `bias` and `sink` are the shapes
+    in which these are given, a sink's with axes of rows and columns, or None.  `options` are those of ball arithmetic.
+    """
+
+    q: Array
+    k: Array
+    v: Array
+    lead: tuple[int, ...]
+    chosen: NDArray[np.int64]
+    heads: Heads
+    setting: Setting
+    method: Method
+    options: dict[str, Any]
+    bias: tuple[int, ...] | None = None
+    sink: tuple[int, ...] | None = None
+
+    @property
+    def work(self) -> int:
+        """The multiplications in one forward pass; an exponential counts as 8, a hyperbolic tangent too."""
+        scores = prod(self.q.shape[:-1]) * int(self.k.shape[-2])
+        elementary = 8 if self.setting.features is None or self.setting.features.cap is None else 16
+        return scores * (int(self.q.shape[-1]) + int(self.v.shape[-1]) + elementary)
+
+    @property
+    def full(self) -> tuple[int, ...]:
+        """The shape (…, H, n_q, n_k) of all scores, with an axis of heads."""
+        return (*self.q.shape[:-3], self.heads.heads, self.lead[-1], self.k.shape[-2])
+
+    @property
+    def features(self) -> Features:
+        """The features of all folded rows, in full, for ball arithmetic."""
+        f = self.setting.features or Tiled()
+        found = f.tile(slice(None), slice(0, self.k.shape[-2]))
+        scores = (*self.q.shape[:-1], self.k.shape[-2])
+        return found._replace(blocked=None if found.blocked is None else np.broadcast_to(found.blocked, scores))
+
+    def allowed_row(self, i: int) -> Mask | None:
+        """Which keys the i-th of the folded rows may read: (…, 1, n_k), or None for all."""
+        return self.setting.visible.tile(slice(i, i + 1), slice(0, self.k.shape[-2]))
+
+    def allowed(self) -> Mask:
+        """Which keys each folded row may read, in full."""
+        found = self.setting.visible.tile(slice(None), slice(0, self.k.shape[-2]))
+        return np.broadcast_to(True if found is None else found, (*self.q.shape[:-1], self.k.shape[-2]))
+
+    def like(self, x: Any, name: str, shape: tuple[int, ...]) -> Array:
+        """A cotangent or tangent, of the shape that it should have."""
+        array = arrays.float_array(x, name, arithmetic=self.setting.arithmetic)
+        if array.shape != shape:
+            raise ValueError(f"{name} has shape {array.shape}, but should be {shape}.")
+        return array
+
+    def of_rows(self, x: Any, name: str, *columns: int) -> Array:
+        """What belongs to query rows, of shape `lead` and columns, if any: its chosen rows, folded, with an axis of columns."""
+        array = self.like(x, name, (*self.lead, *columns)).reshape(*self.full[:-1], *(columns or (1,)))
+        return self.heads.fold(array[..., self.chosen, :])
+
+    def of_keys(self, x: Any, name: str, keys: Array) -> Array:
+        """What is laid out as k or v are."""
+        return self.like(x, name, self._given(keys.shape)).reshape(keys.shape)
+
+    def tangents(self, dbias: Any, dsink: Any) -> tuple[Shared | None, Array | None]:
+        """The tangents of the bias and of the sinks, laid out as these are.  Raises ValueError for one of what is not given."""
+        for x, name, of in ((dbias, "dbias", self.bias), (dsink, "dsink", self.sink)):
+            if x is not None and of is None:
+                raise ValueError(f"{name} is given, but should not be: there is no {name[1:]}.")
+        of_bias = of_sink = None
+        if dbias is not None and self.bias is not None:
+            of_bias = self.heads.shared(*chosen_rows(self.like(dbias, "dbias", self.bias), self.chosen, self.full))
+        if dsink is not None and self.sink is not None:
+            moves = self.like(dsink, "dsink", self.sink[:1]).reshape(self.sink)
+            of_sink = self.heads.fold(np.broadcast_to(moves, (*self.full[:-2], len(self.chosen), 1)))
+        return of_bias, of_sink
+
+    def evaluated(
+        self,
+        fast: Callable[[Setting], Balls],
+        arb: Callable[[], Balls],
+        times: int = 1,
+        vacuous: Callable[[Balls], tuple[bool, ...]] = zero_is_accepted,
+    ) -> tuple[Enclosure, ...]:
+        """The enclosures of results that take so many `times` the work of a forward pass, sharp ones where that is needed."""
+        a, sharp = self.setting.arithmetic, replace(self.setting, sharp=True)
+        return settle(Evaluation(a, self.method, lambda: fast(self.setting), arb, times * self.work, vacuous, lambda: fast(sharp)))
+
+    def unfolded(self, x: Enclosure) -> Enclosure:
+        """A result of query rows, with the axes that are given."""
+        mid, rad = (self.heads.unfold(part) for part in (x.mid, x.rad))
+        shape = self._given(mid.shape)
+        return replace(x, mid=mid.reshape(shape), rad=rad.reshape(shape))
+
+    def of_lse(self, x: Enclosure) -> Enclosure:
+        """A log-sum-exp, or its derivative, with the axes that are given and the format in which it is saved."""
+        a, found = self.setting.arithmetic, self.unfolded(x)
+        return replace(found, mid=found.mid[..., 0], rad=found.rad[..., 0], format=None if a is None else a.saved_lse or a.elementwise)
+
+    def gathered(self) -> list[Gathered]:
+        """Zeros, to which the gradients of the bias and of the sinks are added, where there are such."""
+        shapes = ((self.bias, self.full), (self.sink, (*self.full[:-1], 1)))
+        return [Gathered.of(given, shape, self.heads) for given, shape in shapes if given is not None]
+
+    def finished(self, gradients: list[Gathered]) -> Balls:
+        """The gradients of the bias and of the sinks, shaped as they are given."""
+        found = [x.finished(self.setting.arithmetic) for x in gradients]
+        if self.sink is not None:
+            found[-1] = Ball(found[-1].mid.reshape(-1), found[-1].rad.reshape(-1))
+        return tuple(found)
+
+    def summed(self, finer: Balls) -> Balls:
+        """The same, given those of each logit and each row in full."""
+        gradients = self.gathered()
+        for total, x in zip(gradients, finer, strict=True):
+            if x.mid.size:
+                total.add(slice(0, x.mid.shape[-2]), slice(0, x.mid.shape[-1]), x.mid, x.rad)
+        return self.finished(gradients)
+
+    def _given(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """A shape without the axis of heads that was put in."""
+        return shape if len(self.lead) == len(self.full) - 1 else (*shape[:-3], *shape[-2:])
+
+
+def chosen_rows(x: NDArray[Any], rows: NDArray[np.int64], full: tuple[int, ...]) -> tuple[NDArray[Any], tuple[int, ...]]:
+    """The chosen rows of what broadcasts to the shape of all scores, and the shape to which they do."""
+    if x.ndim > 1 and x.shape[-2] > 1 and not np.array_equal(rows, np.arange(full[-2])):
+        x = x[..., rows, :]
+    return x, (*full[:-2], len(rows), full[-1])

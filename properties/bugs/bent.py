@@ -1,0 +1,163 @@
+"""Rotary frequencies of every kind, as one would write them in NumPy: a part of the reference.
+
+`properties.bugs.reference` has the other operations, and says what steps are for. A kind bends the powers f of its base to f·g.
+"""
+
+from collections.abc import Mapping
+from math import ceil, floor, log, pi
+from typing import Any
+
+import numpy as np
+
+from oracles.ball import Array
+
+__all__ = ["rotary_frequencies"]
+
+Given = Mapping[str, Any]
+_DEFAULT = 10000.0
+
+
+def rotating_width(head_dim: int, rotary_dim: int | None) -> int:
+    """r, the channels that rotate."""
+    return head_dim if rotary_dim is None else rotary_dim
+
+
+def base_of(kind: str, base: float | None, r: int, seq_len: int | None, given: Given) -> float:
+    """The base, which grows with the length where the kind is dynamic."""
+    base = _DEFAULT if base is None else base
+    return grown_base(base, r, seq_len, **given) if kind == "dynamic" else base
+
+
+def grown_base(base: float, r: int, seq_len: int | None, factor: float, max_position_embeddings: int) -> float:
+    """base · (s·L'/M − (s − 1))^(r/(r − 2)), with L' = max(L, M)."""
+    longest = max(seq_len or 0, max_position_embeddings)
+    return float(base * (factor * longest / max_position_embeddings - (factor - 1)) ** (r / (r - 2)))
+
+
+def powers(base: float, r: int) -> Array:
+    """base^(−2i/r)."""
+    return np.asarray(base ** -(np.arange(0, r, 2) / max(r, 1)))
+
+
+# -- Gains -----------------------------------------------------------------------------------------------------------------------------
+
+
+def gains(kind: str, f: Array, base: float, seq_len: int | None, given: Given) -> Any:
+    """What each power is multiplied by."""
+    if kind == "linear":
+        return 1 / given["factor"]
+    if kind == "yarn":
+        return blend(1 - yarn_ramp(len(f), base, **yarn_only(given)), given["factor"])
+    if kind == "llama3":
+        return llama3_gains(f, **given)
+    if kind == "longrope":
+        return 1 / np.asarray(longrope_list(seq_len, given))
+    if kind == "proportional":
+        return proportional_gains(len(f), **given)
+    return 1.0
+
+
+def blend(keep: Array, factor: float) -> Array:
+    """Where a pair is kept 1, where it is not 1/s, and a mean between."""
+    return keep + (1 - keep) / factor
+
+
+def yarn_only(given: Given) -> dict[str, Any]:
+    """What the ramp depends on."""
+    return {p: x for p, x in given.items() if p in ("original_max_position_embeddings", "beta_fast", "beta_slow", "truncate")}
+
+
+def pair_of_turns(turns: float, r: int, base: float, original: int) -> float:
+    """The pair, a real number, that makes so many turns in M positions."""
+    return r * log(original / (2 * pi * turns)) / (2 * log(base))
+
+
+def yarn_ends(low: float, high: float, truncate: bool, r: int) -> tuple[float, float]:
+    """The pairs where the ramp begins and ends: rounded outwards if asked for, within the pairs that there may be."""
+    if truncate:
+        low, high = floor(low), ceil(high)
+    return max(low, 0), min(high, r - 1)
+
+
+def yarn_ramp(
+    pairs: int,
+    base: float,
+    original_max_position_embeddings: int,
+    beta_fast: float = 32.0,
+    beta_slow: float = 1.0,
+    truncate: bool = True,
+) -> Array:
+    """From 0 at the pair of many turns to 1 at the pair of few."""
+    r = 2 * pairs
+    low, high = (pair_of_turns(turns, r, base, original_max_position_embeddings) for turns in (beta_fast, beta_slow))
+    low, high = yarn_ends(low, high, truncate, r)
+    return np.clip((np.arange(pairs) - low) / (high - low if high > low else 0.001), 0, 1)
+
+
+def llama3_gains(f: Array, factor: float, original_max_position_embeddings: int, low_freq_factor: float, high_freq_factor: float) -> Array:
+    """Of short waves 1, of long ones 1/s, and a mean between, by how many waves there are in M positions."""
+    waves = original_max_position_embeddings * f / (2 * pi)
+    return blend(np.clip(llama3_line(waves, low_freq_factor, high_freq_factor), 0, 1), factor)
+
+
+def llama3_line(waves: Array, low: float, high: float) -> Array:
+    """0 at so few waves, 1 at so many."""
+    return (waves - low) / (high - low)
+
+
+def longrope_list(seq_len: int | None, given: Given) -> Any:
+    """The list for a length."""
+    return given["long_factor"] if is_long(seq_len, given["original_max_position_embeddings"]) else given["short_factor"]
+
+
+def is_long(seq_len: int | None, original: int) -> bool:
+    """Whether a length is beyond the original one."""
+    return seq_len is not None and seq_len > original
+
+
+def proportional_gains(pairs: int, factor: float, partial_rotary_factor: float) -> Array:
+    """1/s for the first pairs, 0 for the others."""
+    return (np.arange(pairs) < floor(partial_rotary_factor * pairs)) / factor
+
+
+# -- The attention factor --------------------------------------------------------------------------------------------------------------
+
+
+def multiplier(kind: str, given: Given) -> float:
+    """What multiplies cosines and sines."""
+    if kind == "yarn":
+        return yarn_multiplier(given["factor"], *(given.get(p) for p in ("mscale", "mscale_all_dim", "attention_factor")))
+    if kind == "longrope":
+        return longrope_multiplier(given["factor"], given["original_max_position_embeddings"], given.get("attention_factor"))
+    return 1.0
+
+
+def sharpened(factor: float, weight: float) -> float:
+    """m(s, x) = 0.1·x·ln s + 1 for s > 1, else 1."""
+    return 0.1 * weight * log(factor) + 1 if factor > 1 else 1.0
+
+
+def yarn_multiplier(factor: float, mscale: float | None, mscale_all_dim: float | None, attention_factor: float | None) -> float:
+    """The one that is given; or a quotient of two, where both are given and not 0; or m(s, 1)."""
+    if attention_factor is not None:
+        return attention_factor
+    if mscale and mscale_all_dim:
+        return sharpened(factor, mscale) / sharpened(factor, mscale_all_dim)
+    return sharpened(factor, 1.0)
+
+
+def longrope_multiplier(factor: float, original: int, attention_factor: float | None) -> float:
+    """The one that is given, or √(1 + ln s / ln M) for s > 1."""
+    if attention_factor is not None:
+        return attention_factor
+    return float(np.sqrt(1 + log(factor) / log(original))) if factor > 1 else 1.0
+
+
+def rotary_frequencies(
+    kind: str, head_dim: int, *, base: float | None = None, rotary_dim: int | None = None, seq_len: int | None = None, **given: Any
+) -> tuple[Array, Array]:
+    """Radians per position of each pair, and what multiplies cosines and sines, one number."""
+    r = rotating_width(head_dim, rotary_dim)
+    base = base_of(kind, base, r, seq_len, given)
+    f = powers(base, r)
+    return np.asarray(f * gains(kind, f, base, seq_len, given)), np.array([multiplier(kind, given)])

@@ -1,0 +1,213 @@
+"""Positions, rotary and sinusoidal, as one would write them in NumPy: a part of the reference.
+
+`properties.bugs.reference` has the other operations, and says what steps are for.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from oracles.ball import Array
+
+__all__ = [
+    "add_positional_encoding",
+    "angles",
+    "apply_rotary",
+    "apply_rotary_vjp",
+    "beside",
+    "channels",
+    "chunk_tables",
+    "exponents",
+    "inv_freq",
+    "learned_positional_encoding",
+    "model_tables",
+    "pair_angles",
+    "pair_axes",
+    "pair_frequencies",
+    "positions",
+    "rope",
+    "rope_angles",
+    "rope_tables",
+    "rope_vjp",
+    "rotary_tables",
+    "rotate_half",
+    "rotated",
+    "rotating_channels",
+    "row_positions",
+    "scaled_tables",
+    "sinusoidal_positional_encoding",
+    "table_lookup",
+    "tables_of",
+]
+
+
+def positions(start_pos: int, seq_len: int) -> Any:
+    """The positions of a chunk."""
+    return np.arange(start_pos, start_pos + seq_len)
+
+
+def exponents(dim: int) -> Array:
+    """2i/dim for each pair i of channels; an odd width's last channel begins a pair too."""
+    return np.asarray(2.0 * np.arange((dim + 1) // 2) / max(dim, 1))
+
+
+def inv_freq(head_dim: int) -> Array:
+    """10000^(−2i/head_dim) for each pair of channels."""
+    return np.asarray(10000.0 ** -exponents(head_dim))
+
+
+def angles(start_pos: int, seq_len: int, dim: int) -> Array:
+    """The frequency of each pair times each position."""
+    return np.asarray(positions(start_pos, seq_len)[:, None] * inv_freq(dim))
+
+
+def sinusoidal_positional_encoding(seq_len: int, embed_dim: int, start_pos: int = 0) -> Array:
+    """Sines in the even columns, cosines in the odd ones."""
+    theta = angles(start_pos, seq_len, embed_dim)
+    out = np.empty((len(theta), embed_dim))
+    out[:, 0::2] = np.sin(theta)
+    out[:, 1::2] = np.cos(theta[:, : embed_dim // 2])
+    return out
+
+
+def add_positional_encoding(x: Array, pos: Array) -> Array:
+    """x + pos."""
+    return x + pos
+
+
+def table_lookup(table: Array, indices: Any) -> Array:
+    """The row of the table at each index."""
+    return np.asarray(table[indices])
+
+
+def learned_positional_encoding(table: Array, seq_len: int, start_pos: int = 0) -> Array:
+    """The rows of the table from the start position on."""
+    return table_lookup(table, np.arange(start_pos, start_pos + seq_len))
+
+
+def rope_angles(seq_len: int, head_dim: int, start_pos: int = 0) -> Array:
+    """The angles of a chunk's positions."""
+    return angles(start_pos, seq_len, head_dim)
+
+
+def channels(theta: Array, dim: int) -> Array:
+    """The angle of each channel: both channels of a pair have the same."""
+    return np.repeat(theta, 2, axis=-1)[..., :dim]
+
+
+def chunk_tables(start_pos: int, seq_len: int, dim: int) -> tuple[Array, Array]:
+    """Cosines and sines for each channel."""
+    theta = channels(angles(start_pos, seq_len, dim), dim)
+    return np.cos(theta), np.sin(theta)
+
+
+def tables_of(x: Array, start_pos: int) -> tuple[Array, Array]:
+    """Cosines and sines for the rows of x: positions run along its last axis but one."""
+    return chunk_tables(start_pos, *x.shape[-2:])
+
+
+def rope_tables(seq_len: int, head_dim: int, start_pos: int = 0) -> tuple[Array, Array]:
+    """Cosines and sines of a chunk's positions, for each channel."""
+    return chunk_tables(start_pos, seq_len, head_dim)
+
+
+def rotate_half(x: Array) -> Array:
+    """(−second half, first half) of the channels."""
+    first, second = np.split(x, 2, axis=-1)
+    return np.concatenate([-second, first], axis=-1)
+
+
+def rotated(x: Array) -> Array:
+    """(−second, first) of each pair of channels; the unpaired last channel of an odd dim as it is."""
+    out = x.copy()
+    pairs = x.shape[-1] // 2 * 2
+    out[..., 0:pairs:2], out[..., 1:pairs:2] = -x[..., 1:pairs:2], x[..., 0:pairs:2]
+    return out
+
+
+def apply_rotary(x: Array, cos: Array, sin: Array) -> Array:
+    """x ⊙ cos + rotated(x) ⊙ sin."""
+    return x * cos + rotated(x) * sin
+
+
+def apply_rotary_vjp(x: Array, cos: Array, sin: Array, grad_out: Array) -> Array:
+    """grad_out ⊙ cos + rotatedᵀ(grad_out ⊙ sin): the transpose turns each pair back."""
+    pairs = x.shape[-1] // 2 * 2
+    back = rotated(grad_out * sin)
+    back[..., :pairs] *= -1
+    return grad_out * cos + back
+
+
+# -- As models rotate --------------------------------------------------------------------------------------------------------------------
+
+
+def rotating_channels(dim: int, rotary_dim: int | None) -> int:
+    """How many channels rotate: all, unless it is said."""
+    return dim if rotary_dim is None else rotary_dim
+
+
+def row_positions(shape: tuple[int, ...], start_pos: int, positions: Any, sections: Any) -> Any:
+    """The position of each row, along each of three axes where there are sections."""
+    if positions is not None:
+        return positions
+    at = start_pos + np.arange(shape[-2])
+    return at if sections is None else np.stack([at] * 3)
+
+
+def pair_frequencies(r: int, inv_freq_: Any) -> Array:
+    """The frequencies that are given, or those of the base."""
+    return inv_freq(r) if inv_freq_ is None else inv_freq_
+
+
+def pair_axes(pairs: int, sections: Any) -> Any:
+    """The axis that each pair rotates by: blocks of time, height and width."""
+    return np.repeat(np.arange(3), sections)[:pairs]
+
+
+def pair_angles(at: Any, f: Array, sections: Any) -> Array:
+    """Positions times frequencies, each pair's by its own axis."""
+    if sections is None:
+        return np.asarray(at[..., None] * f)
+    return np.asarray(np.moveaxis(at, 0, -1)[..., pair_axes(len(f), sections)] * f)
+
+
+def scaled_tables(theta: Array, attention_factor: float | None) -> tuple[Array, Array]:
+    """Cosines and sines for each channel, times the attention factor."""
+    theta, factor = channels(theta, 2 * theta.shape[-1]), 1.0 if attention_factor is None else attention_factor
+    return np.cos(theta) * factor, np.sin(theta) * factor
+
+
+def model_tables(
+    x: Array, start_pos: int, positions: Any = None, inv_freq: Any = None, attention_factor: Any = None, rotary_dim: Any = None,
+    sections: Any = None,
+) -> tuple[Array, Array]:  # fmt: skip
+    """Cosines and sines for the rows of x and the channels that rotate."""
+    f = pair_frequencies(rotating_channels(x.shape[-1], rotary_dim), inv_freq)
+    return scaled_tables(pair_angles(row_positions(x.shape, start_pos, positions, sections), f, sections), attention_factor)
+
+
+def rotary_tables(positions: Any, inv_freq: Array, *, attention_factor: float | None = None, sections: Any = None) -> tuple[Array, Array]:
+    """Cosines and sines of positions, for each channel."""
+    return scaled_tables(pair_angles(positions, inv_freq, sections), attention_factor)
+
+
+def beside(turned: Array, x: Array) -> Array:
+    """What was rotated, and the channels of x that were not."""
+    return np.concatenate([turned, x[..., turned.shape[-1] :]], axis=-1)
+
+
+def rope(x: Array, start_pos: int = 0, **options: Any) -> Array:
+    """Each pair of channels rotated by its angle."""
+    if not options:
+        return apply_rotary(x, *tables_of(x, start_pos))
+    cos, sin = model_tables(x, start_pos, **options)
+    return beside(apply_rotary(x[..., : cos.shape[-1]], cos, sin), x)
+
+
+def rope_vjp(x: Array, grad_out: Array, start_pos: int = 0, **options: Any) -> Array:
+    """The gradient of Σ grad_out ⊙ rope(x)."""
+    if not options:
+        return apply_rotary_vjp(x, *tables_of(x, start_pos), grad_out)
+    cos, sin = model_tables(x, start_pos, **options)
+    r = cos.shape[-1]
+    return beside(apply_rotary_vjp(x[..., :r], cos, sin, grad_out[..., :r]), grad_out)

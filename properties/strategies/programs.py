@@ -1,0 +1,141 @@
+"""Programs of steps on two caches: chosen, where what is held decides what may come next, and made shorter."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+
+from properties.contract.caches import held_of
+from properties.contract.implementation import Implementation
+from properties.contract.programs import Held, Step, is_legal, parse, rows_of_part, written
+from properties.strategies.choices import Choices
+
+__all__ = ["fill", "shorter"]
+
+_WINDOWS = (2, 1, 3, 4, 5, 8, 16)
+_CHUNKS = (1, 2, 3, 4, 1, 2, 5, 8, 15, 16, 17, 32)
+_LONG = (1, 16, 32, 63, 64, 65, 128)
+_MANY = 100  # rows from which on chunks are long
+_LENGTHS = (2, 5, 6, 8, 10, 12)
+_SHARES = {"append": 6, "attend": 6, "rollback": 3, "evict": 2, "poison": 1, "restart": 1, "refused": 3}
+"""How often each kind of step is chosen, among those that are possible."""
+
+_OF_FIRST, _OF_SECOND = False, True
+
+
+def fill(i: Implementation, x: dict[str, Any], needed: tuple[str, ...], choose: Choices) -> None:
+    """Choose the window, the capacity and the program of a case whose arrays are as long as may be, and cut these to what is used. Where
+    rings are needed, they are short."""
+    offers, rings = i.of_caches, "ring" in needed
+    x["window"] = choose.among(_WINDOWS[: 3 if rings else None]) if rings or ("window" in offers and choose.happens(0.6)) else None
+    chunk = choose.among(_CHUNKS)
+    least = chunk if x["window"] is None else x["window"] + choose.among((1, 2, 3 if rings else chunk))
+    x["capacity"] = least + choose.integer(0, 0 if rings else 3) if rings or ("capacity" in offers and choose.happens(0.6)) else None
+    poison = float("nan") if i.resolved_conventions.blocked_values == "unread" else 64.0
+    empty = held_of(x["window"], x["capacity"], offers, i.resolved_conventions)
+    steps = tuple(_steps(offers, empty, len(x["k"]), len(x["q"]), poison, choose))
+    x["steps"], x["rotates"] = written(steps), True if "rotates" in offers else None
+    if x["rotates"] and x["q"].shape[1] % 2:  # what becomes of a last channel without a partner is another question
+        x["q"], x["k"] = (np.concatenate([y, y[:, :1]], 1) for y in (x["q"], x["k"]))
+    x |= _cut(x, rows_of_part(steps, list(enumerate(steps))))
+
+
+def _steps(offers: frozenset[str], empty: Held, keys: int, queries: int, poison: float, choose: Choices) -> Iterator[Step]:
+    """Steps of both caches, each possible when it comes; at last the first one is asked."""
+    held = {other: replace(empty) for other in (_OF_FIRST, _OF_SECOND)}
+    for _ in range(choose.among(_LENGTHS)):
+        other = choose.happens(0.35)
+        options = [*_possible(offers, held[other], keys - 1, queries - 1, poison, choose)]
+        if held[other].end == 0 and choose.happens(0.8):  # of what is empty little is to be said
+            options = [step for step in options if step.name == "append"]
+        if not options:
+            continue
+        step = choose.among([step for step in options for _ in range(_SHARES["refused" if step.refused else step.name])])
+        yield replace(step, other=other)
+        if not step.refused:
+            held[other].take(step)
+            keys, queries = keys - step.n * (step.name == "append"), queries - step.n * (step.name == "attend")
+    ask = Step("attend", 1)
+    if held[_OF_FIRST].refuses(ask):
+        yield from (replace(ask, refused=True), Step("restart"), Step("append", 1))
+    yield ask
+
+
+def _possible(offers: frozenset[str], held: Held, keys: int, queries: int, poison: float, choose: Choices) -> Iterator[Step]:
+    """Of each kind of step one that is possible."""
+    live, room = held.end - held.first, held.capacity if held.capacity is not None else keys
+    room = room if held.is_ring or held.capacity is None else room - live
+    chunk = choose.among(_LONG if keys > _MANY else _CHUNKS)
+    sizes = {
+        "append": (min(chunk, keys, room),),
+        "attend": (min(choose.among((1, chunk, live)), queries), 1),
+        "rollback": (min(choose.among((1, 2, 3, held.most)), held.most),),
+        "evict": (min(choose.among((1, 2, chunk)), held.most),),
+    }
+    for name, numbers in sizes.items():
+        steps = [Step(name, n) for n in numbers if n > 0 and _is_offered(name, offers) and (name != "attend" or n <= queries)]
+        yield from [step for step in steps if held.is_plain(step) and not held.refuses(step)][:1]
+    least = next(n for n in range(1, live + 2) if held.refuses(Step("attend", n)))
+    beyond = {"append": (room + 1,), "attend": (least, live + 1), "rollback": (held.most + 1,), "evict": (held.most + 1,)}
+    steps = [Step(name, n, refused=True) for name, numbers in beyond.items() for n in numbers if n > 0 and _is_offered(name, offers)]
+    steps = [step for step in steps if held.is_plain(step) and held.refuses(step)]
+    yield from [choose.among(steps)] if steps else []
+    yield from [step for step in steps if step.name == "attend" and step.n <= live]  # of a ring, whose positions are gone
+    if "poison" in offers:
+        yield Step("poison", poison)
+    if held.end:
+        yield Step("restart")
+
+
+def _is_offered(name: str, offers: frozenset[str]) -> bool:
+    return name in ("append", "attend") or name in offers
+
+
+def shorter(i: Implementation, case: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Shorter programs, those with most taken away first, and simpler windows and capacities; none in which another step is refused."""
+    steps = parse(case["steps"])
+    kept = list(enumerate(steps))
+    settings: list[dict[str, Any]] = [{}, *({name: y} for name in ("capacity", "window") for y in _less(case[name]))]
+    for fewer in (*_fewer(kept), kept):
+        for setting in settings if len(fewer) == len(kept) else settings[:1]:
+            text = written([step for _, step in fewer])
+            changed = {**case, **setting, "steps": text, **_cut(case, rows_of_part(steps, fewer))}
+            if (setting or text != case["steps"]) and _is_legal(i, changed):
+                yield changed
+
+
+def _less(x: int | None) -> tuple[int | None, ...]:
+    """None, and smaller numbers from 1."""
+    return () if x is None else (None, *dict.fromkeys(y for y in (1, x // 2, x - 1) if 0 < y < x))
+
+
+def _is_legal(i: Implementation, case: Mapping[str, Any]) -> bool:
+    return is_legal(parse(case["steps"]), held_of(case["window"], case["capacity"], i.of_caches, i.resolved_conventions))
+
+
+def _fewer(kept: list[tuple[int, Step]]) -> Iterator[list[tuple[int, Step]]]:
+    """Without one of the caches, without a part of the steps, without two of them, and with a step about fewer positions; a step comes
+    with the place that it had."""
+    yield [each for each in kept if not each[1].other]
+    yield [(place, replace(step, other=False)) for place, step in kept if step.other]
+    size = len(kept)
+    while size > 1:
+        size = -(-size // 2)
+        yield from (kept[:start] + kept[start + size :] for start in range(0, len(kept), size))
+    yield from ([each for each in kept if each not in pair] for pair in combinations(kept, 2))
+    for at, (place, step) in enumerate(kept):
+        for n in dict.fromkeys((1, step.n // 2, step.n - 1)) if step.name not in ("poison", "restart") else ():
+            if 0 < n < step.n:
+                yield [*kept[:at], (place, replace(step, number=n)), *kept[at + 1 :]]
+    counted = [(at, step) for at, (_, step) in enumerate(kept) if step.n > 1 and step.name != "poison"]
+    for pair in combinations(counted, 2):
+        for less in dict.fromkeys((min(step.n for _, step in pair) - 1, 1)):
+            smaller = {at: replace(step, number=step.n - less) for at, step in pair}
+            yield [(place, smaller.get(at, step)) for at, (place, step) in enumerate(kept)]
+
+
+def _cut(case: Mapping[str, Any], rows: Mapping[str, Any]) -> dict[str, Any]:
+    """The arrays of a case by their rows."""
+    return {"q": case["q"][rows["attend"]], "k": case["k"][rows["append"]], "v": case["v"][rows["append"]]}

@@ -1,0 +1,232 @@
+"""Caches are run by programs of steps: each bug is seen and named, right ones are right, and what is shown is short."""
+
+import os
+import subprocess
+import sys
+from functools import partial
+from pathlib import Path
+
+import mpmath
+import numpy as np
+import pytest
+
+import oracles
+import properties
+from properties.bugs.cached import Buffered, Paged
+from properties.bugs.caches import bug as register
+from properties.bugs.reference import OPERATIONS as OPERATIONS_OF_NUMPY
+from properties.contract.caches import CACHES, decode, held_of, offered
+from properties.contract.implementation import Implementation
+from properties.contract.operations import OPERATIONS
+from properties.contract.programs import Held, attends, is_legal, parse, written
+from properties.contract.results import BrokenError
+from properties.strategies.cases import Cases
+from properties.strategies.domains import DOMAINS
+from properties.verifier.reading import read
+
+RNG = np.random.default_rng(0)
+Q, K, V = RNG.standard_normal((3, 2)), RNG.standard_normal((5, 2)), RNG.standard_normal((5, 3))
+
+
+class Plain:
+    """As little as a cache may be: keys in a list, and no window."""
+
+    def __init__(self, d, d_v):
+        self.rows = []
+
+    def append(self, k, v):
+        self.rows += zip(k, v, strict=True)
+
+    def attend(self, q):
+        if len(q) > len(self.rows):
+            raise ValueError("There are fewer positions.")
+        k, v = (np.array(x) for x in zip(*self.rows, strict=True))
+        may = np.arange(len(k)) <= np.arange(len(k) - len(q), len(k))[:, None]
+        scores = np.where(may, q @ k.T / np.sqrt(q.shape[1]), -np.inf)
+        weights = np.exp(scores - scores.max(-1, keepdims=True))
+        return weights @ v / weights.sum(-1, keepdims=True)
+
+
+def test_a_program_is_read_as_it_is_written_and_else_refused_in_a_sentence():
+    text = "append 3; attend 2; other append 1; rollback 2; evict 9 refused; restart; poison 64.0; other attend 1"
+    assert written(parse(text)) == text
+    with pytest.raises(ValueError, match=r"A step is 'append', but should be one as 'append 3', 'other attend 1' or 'evict 9 refused'\."):
+        parse("append; attend 1")
+    with pytest.raises(ValueError, match=r"The step evict 4 is of more positions than there are, 3\."):
+        list(attends(parse("append 3; evict 4")))
+
+
+def test_an_attend_is_of_what_is_left_at_absolute_positions():
+    first, second = attends(parse("append 2; other append 1; append 1; rollback 1; append 1; evict 1; attend 2; other attend 1"))
+    assert (first.queries, first.keys, first.evicted) == (range(2), (0, 1, 4), 1)
+    assert (second.queries, second.keys, second.evicted) == (range(2, 3), (2,), 0)
+
+
+def test_the_oracle_is_attention_on_the_whole_history():
+    """By hand: of rows 0, 1 and 4 the first is evicted: query 0 at position 1 reads row 1, query 1 reads rows 1 and 4."""
+    out, lse = decode(Q[:2], K, V, "append 4; rollback 2; append 1; evict 1; attend 2", arithmetic="float64")
+    scores = K[[1, 4]] @ Q[1] / np.sqrt(2)
+    weights = np.exp(scores) / np.exp(scores).sum()
+    assert (out.excess(np.stack([V[1], weights @ V[[1, 4]]])) <= 1).all()
+    assert lse.excess(np.array([K[1] @ Q[0] / np.sqrt(2), np.log(np.exp(scores).sum())])).max() <= 1
+    out, _ = decode(Q[:1], K[:2], V[:2], "append 2; attend 1", window=1, conventions=oracles.Conventions(window="count"))
+    assert out.contains(V[1:2]).all()
+
+
+def test_a_cache_that_rotates_is_judged_by_rotated_attention():
+    """By hand, in 50 digits: pairs are complex numbers, and a score is the real part of q·k̄·e^(i(p − j))."""
+    q, k, v = Q[:1], K[:2], V[:2]
+    with mpmath.workdps(50):
+        query, keys = mpmath.mpc(*q[0]), [mpmath.mpc(*key) for key in k]
+        e = [mpmath.exp((query * mpmath.conj(key) * mpmath.expj(1 - j)).real / mpmath.sqrt(2)) for j, key in enumerate(keys)]
+        lse, out = mpmath.log(sum(e)), [sum(w * mpmath.mpf(x) for w, x in zip(e, column, strict=True)) / sum(e) for column in v.T]
+        found = decode(q, k, v, "append 2; attend 1", rotates=True)
+        for enclosure, exact in zip(found, (out, [lse]), strict=True):
+            assert enclosure.rad.max() < 1e-14
+            for mid, rad, x in zip(enclosure.mid.ravel(), enclosure.rad.ravel(), exact, strict=True):
+                assert abs(mpmath.mpf(mid) - x) <= rad
+
+
+def test_a_rotating_cache_that_counts_wrongly_or_pairs_otherwise_is_named():
+    class Right(Buffered):
+        rotates = True
+
+    class Renumbering(Right):
+        def evict(self, n):
+            super().evict(n)
+            self.offset = self.end - self.first
+
+    class OfHalves(Right):
+        def rotated(self, x, start):
+            return super().rotated(np.stack(np.split(x, 2, 1), -1).reshape(x.shape), start)
+
+    agreement = ["decoding is within its budget"]
+    assert properties.verify({"decode": Right}, laws=agreement, max_examples=30).ok
+    for wrong, name in ((Renumbering, "cache-offset-of-the-rows-kept"), (OfHalves, "rope_pairing=half")):
+        (cause,) = properties.verify({"decode": wrong}, laws=agreement, max_examples=30).causes
+        assert cause.diagnosis[0].id == name
+
+
+@pytest.mark.parametrize(
+    ("steps", "legal"),
+    [
+        ("append 4; attend 1", True),
+        ("append 5; attend 1", False),  # more than the capacity
+        ("append 5 refused; append 1; attend 1", True),
+        ("append 4; append 2; attend 2", True),  # a ring: 0 and 1 gave way
+        ("append 4; append 2; attend 3", False),  # position 3 looks back to 1
+        ("append 4; append 2; attend 3 refused; attend 1", True),
+        ("append 4; append 2; rollback 1; attend 1", True),
+        ("append 4; append 2; rollback 3; attend 1", False),  # position 2 looks back to 1
+        ("append 2; evict 3 refused; evict 2; attend 1 refused; append 1; attend 1", True),
+        ("append 4; append 1; evict 1; attend 1", False),  # which is the oldest of a ring's?
+        ("append 1", False),  # nothing is asked
+    ],
+)
+def test_a_ring_of_four_with_a_left_bound_of_two_holds_the_newest(steps, legal):
+    assert is_legal(parse(steps), Held(2, 4, gives_way=True)) is legal
+
+
+def test_what_is_drawn_is_legal_reaches_every_step_and_wraps():
+    i = Implementation("ring", {"decode": Buffered})
+    drawn = [Cases(OPERATIONS["decode"], DOMAINS["decode"][name], i).draw(seed) for name in ("everyday", "rings") for seed in range(120)]
+    seen = set()
+    for q, k, v, text, window, capacity, _ in drawn:
+        empty = held_of(window, capacity, i.of_caches, i.resolved_conventions)
+        assert is_legal(parse(text), empty), text
+        found = list(attends(parse(text)))
+        assert len(q) == sum(len(each.queries) for each in found)
+        assert len(k) == len(v) == sum(step.n for step in parse(text) if step.name == "append" and not step.refused)
+        for step in parse(text):
+            seen.add(f"{'other ' * step.other}{step.name}{' refused' * step.refused}")
+            if not step.other and not step.refused:
+                empty.take(step)
+        seen |= {"wraps"} if empty.dropped else set()
+    names = {"append", "attend", "rollback", "evict"}
+    assert seen == {*names, *(f"{name} refused" for name in names), "poison", "restart", "wraps"} | {
+        f"other {name}" for name in (*names, *(f"{name} refused" for name in names), "poison", "restart")
+    }
+
+
+def test_a_class_shows_what_its_caches_offer_and_nothing_else_is_asked():
+    assert offered(Buffered) == offered(Paged) == set(CACHES) - {"rotates"}
+    assert offered(Plain) == set()
+    report = properties.verify({"decode": Plain}, max_examples=30)
+    assert report.ok
+    reasons = {o.law: o.reason for o in report.outcomes if o.status == "not applicable"}
+    assert reasons["a rollback is as if nothing had been appended"] == "Its caches offer no rollback."
+    assert reasons["unused slots do not matter"] == "Its caches offer no poison."
+
+
+def test_what_makes_caches_is_refused_where_it_does_not_say_what_it_is():
+    with pytest.raises(TypeError, match=r"operations\['decode'\]=<function .*>, but should be a class of caches, or properties.Decoder"):
+        Implementation("x", {"decode": lambda d, d_v, window=None, capacity=None: Plain(d, d_v)})
+    with pytest.raises(ValueError, match="What caches offer is 'forks', but should be one of window, capacity, ring"):
+        Implementation("x", {"decode": Plain}, caches=["forks"])
+    made = properties.Decoder(lambda d, d_v: Plain(d, d_v))
+    assert properties.verify(Implementation("x", {"decode": made}), max_examples=5).ok
+
+
+@pytest.mark.parametrize("entry", register.bugs, ids=lambda entry: entry.id)
+def test_a_wrong_cache_is_seen_and_named(entry):
+    report = properties.verify({"decode": entry.fresh()}, laws=["decoding is within its budget", entry.law], max_examples=60)
+    assert [o.status for o in report.outcomes] == ["violated"] * 2
+    assert entry.id in {d.id for cause in report.causes for d in cause.diagnosis}
+    shortest = report.causes[0].example.counterexample["steps"]
+    assert len(parse(shortest)) <= 6
+
+
+WRONG = """\
+import numpy as np
+
+import properties
+from properties.bugs.cached import Buffered
+
+
+class Ring(Buffered):
+    def slots(self, positions):  # when it is read: as if the order of slots were that of time
+        reads = self.wraps and len(positions) and positions[-1] < self.end
+        return positions - positions[0] if reads else super().slots(positions)
+
+
+adapter = {"decode": Ring}
+"""
+
+
+def test_the_command_shows_the_shortest_program_and_a_script_that_runs_it_again(tmp_path):
+    (tmp_path / "mine.py").write_text(WRONG)
+    options = ["--laws", "decoding is within its budget", "--json", "out.json", "--html", "page"]
+    environment = {**os.environ, "PYTHONPATH": str(Path(properties.__file__).parents[1]), "COLUMNS": "120"}
+    run = partial(subprocess.run, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    ran = run([sys.executable, "-m", "properties", "verify", "mine.py", *options])
+    assert ran.returncode == 1
+    assert "cache-ring-read-by-its-length" in ran.stdout
+    (cause,) = read(tmp_path / "out.json")["causes"]
+    steps = cause["example"]["counterexample"]["steps"]
+    assert f"steps     '{steps}'" in ran.stdout
+    assert any(steps in page.read_text() for page in (tmp_path / "page").rglob("*.html"))
+    assert "import properties\nfrom mine import adapter\n" in cause["example"]["script"]
+    (tmp_path / "again.py").write_text(cause["example"]["script"])
+    again = run([sys.executable, "again.py"])
+    assert again.returncode == 1
+    assert f"BrokenError: {cause['example']['summary']}" in again.stderr
+
+
+def test_a_step_that_raises_or_should_have_is_said_with_its_place():
+    with pytest.raises(BrokenError, match=r"^raised ValueError: There are fewer positions\. It was in step 2, attend 2\.$"):
+        properties.call("decode", {"decode": Plain}, q=Q, k=K, v=V, steps="append 1; attend 2", window=None, capacity=None, rotates=None)
+    with pytest.raises(BrokenError, match=r"^nothing was raised in step 2, attend 1, but a ValueError should be\.$"):
+        properties.call(
+            "decode", {"decode": Plain}, q=Q, k=K, v=V, steps="append 1; attend 1 refused", window=None, capacity=None, rotates=None
+        )
+
+
+def test_a_function_with_past_keys_is_a_cache_that_gives_the_log_sum_exp_if_the_function_does():
+    attention = OPERATIONS_OF_NUMPY["attention"]
+    both, alone = (Implementation("x", {"decode": properties.concatenating(f)}) for f in (attention, lambda *x, **y: attention(*x, **y)[0]))
+    assert both.of_caches == alone.of_caches == {"window", "rollback", "evict"}
+    for i, results in ((both, 2), (alone, 1)):
+        assert properties.verify(i, max_examples=20, laws=["decoding is within its budget", "decoding equals prefill"]).ok
+        given = {"q": Q[:1], "k": K, "v": V, "window": 1, "capacity": None, "rotates": None}
+        found = properties.call("decode", i, steps="append 5; evict 1; rollback 1; attend 1", **given)
+        assert (len(found) if isinstance(found, tuple) else 1) == results

@@ -1,0 +1,215 @@
+"""Rotations as models use them: what is declared, what is passed, what is told from outputs, and what a call leaves behind."""
+
+import subprocess
+import sys
+from itertools import combinations, product
+
+import numpy as np
+import pytest
+
+import oracles
+from oracles import Conventions
+from properties import verify
+from properties.bugs import CATALOGUE
+from properties.bugs.reference import OPERATIONS as REFERENCE
+from properties.contract.features import FEATURES, KINDS, ROTATION
+from properties.contract.implementation import Implementation
+from properties.contract.operations import OPERATIONS
+from properties.implementations import numpy_frequencies, torch_frequencies
+from properties.laws.rotations import axes_of
+from properties.measurements.mutants import kills_of
+from properties.strategies.cases import Cases
+from properties.strategies.domains import DOMAINS, ROTATIONS
+from properties.strategies.kinds import ends, rises
+from properties.verifier.relaid import relaid
+
+NUMPY = Implementation("NumPy", REFERENCE, features=FEATURES)
+FREQUENCIES = OPERATIONS["rotary_frequencies"]
+
+
+def cases_of(operation, domain, i=NUMPY, seeds=range(1, 120)):
+    cases = Cases(OPERATIONS[operation], DOMAINS[operation][domain], i)
+    return [dict(zip(OPERATIONS[operation].parameters, cases.draw(seed), strict=True)) for seed in seeds]
+
+
+def recording(operation, seen):
+    def called(*arguments, **options):
+        seen.append((arguments, options))
+        return REFERENCE[operation](*arguments, **options)
+
+    return called
+
+
+@pytest.mark.parametrize("declared", [(), ("inv_freq",), ("positions", "sections"), ("rotary_dim", "attention_factor")])
+@pytest.mark.parametrize("operation", ["rope", "rope_vjp"])
+def test_rope_is_passed_what_is_declared_and_nothing_else(operation, declared):
+    seen = []
+    offered = {"rope": REFERENCE["rope"], operation: recording(operation, seen)}
+    assert verify(Implementation("some", offered, features=declared), max_examples=20).ok
+    assert {p for _, options in seen for p in options} == set(declared)
+
+
+def test_kinds_and_parameters_that_are_not_declared_are_never_passed():
+    seen = []
+    declared = ("linear", "yarn", "mscale", "base")
+    offered = {"rotary_frequencies": recording("rotary_frequencies", seen)}
+    report = verify(Implementation("some", offered, features=declared), max_examples=40)
+    assert report.ok
+    assert {kind for (kind, _), _ in seen} == {"default", "linear", "yarn"}
+    assert {p for _, options in seen for p in options} == {"base", "factor", "original_max_position_embeddings", "mscale"}
+    (outcome,) = [o for o in report.outcomes if o.law == "the list is that of the length"]
+    assert (outcome.status, outcome.reason) == ("not applicable", "It does not declare the feature longrope.")
+
+
+def test_every_pair_of_options_of_rope_comes_up_with_and_without_each():
+    given = [{p for p in ROTATION if x[p] is not None} for x in cases_of("rope", ROTATIONS)]
+    met = {(a, b, a in x, b in x) for x in given for a, b in combinations(ROTATION, 2)}
+    assert met >= {(a, b, *has) for a, b in combinations(ROTATION, 2) for has in product((True, False), repeat=2)}
+    assert not any(x[p] is not None for x in cases_of("rope", "everyday") for p in ROTATION)
+
+
+def test_positions_are_packed_and_far_and_differ_between_axes_and_problems():
+    found = [x for x in cases_of("rope", ROTATIONS, seeds=range(1, 300)) if x["positions"] is not None and x["x"].shape[-2] > 2]
+    assert any((np.diff(x["positions"]) < 0).any() and x["positions"].max() < 40 for x in found)
+    assert any(x["positions"].max() > 2**16 for x in found)
+    assert any(x["sections"] and (x["positions"][0] != x["positions"][1]).any() for x in found)
+    assert any(x["positions"].ndim > 1 and x["sections"] is None and (x["positions"] != x["positions"][:1]).any() for x in found)
+    assert all(x["start_pos"] == 0 for x in found)
+
+
+def test_every_kind_comes_up_with_each_of_its_parameters_and_lengths_beside_the_original():
+    found = cases_of("rotary_frequencies", "everyday", seeds=range(1, 400))
+    for kind, (given, optional) in KINDS.items():
+        own = [x for x in found if x["kind"] == kind]
+        assert own
+        assert all(x[p] is not None for x in own for p in given)
+        assert all({x[p] is None for x in own} == {True, False} for p in optional)
+    long = [x for x in found if x["kind"] == "longrope"]
+    assert {np.sign((x["seq_len"] or 0) - x["original_max_position_embeddings"]) for x in long} == {-1, 0, 1}
+    ramps = [x for x in found if x["kind"] == "yarn"]
+    assert all(rises(x, NUMPY) for x in ramps)
+    inside = [0 < low < high < x["head_dim"] // 2 - 1 for x in ramps for low, high in [ends(x)]]
+    assert any(inside)
+
+
+MEANT = [
+    ("rotary_frequencies", {"yarn_truncate": "exact"}),
+    ("rotary_frequencies", {"yarn_upper": "last_pair"}),
+    ("rotary_frequencies", {"longrope_switch": "below"}),
+    ("rotary_frequencies", {"dynamic_length": "configured"}),
+    ("rope", {"mrope": "interleaved"}),
+    ("rotary_tables", {"mrope": "interleaved"}),
+    ("rotary_tables", {"rope_pairing": "half"}),
+]
+
+
+@pytest.mark.parametrize(("operation", "meant"), MEANT, ids=str)
+def test_a_convention_is_told_from_outputs_alone(operation, meant):
+    def answer(*arguments, **options):
+        found = getattr(oracles, operation)(*arguments, conventions=Conventions(**meant), **options)
+        return tuple(x.mid.copy() for x in found) if isinstance(found, tuple) else found.mid.copy()
+
+    report = verify(Implementation("other", {operation: answer}, features=FEATURES), max_examples=60)
+    ((field, value),) = meant.items()
+    assert f"{field}={value}" in {d.id for d in report.causes[0].diagnosis}
+
+
+@pytest.mark.parametrize("implementation", [*torch_frequencies.IMPLEMENTATIONS, *numpy_frequencies.IMPLEMENTATIONS], ids=lambda i: i.name)
+def test_rotations_that_are_written_out_keep_every_law(implementation):
+    report = verify(implementation, max_examples=8, seed=3)
+    assert report.ok, report
+
+
+NAMED = [
+    "yarn-attention-factor-twice",
+    "yarn-ramp-not-rounded",
+    "longrope-switched-below",
+    "rope-attention-factor-twice",
+    "rope-pairs-at-half-the-head",
+    "rope-blocks-where-axes-interleave",
+]
+SAME = {"longrope-switched-below": "longrope_switch=below", "rope-blocks-where-axes-interleave": "mrope=sectioned"}
+
+
+@pytest.mark.parametrize("bug", NAMED)
+def test_a_slip_is_named_from_outputs_alone(bug):
+    """In float32, from float64 rounded once, so that no number is the reference's own."""
+    planted = CATALOGUE[bug]
+
+    def rounded(*arguments, **options):
+        found = planted.fresh()(*map(doubled, arguments), **{p: doubled(x) for p, x in options.items()})
+        return tuple(x.astype(np.float32) for x in found) if isinstance(found, tuple) else found.astype(np.float32)
+
+    offered = {planted.operation: rounded}
+    blind = Implementation("blind", offered, arithmetic="float32", features=FEATURES, **planted.promises)
+    (cause, *_) = verify(blind, max_examples=60).causes
+    assert {bug, SAME.get(bug)} & {d.id for d in cause.diagnosis[:2]}
+
+
+def doubled(x):
+    return x.astype(np.float64) if isinstance(x, np.ndarray) and x.dtype.kind == "f" else x
+
+
+def test_a_slip_of_adjacent_pairs_is_named_in_code_that_rotates_halves():
+    first, *_ = torch_frequencies.IMPLEMENTATIONS
+
+    def twice(x, start_pos, *, attention_factor=1.0, **options):
+        return first.operations["rope"](x, start_pos, attention_factor=attention_factor**2, **options)
+
+    half = Implementation(
+        "halves", {"rope": twice}, arrays="torch", conventions=first.conventions, features=ROTATION, supports=first.supports
+    )
+    (cause, *_) = verify(half, max_examples=30).causes
+    assert cause.diagnosis[0].id == "rope-attention-factor-twice"
+
+
+def test_what_is_relaid_is_the_oracle_of_the_other_layout():
+    o, half = OPERATIONS["rope"], Conventions(rope_pairing="half")
+    x, options = np.arange(24.0).reshape(3, 8), {"rotary_dim": 6}
+    found = relaid(o, REFERENCE["rope"], Conventions(), half)(x, 5, **options)
+    assert oracles.rope(x, 5, conventions=half, arithmetic="float64", **options).contains(found).all()
+    assert relaid(o, REFERENCE["rope"], half, half) is REFERENCE["rope"]
+
+
+@pytest.mark.parametrize(
+    ("bug", "operation"),
+    [
+        (name, operation)
+        for name in (
+            *("longrope-long-once-long", "dynamic-base-of-the-longest-so-far", "frequencies-cached-without-their-base"),
+            *("rope-frequencies-of-an-earlier-length", "rotary-table-that-grows-keeps-its-rows"),
+        )
+        for operation in CATALOGUE[name].mutants
+    ],
+)
+def test_what_is_remembered_is_seen(bug, operation):
+    mutant = bug if operation == CATALOGUE[bug].operation else f"{bug}[{operation}]"
+    assert mutant in kills_of(f"a call does not depend on earlier calls[{operation}]", [mutant])
+
+
+def test_axes_interleave_as_long_as_there_are_some_left():
+    assert axes_of(6, (2, 2, 2), "interleaved").tolist() == [0, 1, 2, 0, 1, 2]
+    assert axes_of(5, (3, 1, 1), "interleaved").tolist() == [0, 1, 2, 0, 0]
+    assert axes_of(4, (2, 1, 1), "sectioned").tolist() == [0, 0, 1, 2]
+
+
+WRONG = """
+import properties
+from properties.bugs import CATALOGUE
+from properties.contract.features import FEATURES
+
+wrong = CATALOGUE["rope-axes-in-reverse"].mutants
+adapter = properties.Implementation("mine", {"rope": wrong["rope"]()}, features=FEATURES)
+"""
+
+
+def test_the_command_shows_options_that_are_given_and_no_others(tmp_path):
+    (tmp_path / "mine.py").write_text(WRONG)
+    line = [sys.executable, "-P", "-m", "properties", "verify", "mine.py", "--max-examples", "30", "--json", "r.json", "--html", "page"]
+    ran = subprocess.run(line, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False)
+    assert (ran.returncode, ran.stderr.count("Traceback")) == (1, 0)
+    assert "✗ rope-axes-in-reverse breaks " in ran.stdout
+    assert "sections=(" in ran.stdout
+    assert "inv_freq=None" not in ran.stdout
+    script = ran.stdout.split("To see it again:")[1].split("adapter:")[0]
+    assert "properties.replay(" in script
