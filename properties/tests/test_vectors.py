@@ -33,6 +33,8 @@ from properties.vectors.writing import text_of, write
 ROOT = Path(spec.__file__).parents[1]
 DATA, READERS = ROOT / "vectors" / "data", ROOT / "vectors" / "readers"
 FEW = ("hard_masked_softmax", "combine_masks", "merge_attention", "rope")
+CHOICES = chosen()
+TESTS = [(one, arithmetic) for one in CHOICES for arithmetic in one.kills]
 READ = ("hard_masked_softmax", "scaled_dot_product_attention")
 
 
@@ -71,7 +73,8 @@ def test_what_is_published_is_what_is_written_to_the_byte(tmp_path):
     assert len(list(write(tmp_path, FEW))) == len(FEW) + 1  # rope has long cases too
     for file in tmp_path.rglob("*.*"):
         assert file.read_bytes() == (DATA / file.relative_to(tmp_path)).read_bytes(), file.name
-    names = {*OPERATIONS, *(f"long/{one.operation}" for one in LONG)}
+    assert set(OPERATIONS) - {one.choice.operation for one in CHOICES} == {"decode"}  # a program of several calls
+    names = {*(one.choice.operation for one in CHOICES), *(f"long/{one.operation}" for one in LONG)}
     assert {str(file.relative_to(DATA)) for file in DATA.rglob("*.*")} == {
         f"{name}.{kind}" for name in names for kind in ("json", "safetensors")
     }
@@ -179,9 +182,6 @@ def test_every_reader_is_run():
 
 
 # -- What is chosen ---------------------------------------------------------------------------------------------------------------
-
-CHOICES = chosen()
-TESTS = [(one, arithmetic) for one in CHOICES for arithmetic in one.kills]
 
 
 def _arguments_and_expected(one, arithmetic):

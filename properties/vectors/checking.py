@@ -55,7 +55,7 @@ def check(file: Path) -> Iterator[tuple[str, str]]:
 
 def _names(test: Json) -> Iterator[str]:
     """The tensors that a test names."""
-    yield from (x for x in test["inputs"].values() if isinstance(x, str))
+    yield from (x for x in test["inputs"].values() if isinstance(x, str) and "/" in x)
     for outputs in (test.get("outputs", {}), *(reading.get("outputs", {}) for reading in test.get("readings", ()))):
         for told in outputs.values():
             yield from (x for key in ("value", "lower", "upper", "budget", "decided") if isinstance(x := told[key], str))
@@ -65,7 +65,7 @@ def arguments_of(o: Operation, test: Json, tensors: Json) -> tuple[Any, ...]:
     """The arguments of a test, numbers as float64."""
 
     def argument(x: Any) -> Any:
-        if isinstance(x, str):
+        if isinstance(x, str) and "/" in x:
             return tensors[x] if tensors[x].dtype.kind in "bi" else tensors[x].astype(np.float64)
         if isinstance(x, dict):
             return Formula.of(x).array()
@@ -81,8 +81,10 @@ def _wrong(o: Operation, group: Json, test: Json, tensors: Json) -> Iterator[str
         return
     arguments, arithmetic = arguments_of(o, test, tensors), group["format"]
     for p, x in test["inputs"].items():
-        if isinstance(x, str) and tensors[x].dtype.kind not in "bi" and tensors[x].dtype != dtype_of(o.stored(p, preset(arithmetic))):
-            yield f"{p} is of {tensors[x].dtype}, but should be of {np.dtype(dtype_of(o.stored(p, preset(arithmetic))))}."
+        if isinstance(x, str) and "/" in x and tensors[x].dtype.kind not in "bi":
+            dtype = np.dtype(dtype_of(o.stored(p, preset(arithmetic))))
+            if tensors[x].dtype != dtype:
+                yield f"{p} is of {tensors[x].dtype}, but should be of {dtype}."
     if test["result"] == "invalid":
         if not is_refused(o.name, arguments):
             yield "It should be refused, but is not."

@@ -34,7 +34,7 @@ CHOSEN = Path(__file__).parent / "chosen.json"
 _SEEDS, _MORE, _CALLS = 14, 60, 8
 _SMALL, _LARGE = 2500, 20000  # numbers of a case: candidates are small, and only what these do not kill is put to larger ones
 _OVERHEAD = 150  # numbers that the text about a test is worth
-_SHOWN = 2  # formats in which readings are shown, the widest
+_SHOWN = 2  # formats in which readings are shown, and large cases are tests: the widest
 _LEFT_OUT = ("131072 keys", "dominating keys")  # the file of long cases has them
 
 
@@ -63,9 +63,12 @@ def written(found: Sequence[Chosen]) -> str:
     return "[\n" + ",\n".join(map(row, found)) + "\n]\n"
 
 
-def choose(operation: str) -> list[Chosen]:
-    """The cases of an operation."""
+def choose(operation: str, known: Sequence[Chosen] = ()) -> list[Chosen]:
+    """The cases of an operation: those that are known to be good, as far as they are, and what they lack."""
     pool = _Pool(operation)
+    for one in known:
+        kills = {name: kills for name in one.kills if (kills := _kills(one.choice, name, pool.mutants)) is not None}
+        pool.kept |= {one.choice: kills} if kills else {}
     for arithmetic in pool.formats:
         pool.cover(arithmetic, pool.drawn(range(_SEEDS), _SMALL))
         pool.cover(arithmetic, pool.called(arithmetic))
@@ -149,8 +152,15 @@ class _Pool:
 
 
 def pruned(found: Sequence[Chosen]) -> list[Chosen]:
-    """The cases, each in the formats in which it kills what no other does, or shows a reading; the largest are left out first."""
+    """The cases, each in the formats in which it kills what no other does, or shows a reading; the largest are left out first.
+
+    Large ones are tests in the two widest formats alone: so the files stay small.
+    """
     kept = [Chosen(one.choice, dict(one.kills), one.shows) for one in found]
+    for one in kept:
+        if size(one.choice.of, one.choice.arguments(next(iter(one.kills)))) > _SMALL and one.kills.keys() & set(FORMATS[:_SHOWN]):
+            for arithmetic in FORMATS[_SHOWN:]:
+                one.kills.pop(arithmetic, None)
     for one in sorted(kept, key=lambda one: -size(one.choice.of, one.choice.arguments(next(iter(one.kills))))):
         for arithmetic, kills in list(one.kills.items()):
             others = {name for other in kept if other is not one for name in other.kills.get(arithmetic, ())}
@@ -181,12 +191,15 @@ def main(arguments: list[str] | None = None) -> int:
     """Choose; returns 1 where a mutant that vectors can show survives in float64, or in the one format that it has."""
     parser = argparse.ArgumentParser(prog="python -m properties.vectors.choosing", description=__doc__)
     parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--keep", action="store_true", help="keep the cases that there are, and add what they lack")
     parser.add_argument("--only", nargs="+", choices=tuple(OPERATIONS), default=list(OPERATIONS), metavar="OPERATION")
     options = parser.parse_args(arguments)
-    kept = [one for one in chosen() if one.choice.operation not in options.only] if CHOSEN.exists() else []
+    before = chosen() if CHOSEN.exists() else []
+    kept = [one for one in before if one.choice.operation not in options.only]
+    known = [[one for one in before if options.keep and one.choice.operation == operation] for operation in options.only]
     order = list(OPERATIONS)
     with ProcessPoolExecutor(options.jobs, get_context("spawn")) as pool:
-        for operation, found in zip(options.only, pool.map(choose, options.only), strict=True):
+        for operation, found in zip(options.only, pool.map(choose, options.only, known), strict=True):
             kept = sorted([*kept, *found], key=lambda one: order.index(one.choice.operation))
             CHOSEN.write_text(written(kept), "utf-8")
             print(f"{operation}: {len(found)} cases", flush=True)

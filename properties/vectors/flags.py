@@ -78,7 +78,10 @@ FLAGS: dict[str, tuple[str, Callable[[_Case], bool]]] = {
         lambda c: any(n + e in {2**p for p in range(3, 18)} for name in _LENGTHS for n in [c.sizes.get(name, 0)] for e in (-1, 0, 1)),
     ),
     "Poisoned": ("What no query may read holds numbers far larger than all others, or no numbers.", _is_poisoned),
-    "FarPosition": ("Positions from 65536 on.", lambda c: (c.x.get("start_pos") or 0) >= 2**16),
+    "FarPosition": (
+        "Positions from 65536 on.",
+        lambda c: (c.x.get("start_pos") or 0) >= 2**16 or _has("positions", lambda x: x >= 2**16)(c),
+    ),
     "OddWidth": (
         "The last channel has no partner.",
         lambda c: (

@@ -39,6 +39,8 @@ def mutants_of(choice: Choice) -> list[Mutant]:
 
 def beyond_vectors(mutant: Mutant) -> str:
     """Why no single call on plain arrays shows a mutant, as a sentence; "" where one can."""
+    if mutant.operation == "decode":
+        return "It takes a program of several calls."
     if "supports" in mutant.bug.promises and "conventions" not in mutant.bug.promises:
         return "It answers what it promises to refuse."
     needed = [need for need in _REMEMBERING if need in mutant.bug.requires]

@@ -85,7 +85,7 @@ class _File:
             "attnspec_vectors": VERSION,
             "operation": o.name,
             "inputs": {p: list(o.axes[p]) if p in o.axes else None for p in o.parameters},
-            "outputs": {p: list(o.axes[p]) for p in o.outputs},
+            "outputs": {p: list(o.axes.get(p, ())) for p in o.outputs},
             "conventions": {name: getattr(Conventions(), name) for name in o.conventions},
             "tensors": f"{o.name}.safetensors",
             "flags": {name: sentence for name, (sentence, _) in FLAGS.items() if name in used},

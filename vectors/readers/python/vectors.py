@@ -36,7 +36,7 @@ def judged(file, function, number_format, conventions=None):
     known = dict(tensors(Path(file).with_name(told["tensors"])))
     groups = [g for g in told["groups"] if g["format"] == number_format and g["conventions"] == (conventions or {})]
     for test in (test for group in groups for test in group["tests"]):
-        given = {name: known[x].copy() if isinstance(x, str) else x for name, x in test["inputs"].items()}
+        given = {name: known[x].copy() if isinstance(x, str) and "/" in x else x for name, x in test["inputs"].items()}
         given |= {name: formula(x).astype(number_format) for name, x in given.items() if isinstance(x, dict)}
         try:
             out = function(**given)
