@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields
 from math import isfinite
 from numbers import Real
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 
 @dataclass(frozen=True)
@@ -71,6 +71,22 @@ class Conventions:
     dynamic_length: Literal["current", "configured"] = "current"
     mrope: Literal["sectioned", "interleaved"] = "sectioned"
 
+    @classmethod
+    def onnx(cls, version: str) -> "Conventions":
+        """What ONNX's Attention of opset 23 means in a version of ONNX, "1.18", "1.20", "1.22" or "1.23": the text was mended in place.
+
+        1.18   heads that share keys are tiled; a cap comes after the mask; a row without keys is NaN
+        1.20   heads are repeated; causality counts a cache, which is the adapter's to say by an offset
+        1.22   a cap comes before the bias and the mask
+        1.23   a row without keys is 0
+
+        Raises ValueError for another version.
+        Source: onnx/onnx, onnx/defs/nn/defs.cc and onnx/reference/ops/op_attention.py at these versions; #7867, #7913.
+        """
+        if version not in ONNX:
+            raise ValueError(f"version={version!r}, but should be one of {', '.join(map(repr, ONNX))}.")
+        return cls(**ONNX[version])
+
     def __post_init__(self) -> None:
         for field in fields(self):
             value = getattr(self, field.name)
@@ -80,6 +96,15 @@ class Conventions:
                 object.__setattr__(self, field.name, _number(field.name, value, "more than 0", lambda x: x > 0))
             else:
                 _require_named(field.name, value, get_args(field.type))
+
+
+ONNX: dict[str, dict[str, Any]] = {
+    "1.18": {"dead_rows": "nan", "softcap_order": "after_mask", "kv_heads": "tile"},
+    "1.20": {"dead_rows": "nan", "softcap_order": "after_mask"},
+    "1.22": {"dead_rows": "nan"},
+    "1.23": {},
+}
+"""By version of ONNX the fields in which its Attention differs from the defaults."""
 
 
 def _require_named(field: str, value: object, names: tuple[str, ...]) -> None:

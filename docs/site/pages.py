@@ -16,6 +16,7 @@ from docstrings import Block, blocks, escaped, examples, fenced, inline, markdow
 from equations import ELSEWHERE, EQUATIONS, EXTENDED, Equation
 from families import FAMILIES, position
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from pictures import PICTURES
 from sources import ROOT, Definition, Module
 
 from properties.bugs import CATALOGUE, Bug
@@ -129,7 +130,11 @@ class Site:
     def __init__(self) -> None:
         self.kills: dict[str, dict[str, int]] = json.loads((ROOT / "docs/kill-matrix.json").read_text("utf-8"))["kills"]
         self.environment = Environment(
-            loader=FileSystemLoader(HERE / "templates"), undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, autoescape=False
+            loader=FileSystemLoader([HERE / "templates", ROOT / "properties/views/html/templates"]),
+            undefined=StrictUndefined,
+            trim_blocks=True,
+            lstrip_blocks=True,
+            autoescape=False,
         )
         self.environment.filters |= {
             "text": escaped,
@@ -270,6 +275,7 @@ class Site:
             d=stated,
             source=module.with_helpers(stated.text.name),
             examples=examples(stated.text.docstring),
+            picture=PICTURES[stated.text.name]() if not stated.lean and stated.text.name in PICTURES else None,
             stating=stating,
             errata=[e for e in ERRATA.values() if e.declaration == stated.lean or f"`{e.id}`" in stated.text.docstring],
             laws={o: self.laws_by_operation[o] for o in stated.equation.operations},

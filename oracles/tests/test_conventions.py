@@ -1,6 +1,6 @@
 """Every field of `Conventions` takes its named values and nothing else."""
 
-from dataclasses import FrozenInstanceError, fields
+from dataclasses import FrozenInstanceError, asdict, fields
 from fractions import Fraction
 from typing import Any, get_args
 
@@ -32,6 +32,19 @@ def test_the_defaults_are_the_first_named_values() -> None:
 
 def test_an_unknown_value_is_refused_with_the_known_ones() -> None:
     assert refusal("dead_rows", "none") == ("ValueError: Conventions.dead_rows='none', but should be one of 'zero', 'nan', 'uniform'.")
+
+
+def test_what_onnx_means_is_what_it_means_by_version() -> None:
+    usual, versions = asdict(Conventions()), ("1.18", "1.20", "1.22", "1.23")
+    differ = {v: {f: x for f, x in asdict(Conventions.onnx(v)).items() if x != usual[f]} for v in versions}
+    assert differ == {
+        "1.18": {"dead_rows": "nan", "softcap_order": "after_mask", "kv_heads": "tile"},
+        "1.20": {"dead_rows": "nan", "softcap_order": "after_mask"},
+        "1.22": {"dead_rows": "nan"},
+        "1.23": {},
+    }
+    with pytest.raises(ValueError, match=r"^version='1\.19', but should be one of '1\.18', '1\.20', '1\.22', '1\.23'\.$"):
+        Conventions.onnx("1.19")
 
 
 def test_a_value_that_is_not_a_name_is_refused() -> None:

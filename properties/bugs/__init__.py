@@ -19,6 +19,7 @@ from properties.bugs import (
     softmax,
     tiles,
     vjp,
+    wrappers,
 )
 from properties.bugs.bug import Bug
 
@@ -31,6 +32,7 @@ _MODULES = (
     tiles,
     heads,
     features,
+    wrappers,
     caches,
     vjp,
     jvp,

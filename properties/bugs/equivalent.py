@@ -24,6 +24,13 @@ def sdpa_mask_adds_one(q: Array, k: Array) -> Array:
     return right.scores_of(q, k) + 1.0
 
 
+@bug.slip("scores_of", seen=SDPA, without=(SDPA_JVP, MHA_JVP), law="none")
+def sdpa_alibi_counted_from_one(q: Array, k: Array) -> Array:
+    """ALiBi's distances of a step are j − n + 1 instead of j − n: a slope more for all keys of a row, which its softmax does not see. The
+    log-sum-exp does, by that constant: of an operation that returns it this would be a bug. Seen: vllm-project/vllm#945"""
+    return right.scores_of(q, k) + 2.0**-4 * np.arange(1.0, q.shape[-2] + 1)[:, None]
+
+
 @bug.slip("causal_mask", law="none", public=True)
 def causal_as_complement_of_the_future(n_q: int, n_k: int | None = None) -> Any:
     """The mask is what triu with diagonal 1, the forbidden keys, leaves over.

@@ -27,7 +27,7 @@ from properties.contract.programs import Held, Step, attends, parse
 from properties.contract.results import BrokenError, RaisedError
 from properties.contract.wording import said, shown
 
-__all__ = ["CACHES", "Decoder", "decode", "held_of", "offered"]
+__all__ = ["CACHES", "Decoder", "admitted", "decode", "held_of", "offered"]
 
 CACHES = ("window", "capacity", "ring", "rotates", "rollback", "evict", "poison")
 """What a cache may offer besides `append` and `attend`: parameters of what makes it, attributes, and methods."""
@@ -41,6 +41,27 @@ def offered(make: Any) -> frozenset[str]:
     except (TypeError, ValueError):
         named = ()
     return frozenset(x for x in CACHES if x in named or (isinstance(inner, type) and getattr(inner, x, None)))
+
+
+def admitted(given: Any) -> tuple[Callable[..., Any], frozenset[str]]:
+    """The operation `decode` of a class of caches, of a `Decoder`, or of a function that runs programs, and what the caches offer by
+    themselves. Raises TypeError for a function that makes caches: it does not say what they are."""
+    if isinstance(given.func if isinstance(given, partial) else given, type):
+        given = Decoder(given)
+    elif inspect.isfunction(given) and not _runs_programs(given):
+        raise TypeError(
+            f"operations['decode']={shown(given)}, but should be a class of caches, or properties.Decoder(…) of what makes them."
+        )
+    return given, offered(given.make) if isinstance(given, Decoder) else frozenset()
+
+
+def _runs_programs(function: Callable[..., Any]) -> bool:
+    """Whether a function can be called as `decode` is written, with a program: what makes caches cannot."""
+    try:
+        inspect.signature(function).bind("q", "k", "v", "steps", window=None, capacity=None, rotates=None)
+    except TypeError:
+        return False
+    return True
 
 
 def held_of(window: int | None, capacity: int | None, offers: Collection[str], conventions: Conventions) -> Held:

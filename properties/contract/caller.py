@@ -162,7 +162,7 @@ class Caller:
 
     def expected(self, o: Operation, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
         """The oracle's enclosures of an operation's results, or the mask it builds, in the implementation's arithmetic and conventions."""
-        return o.expected(arguments, self.arithmetic, self.conventions)
+        return self.implementation.support.promises(o, arguments, o.expected(arguments, self.arithmetic, self.conventions))
 
     def likely(self, o: Operation, arguments: tuple[Any, ...]) -> tuple[Enclosure, ...] | None:
         """The same by the statistical line; None where no axis is longer than 64, where the line is the proof, or it is declared itself."""
@@ -170,7 +170,8 @@ class Caller:
         longest = max((n for x in arguments if isinstance(x, np.ndarray) for n in x.shape), default=0)
         if longest <= _SHORTEST or a.likely is not None:
             return None
-        return o.expected(arguments, replace(a, likely=LIKELY), self.conventions)
+        found = o.expected(arguments, replace(a, likely=LIKELY), self.conventions)
+        return self.implementation.support.promises(o, arguments, found)
 
     def run(
         self, o: Operation, arguments: tuple[Any, ...], layout: str = "contiguous"
@@ -185,6 +186,9 @@ class Caller:
         given = self.given(o, arguments, layout)
         raw, besides = self._guarded(o, given)
         returned = list(raw) if isinstance(raw, tuple | list) and len(o.outputs) > 1 else [raw]
+        untold = self.implementation.support.untold(o)
+        if len(returned) == len(o.outputs) - len(untold):
+            returned += [None] * len(untold)
         if len(returned) != len(o.outputs):
             got = f"{len(returned)} values" if isinstance(raw, tuple | list) else f"a {type(raw).__name__}"
             raise BrokenError(f"returned {got}, but should return {len(o.outputs)}: {', '.join(o.outputs)}.")
@@ -195,7 +199,10 @@ class Caller:
         if o.is_played and returned[-1] is None:  # caches need not give the log-sum-exp, the last result
             there = there[:-1]
         returned = [x for name, x in zip(o.outputs, returned, strict=True) if name in there]
-        values = tuple(self._received(o, *each) for each in zip(there, returned, o.shapes(*arguments), strict=False))
+        values = tuple(
+            np.full(shape, np.nan) if name in untold else self._received(o, name, x, shape)
+            for name, x, shape in zip(there, returned, o.shapes(*arguments), strict=False)
+        )
         return values, given, returned, besides
 
     def _guarded(self, o: Operation, given: list[Any]) -> tuple[Any, str]:

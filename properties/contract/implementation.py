@@ -1,9 +1,7 @@
 """What is put under test: functions for some of the operations, and what they promise."""
 
-import inspect
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
 from types import MappingProxyType
 from typing import Any, Literal
 
@@ -11,7 +9,7 @@ from oracles import Arithmetic, Conventions
 from oracles.conventions import resolve as resolve_conventions
 from oracles.formats import Format
 from oracles.formats import resolve as resolve_arithmetic
-from properties.contract.caches import CACHES, Decoder, offered
+from properties.contract.caches import CACHES, admitted
 from properties.contract.operations import BATCH, FEATURES, OPERATIONS, Operation
 from properties.contract.support import EVERY_SIZE, SIZES, Support, read
 from properties.contract.wording import printable, shown
@@ -81,7 +79,7 @@ class Implementation:
     batch_ranks       how many leading axes it takes
     supports          what it takes. Sizes, as predicates or lists: {"head_dim": lambda d: d % 2 == 0, "n_q": (128, 256)}; the names are
                       those of `SIZES`, and "every size" is about all of them. Or words, one or a list of them with mappings:
-                      "positive sizes", "no batch axes", "full masks", "key masks", "at most 8 shapes"
+                      "positive sizes", "no batch axes", "full masks", "key masks", "no log-sum-exp", "at most 8 shapes"
     refuses           the exceptions that it raises on sizes that it does not support
     features          what its attention takes besides q, k and v, its rope besides x, and which kinds of frequencies it has with which
                       parameters, names of `FEATURES`: others are never passed
@@ -142,17 +140,11 @@ class Implementation:
 
     def _admit_caches(self) -> None:
         """A class of caches becomes the operation that runs programs on them; what it offers is what is declared, or what it shows."""
-        given: Any = self.operations.get("decode")
-        if isinstance(given.func if isinstance(given, partial) else given, type):
-            given = Decoder(given)
-            object.__setattr__(self, "operations", {**self.operations, "decode": given})
-        elif inspect.isfunction(given) and not _runs_programs(given):
-            raise TypeError(
-                f"operations['decode']={shown(given)}, but should be a class of caches, or properties.Decoder(…) of what makes them."
-            )
-        shown_by_it = offered(given.make) if isinstance(given, Decoder) else ()
-        object.__setattr__(self, "caches", frozenset(shown_by_it if self.caches is None else self.caches))
-        for name in self.caches or ():
+        decode, offers = admitted(self.operations["decode"]) if "decode" in self.operations else (None, frozenset[str]())
+        if decode is not None:
+            object.__setattr__(self, "operations", {**self.operations, "decode": decode})
+        object.__setattr__(self, "caches", offers if self.caches is None else frozenset(self.caches))
+        for name in self.of_caches:
             _require_member(name, CACHES, "What caches offer is")
 
     @property
@@ -235,11 +227,12 @@ def implementation_of(
     known_deviations: Mapping[str, str] | None = None,
     name: str | None = None,
 ) -> Implementation:
-    """The implementation that a mapping, a module or an object with functions of the operations' names is; or the `Implementation` itself.
+    """The implementation that a mapping, a module or an object with functions of the operations' names is, or a class of caches; or the
+    `Implementation` itself.
 
     Arguments that are not None replace what an `Implementation` declares. A mapping, module or object promises: NumPy arrays of the
     arithmetic's format in and out, unbatched and batched, any legal size, nothing about strides, blocked values finite.
-    Raises TypeError and ValueError for what offers no operation, and TypeError for a class.
+    Raises TypeError and ValueError for what offers no operation, and TypeError for another class.
     """
     changes: dict[str, Any] = {"arithmetic": arithmetic, "conventions": conventions, "known_deviations": known_deviations, "name": name}
     changes = {key: value for key, value in changes.items() if value is not None}
@@ -247,6 +240,8 @@ def implementation_of(
         return replace(target, **changes)
     if isinstance(target, Mapping):
         return Implementation(**{"name": "implementation", "operations": dict(target), **changes})
+    if isinstance(target, type) and {"append", "attend"} <= set(dir(target)):
+        return Implementation(**{"name": target.__name__, "operations": {"decode": target}, **changes})
     if isinstance(target, type):
         raise TypeError(f"{target.__name__} is a class, but should be an object of it.")
     operations = {o: getattr(target, o) for o in OPERATIONS if callable(getattr(target, o, None))}
@@ -258,15 +253,6 @@ def implementation_of(
         )
     default = getattr(target, "__name__", type(target).__name__)
     return Implementation(**{"name": default, "operations": operations, **changes})
-
-
-def _runs_programs(function: Callable[..., Any]) -> bool:
-    """Whether a function can be called as `decode` is written, with a program: what makes caches cannot."""
-    try:
-        inspect.signature(function).bind("q", "k", "v", "steps", window=None, capacity=None, rotates=None)
-    except TypeError:
-        return False
-    return True
 
 
 def _require_member(name: object, names: tuple[str, ...], what: str) -> None:

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -27,6 +27,7 @@ WORDS = {
     "no batch axes": "It takes no leading axes.",
     "full masks": "It takes masks of the full shape only, none with axes of size 1 or with fewer axes.",
     "key masks": "It takes masks of keys only, of shape (…, 1, n_k).",
+    "no log-sum-exp": "It returns the output of attention without its log-sum-exp.",
     "at most N shapes": "It takes N different shapes of arguments in a process, for each operation.",
 }
 """The words that `supports` may hold, and what each says."""
@@ -73,12 +74,14 @@ class Shapes:
 
 @dataclass(frozen=True)
 class Support:
-    """What is taken: sizes by predicates, masks that are "any", "full" or of "keys", how many shapes, and whether leading axes."""
+    """What is taken: sizes by predicates, masks that are "any", "full" or of "keys", how many shapes, and whether leading axes; and whether
+    attention returns its log-sum-exp."""
 
     sizes: Mapping[str, Predicate] = field(default_factory=dict)
     masks: Literal["any", "full", "keys"] = "any"
     shapes: Shapes | None = None
     batches: bool = True
+    sums: bool = True
 
     def listed(self, size: str) -> tuple[int, ...]:
         """The sizes to draw from, where a list of them is what is taken."""
@@ -89,6 +92,21 @@ class Support:
         """Why cases with masks of a kind, "loose" or "keys", are left out; "" where they are not."""
         taken = kind == "" or self.masks == "any" or (self.masks, kind) == ("keys", "keys") or not any(map(o.is_mask, o.parameters))
         return "" if taken else WORDS[_OF_MASKS[self.masks]]
+
+    def untold(self, o: Operation) -> tuple[str, ...]:
+        """The results of an operation that are not returned: log-sum-exps and their derivatives, where they are not."""
+        return () if self.sums else tuple(name for name in o.outputs if name in ("lse", "dlse"))
+
+    def promises(self, o: Operation, arguments: tuple[Any, ...], found: tuple[Any, ...]) -> tuple[Any, ...]:
+        """What an oracle says of a call's results, and nothing of those that are not returned."""
+        untold = self.untold(o)
+        if not untold:
+            return found
+        anything = {"rad": np.inf, "mid": np.nan}
+        return tuple(
+            replace(e, **{part: np.full(e.mid.shape, x) for part, x in anything.items()}, judged=False) if name in untold else e
+            for name, e in zip(o.returned(arguments), found, strict=True)
+        )
 
     def mask_shape(self, o: Operation, shape: tuple[int, ...]) -> tuple[int, ...]:
         """The shape that masks for an array of scores have."""
@@ -140,6 +158,8 @@ def read(supports: Any) -> Support:
             sizes[EVERY_SIZE] = _is_positive
         elif isinstance(part, str) and part == "no batch axes":
             rest["batches"] = False
+        elif isinstance(part, str) and part == "no log-sum-exp":
+            rest["sums"] = False
         elif isinstance(part, str) and part in _OF_MASKS.values():
             (kind,) = (kind for kind, word in _OF_MASKS.items() if word == part)
             if rest.setdefault("masks", kind) != kind:

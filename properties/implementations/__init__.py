@@ -9,6 +9,8 @@ from properties.implementations import (
     leximind,
     mpmath_witness,
     numpy_frequencies,
+    numpy_tiled,
+    onnx_engines,
     positional_embeddings_jl,
     torch_attention,
     torch_compiled,
@@ -18,16 +20,18 @@ from properties.implementations import (
     torch_frequencies,
     torch_multi_head,
     torch_positional,
+    torch_sdpa_features,
     torchlean,
 )
 
 __all__ = ["GROUPS"]
 
 GROUPS: dict[str, list[Implementation]] = {
-    "NumPy": [Implementation("NumPy float64", OPERATIONS, features=FEATURES)],
+    "NumPy": [Implementation("NumPy float64", OPERATIONS, features=FEATURES), *numpy_tiled.IMPLEMENTATIONS],
     "mpmath": [mpmath_witness.ATTENTION, mpmath_witness.POSITIONAL],
     "PyTorch: attention": [*torch_attention.IMPLEMENTATIONS, *torch_flex.IMPLEMENTATIONS, *torch_compiled.IMPLEMENTATIONS],
-    "PyTorch: attention with its features": torch_features.IMPLEMENTATIONS,
+    "PyTorch: attention with its features": [*torch_features.IMPLEMENTATIONS, *torch_sdpa_features.IMPLEMENTATIONS],
+    "ONNX": onnx_engines.IMPLEMENTATIONS,
     "Caches": caches.IMPLEMENTATIONS,
     "PyTorch: multi-head attention": [*torch_multi_head.IMPLEMENTATIONS, *torch_encoder_layer.IMPLEMENTATIONS],
     "PyTorch: positional encodings": torch_positional.IMPLEMENTATIONS,

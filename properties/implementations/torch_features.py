@@ -11,8 +11,8 @@ from unittest.mock import patch
 import torch
 from torch.nn.attention import flex_attention as flex
 
+from properties.contract.features import FEATURES
 from properties.contract.implementation import Implementation
-from properties.contract.operations import FEATURES
 
 __all__ = ["IMPLEMENTATIONS"]
 

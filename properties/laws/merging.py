@@ -14,7 +14,7 @@ from properties.contract.subject import Subject
 from properties.laws.algebra import kept
 from properties.laws.law import Laws
 from properties.laws.maps import Plus
-from properties.laws.reading import by_name, natural, start, unmergeable
+from properties.laws.reading import by_name, natural, start, unmergeable, untold
 from properties.laws.rows import Rows, placed
 from properties.laws.squares import Case, Term
 from properties.strategies.choices import Choices
@@ -30,7 +30,7 @@ def _weight(part: Ball, whole: Ball, subject: Subject) -> Ball:
     return kept(found, np.isfinite(part.mid) & np.isfinite(whole.mid))
 
 
-@law(ATTENTION, domains=("everyday", "sinks", "decoding", "near the cap"), exempts=unmergeable)
+@law(ATTENTION, domains=("everyday", "sinks", "decoding", "near the cap"), exempts=lambda i: untold(i) or unmergeable(i))
 def parts_of_the_keys_merge_to_the_whole(subject: Subject, *case: Any, choose: Choices) -> bool:
     """For every cut of the keys: the outputs of both parts, weighted by e to their log-sum-exps less that of the whole, add up to the
     output of the whole, and their weights to 1. A sink belongs to the first part; what stands in the second part stands so much later.

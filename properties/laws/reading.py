@@ -9,8 +9,9 @@ from oracles.ball import Ball
 from properties.contract.implementation import Implementation
 from properties.contract.operations import OPERATIONS
 from properties.contract.subject import Subject
+from properties.contract.support import WORDS
 
-__all__ = ["LN2", "band", "by_name", "caps_scores", "natural", "reads", "scores_shape", "start", "unmergeable"]
+__all__ = ["LN2", "band", "by_name", "caps_scores", "natural", "reads", "scores_shape", "start", "unmergeable", "untold"]
 
 LN2 = Ball(np.array(np.log(2.0)), np.array(2.0**-53))
 
@@ -59,6 +60,11 @@ def reads(x: Mapping[str, Any], i: Implementation) -> Any:
 def caps_scores(i: Implementation) -> bool:
     """Whether a cap acts on scores alone."""
     return i.resolved_conventions.softcap_order == "before_bias"
+
+
+def untold(i: Implementation) -> str:
+    """Why nothing can be said of its log-sum-exps, as a sentence; "" where something can."""
+    return "" if i.support.sums else WORDS["no log-sum-exp"]
 
 
 def unmergeable(i: Implementation) -> str:

@@ -165,6 +165,9 @@ def _(c: Case) -> Sequence[Term] | None:
 def _(c: Case) -> Sequence[Term] | None:
     if c.mask is None or c.implementation.resolved_conventions.softcap_order == "after_mask" or (placed(c.arguments) and not composed(c)):
         return None
+    others = placed(c.arguments) or c.arguments.get("bias") is not None
+    if c.implementation.resolved_conventions.dead_rows == "uniform" and (others or not c.mask.any(-1).all()):
+        return None  # a row without keys reads all values
     read: Any = np.broadcast_to(c.mask, (*c.q.shape[:-1], c.k.shape[-2])).any(-2)
     unread = ~read[..., None]
     if c.q.shape[:-2] != c.k.shape[:-2]:  # heads that share keys
@@ -223,6 +226,8 @@ def _(c: Case) -> Sequence[Term]:
 def _(c: Case) -> Sequence[Term] | None:
     full = c.scores.shape if c.has("scores") else (*c.q.shape[:-1], c.size("n_k"))
     written = np.broadcast_to(True if c.mask is None else c.mask, full)
+    if c.mask is None and c.arguments.get("causal") and not composed(c):
+        return None
     return None if c.mask is not None and c.mask.shape == full else [Term(instead={"mask": written.copy()})]
 
 

@@ -151,8 +151,9 @@ def test_what_is_drawn_is_legal_reaches_every_step_and_wraps():
 def test_a_class_shows_what_its_caches_offer_and_nothing_else_is_asked():
     assert offered(Buffered) == offered(Paged) == set(CACHES) - {"rotates"}
     assert offered(Plain) == set()
-    report = properties.verify({"decode": Plain}, max_examples=30)
+    report = properties.verify(Plain, max_examples=30)
     assert report.ok
+    assert {o.implementation for o in report.outcomes} == {"Plain"}
     reasons = {o.law: o.reason for o in report.outcomes if o.status == "not applicable"}
     assert reasons["a rollback is as if nothing had been appended"] == "Its caches offer no rollback."
     assert reasons["unused slots do not matter"] == "Its caches offer no poison."
@@ -170,7 +171,7 @@ def test_what_makes_caches_is_refused_where_it_does_not_say_what_it_is():
 @pytest.mark.parametrize("entry", register.bugs, ids=lambda entry: entry.id)
 def test_a_wrong_cache_is_seen_and_named(entry):
     report = properties.verify({"decode": entry.fresh()}, laws=["decoding is within its budget", entry.law], max_examples=60)
-    assert [o.status for o in report.outcomes] == ["violated"] * 2
+    assert entry.law in {o.law for o in report.outcomes if o.status == "violated"}
     assert entry.id in {d.id for cause in report.causes for d in cause.diagnosis}
     shortest = report.causes[0].example.counterexample["steps"]
     assert len(parse(shortest)) <= 6

@@ -162,6 +162,18 @@ def test_every_extended_definition_has_an_equation_and_a_page(pages):
     assert {f"extended/{slug(name)}.md" for name in named} <= set(pages)
 
 
+def test_what_a_query_sees_and_a_capped_row_are_drawn_in_the_page_s_colours(pages):
+    seen, row = pages["extended/visible-keys.md"], pages["extended/softcap-scores.md"]
+    cells = re.findall(r"<td>(.*?)</td>", seen)
+    assert [cells[i + 2] for i, x in enumerate(cells) if "a count" in x][5] == "· · · · 1 1 · ·"
+    assert [cells[i + 2] for i, x in enumerate(cells) if "a bound" in x][5] == "· · · 1 1 1 · ·"
+    assert "0.613 (no cap, sink 4)" in row
+    css = (ROOT / "docs/site/static/site.css").read_text()
+    used = set(re.findall(r"var\((--[\w-]+)\)", seen + row))
+    assert used <= set(re.findall(r"^\s*(--[\w-]+):", css, re.MULTILINE))
+    assert len(re.findall("--series-1:", css)) == 3, "for light ground, for dark, and for dark by the system's choice"
+
+
 def test_what_make_measured_has_a_page(pages):
     written = {path.stem for path in (ROOT / "docs").iterdir() if path.suffix in (".md", ".txt")}
     assert written == {Path(name).stem for name in pages if name.startswith("measured/")} - {"index"}

@@ -10,10 +10,12 @@ import pytest
 import oracles
 from oracles import Conventions
 from properties import verify
+from properties.bugs import CATALOGUE
 from properties.bugs.reference import OPERATIONS as REFERENCE
 from properties.contract.implementation import Implementation
 from properties.contract.operations import FEATURES, OPERATIONS
-from properties.implementations import torch_features
+from properties.contract.support import WORDS
+from properties.implementations import numpy_tiled, torch_features, torch_sdpa_features
 from properties.strategies.cases import Cases
 from properties.strategies.domains import DOMAINS
 from properties.verifier.reading import array
@@ -103,12 +105,56 @@ def test_a_convention_is_told_from_outputs_alone(operation, meant):
     assert f"{field}={value}" in {d.id for d in report.causes[0].diagnosis}
 
 
+def test_a_set_of_conventions_is_told_as_the_version_of_onnx_that_means_it():
+    def answer(*arguments, **options):
+        return tuple(x.mid.copy() for x in oracles.attention(*arguments, conventions=Conventions.onnx("1.20"), **options))
+
+    features = ("mask", "bias", "scale", "causal", "softcap")
+    report = verify(Implementation("other", {"attention": answer}, features=features), max_examples=30, seed=1)
+    told = report.causes[0].diagnosis[0]
+    assert told.id == "onnx=1.20"
+    assert told.citation == "conventions: this is what ONNX 1.20 means: dead_rows=nan, softcap_order=after_mask"
+    assert told.repair == "Declare Conventions.onnx('1.20'), if that is what is meant."
+
+
 @pytest.mark.parametrize("implementation", torch_features.IMPLEMENTATIONS, ids=lambda i: i.name)
 def test_torch_keeps_every_law(implementation):
     report = verify(implementation, max_examples=20, seed=7)
     assert report.ok, report
     silent = {o.law for o in report.outcomes if o.operation == "attention" and o.status != "held"}
     assert silent <= {"what is not supported is refused", "an empty batch is empty"}
+
+
+PEERS = [i for i in (*torch_sdpa_features.IMPLEMENTATIONS, *numpy_tiled.IMPLEMENTATIONS) if not i.unavailable]
+
+
+@pytest.mark.parametrize("implementation", PEERS, ids=lambda i: i.name)
+def test_what_is_under_test_keeps_every_law(implementation):
+    report = verify(implementation, max_examples=5, seed=7)
+    assert report.ok, report
+
+
+def test_without_a_log_sum_exp_the_output_is_judged_and_told_apart():
+    """A bug of the output is named; laws about the log-sum-exp do not apply; and a number there is not looked at."""
+    wrong = CATALOGUE["attention-window-one-key-too-many"].mutants["attention"]()
+    for answer in (lambda *x, **o: wrong(*x, **o)[0], lambda *x, **o: (wrong(*x, **o)[0], None), wrong):
+        report = verify(Implementation("mine", {"attention": answer}, features=FEATURES, supports="no log-sum-exp"), max_examples=40)
+        assert report.causes[0].diagnosis[0].id == "attention-window-one-key-too-many"
+        left = {o.law for o in report.outcomes if o.reason == WORDS["no log-sum-exp"]}
+        assert left == {"parts of the keys merge to the whole", "a cap bounds the log sum exp"}
+    silent = Implementation("mine", {"attention": lambda *x, **o: REFERENCE["attention"](*x, **o)[0]}, features=FEATURES)
+    assert not verify(silent, laws=["attention with its features is within its budget"], max_examples=2).ok
+
+
+@pytest.mark.parametrize("meant", [{"dead_rows": "uniform"}, {"causal_with_mask": "refuse"}, {"causal_with_mask": "mask_wins"}], ids=str)
+def test_who_declares_a_convention_keeps_every_law(meant):
+    def answer(*arguments, **options):
+        return tuple(x.mid.copy() for x in oracles.attention(*arguments, conventions=Conventions(**meant), **options))
+
+    report = verify(
+        Implementation("other", {"attention": answer}, features=FEATURES, conventions=Conventions(**meant)), max_examples=30, seed=2
+    )
+    assert report.ok, report
 
 
 WRONG = """

@@ -76,7 +76,8 @@ class Candidate:
             to = None if x is None else to
             given.append(x if to is None else rounded(x, replace(to, largest=min(to.largest, largest))))
             beyond |= to is not None and bool((np.abs(x) > to.largest).any())
-        found = o.expected(tuple(given), self.arithmetic, replace(implementation.resolved_conventions, mask_polarity="true_allows"))
+        reading = replace(implementation.resolved_conventions, mask_polarity="true_allows")
+        found = implementation.support.promises(o, call.arguments, o.expected(tuple(given), self.arithmetic, reading))
         return tuple(replace(e, rad=np.full_like(e.rad, np.inf), vacuous=True) for e in found) if beyond else found
 
     def outside(self, call: Call, implementation: Implementation) -> list[Mask]:

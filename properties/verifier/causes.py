@@ -22,7 +22,7 @@ import numpy as np
 
 from oracles import Conventions, Enclosure
 from oracles.ball import Array
-from oracles.conventions import DEFAULT
+from oracles.conventions import DEFAULT, ONNX
 from properties.bugs import CATALOGUE, Bug
 from properties.bugs.reference import OPERATIONS as REFERENCE
 from properties.contract.caller import Caller
@@ -264,11 +264,12 @@ def _candidates(called: list[Operation], implementation: Implementation) -> Iter
         for value in _NUMBERS.get(field.name, get_args(field.type)) if concerned else ():
             if value == actual:
                 continue
-            answers: dict[str, Callable[..., Any]] = {o.name: partial(_answer, o, implementation, field.name, value) for o in concerned}
+            answers: dict[str, Callable[..., Any]] = {o.name: partial(_answer, o, implementation, {field.name: value}) for o in concerned}
             name = f"{field.name}={value:g}" if isinstance(value, float) else f"{field.name}={value}"
             meaning = f"a convention: {field.name} was taken to be {actual!r}"
             repair = f"Declare Conventions({field.name}={value!r}), if that is what is meant."
             yield _Candidate(name, meaning, repair, 1, frozenset(answers), answers.copy, layout=implementation.resolved_conventions)
+    yield from _versions(called, implementation)
     for bug in CATALOGUE.values():
         wrong = tuple(o.name for o in called if o.name in bug.mutants)
         rank, remembers = 0 if bug.public else 2, "two calls in a row" in bug.requires
@@ -277,15 +278,29 @@ def _candidates(called: list[Operation], implementation: Implementation) -> Iter
             yield _Candidate(bug.id, bug.citation, bug.repair, rank, frozenset(names), fresh, remembers, layout)
 
 
+def _versions(called: list[Operation], implementation: Implementation) -> Iterator[_Candidate]:
+    """Each set of conventions that a version of ONNX has, where it is several that matter to one of the operations called."""
+    actual = implementation.resolved_conventions
+    for version in ONNX:
+        meant = Conventions.onnx(version)
+        differ = {field.name: x for field in fields(Conventions) if (x := getattr(meant, field.name)) != getattr(actual, field.name)}
+        concerned = [o for o in called if len(differ.keys() & set(o.conventions)) > 1]
+        if concerned:
+            answers: dict[str, Callable[..., Any]] = {o.name: partial(_answer, o, implementation, differ) for o in concerned}
+            meaning = f"conventions: this is what ONNX {version} means: {', '.join(f'{name}={x}' for name, x in differ.items())}"
+            repair = f"Declare Conventions.onnx({version!r}), if that is what is meant."
+            yield _Candidate(f"onnx={version}", meaning, repair, 2, frozenset(answers), answers.copy, layout=actual)
+
+
 def _instances(bug: Bug, names: tuple[str, ...]) -> dict[str, Callable[..., Any]]:
     return {name: bug.mutants[name]() for name in names}
 
 
-def _answer(operation: Operation, implementation: Implementation, field: str, value: Any, *positional: Any, **options: Any) -> Any:
-    """The oracle's own values where one field of the conventions has another value."""
+def _answer(operation: Operation, implementation: Implementation, other: dict[str, Any], *positional: Any, **options: Any) -> Any:
+    """The oracle's own values where one field of the conventions has another value, or some have."""
     arguments = operation.arguments(positional, options)
-    inverted = field == "mask_polarity"
-    changed = {"mask_polarity": "true_allows"} | ({} if inverted else {field: value})
+    inverted = "mask_polarity" in other
+    changed = {**other, "mask_polarity": "true_allows"}
     given = tuple(
         ~x if inverted and x is not None and operation.is_mask(p) else x for p, x in zip(operation.parameters, arguments, strict=False)
     )

@@ -84,7 +84,8 @@ class Examination:
         reasons = {name: x for name, x in found.items() if isinstance(x, str)}
         declared = i.known_deviations.get(law.id, "")
         if cases:
-            undrawn = tuple(f"{name}: {why}" for name, why in reasons.items())
+            domains = DOMAINS[self.operation]  # options that are not declared are none that are left out
+            undrawn = tuple(f"{name}: {why}" for name, why in reasons.items() if not domains[name].rotates)
             self.trials[law.id] = Trial(law, cases, i.known_deviations.get(law.name, "") or declared, undrawn)
         elif law in AGREEMENT:
             self.settled[law.id] = replace(outcome, status="vacuous", reason=unknown(i, law.operation, next(iter(reasons.values()))))

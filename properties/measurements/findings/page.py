@@ -8,7 +8,7 @@ from dataclasses import replace
 from properties.contract.implementation import Implementation
 from properties.implementations import GROUPS
 from properties.laws import find
-from properties.measurements.findings import fairseq2, leximind, positional_embeddings_jl, pytorch
+from properties.measurements.findings import fairseq2, leximind, onnx, positional_embeddings_jl, pytorch
 from properties.measurements.findings.finding import Finding
 from properties.verifier.plan import plan
 from properties.verifier.report import Outcome
@@ -18,7 +18,7 @@ from spec.errata import ERRATA
 
 __all__ = ["FINDINGS", "declared", "errata", "findings", "markdown"]
 
-FINDINGS = [f for module in (positional_embeddings_jl, leximind, fairseq2, pytorch) for f in module.finding.found]
+FINDINGS = [f for module in (positional_embeddings_jl, leximind, fairseq2, pytorch, onnx) for f in module.finding.found]
 _EXAMPLES = 100
 
 
@@ -47,7 +47,7 @@ def markdown() -> str:
         "# Findings",
         "",
         "Written by `make findings`: every number was computed then. First where a system and its documentation differ, measured on the",
-        "ports in `properties/implementations` and on PyTorch itself; then which laws an implementation is declared to break, on the",
+        "ports in `properties/implementations`, on PyTorch and on ONNX; then which laws an implementation is declared to break, on the",
         "smallest input that the suite found; last the errata of TorchLean's text.",
     ]
     return "\n".join([*head, *findings(), *_deviations(), *errata(), ""])

@@ -38,6 +38,19 @@ def a_mask_of_one_axis_raises() -> Seen:
     )
 
 
+@finding("An error is thrown if both attn_mask and is_causal are set.", _SDPA)
+def a_mask_beside_is_causal_is_an_error_by_the_backend() -> Seen:
+    """The math backend throws; the flash kernel of the CPU, which is chosen by default, lets both hold, with a mask of numbers too."""
+    (q, k, v), mask = _zeros(2, 2, 2), torch.tensor([[True, True], [False, True]])
+
+    def attend(backend: SDPBackend) -> str:
+        with sdpa_kernel(backend):
+            return outcome(lambda: scaled_dot_product_attention(q, k, v, mask, is_causal=True)[0, 0]).partition(":")[0]
+
+    told = f"math: {attend(SDPBackend.MATH)}; flash: {attend(SDPBackend.FLASH_ATTENTION)}"
+    return Seen("two queries, two keys of scores 0, mask [[1, 1], [0, 1]]: the weights", "math: RuntimeError; flash: RuntimeError", told)
+
+
 @finding("torch.func.jvp differentiates in forward mode.", f"{_SDPA}; pytorch/pytorch#128971")
 def the_flash_kernel_has_no_forward_derivative() -> Seen:
     """The default backend for such inputs on the CPU; the math backend has one."""

@@ -1,0 +1,140 @@
+"""Attention with its features in NumPy, as kernels have it: by tiles of keys, under a running maximum; its gradients from what is saved.
+
+Softmax is online: what a row has so far is a maximum, a sum and an output, which are rescaled where a tile has a larger logit. A sink is
+where a row begins. Tiles that no query may read are skipped. The backward pass forms the weights again, from the log-sum-exp (Dao,
+FlashAttention-2), and adds up what the queries of a group say of the key head that they share.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from properties.contract.features import FEATURES
+from properties.contract.implementation import Implementation
+
+__all__ = ["IMPLEMENTATIONS"]
+
+Array = NDArray[Any]
+_TILE = 16
+
+
+class _Logits:
+    """The logits of a tile of keys, in grouped heads (…, H_kv, G, n_q, tile), and what makes them."""
+
+    def __init__(self, q: Array, k: Array, **options: Any) -> None:
+        self.kind, self.options = q.dtype.type, options
+        self.shape = (*q.shape[:-3], k.shape[-3], q.shape[-3] // max(k.shape[-3], 1), q.shape[-2], k.shape[-2])
+        self.q, self.k = q.reshape(*self.shape[:-1], q.shape[-1]), k[..., None, :, :]
+        self.scale = self.kind(options.get("scale") if options.get("scale") is not None else max(q.shape[-1], 1) ** -0.5)
+        self.full = (*q.shape[:-1], k.shape[-2])
+
+    def tiles(self) -> Iterator[slice]:
+        """The tiles of keys that some query may read."""
+        for first in range(0, self.shape[-1], _TILE):
+            tile = slice(first, min(first + _TILE, self.shape[-1]))
+            if self.visible(tile).any():
+                yield tile
+
+    def grouped(self, x: Array, tile: slice) -> Any:
+        """What broadcasts to the scores, in grouped heads, of a tile."""
+        return np.broadcast_to(x, self.full)[..., tile].reshape(*self.shape[:-1], tile.stop - tile.start)
+
+    def visible(self, tile: slice) -> Any:
+        """Which keys of a tile each query may read."""
+        o, n_q = self.options, self.shape[-2]
+        first = np.asarray(0 if o.get("offset") is None else o["offset"])
+        p, j = first[..., None, None, None, None] + np.arange(n_q)[:, None], np.arange(self.shape[-1])[tile]
+        left, right = o.get("window") or (None, None)
+        may = np.ones((*self.shape[:-1], len(j)), bool)
+        may &= True if left is None else p - j <= left
+        may &= True if right is None else j - p <= right
+        may &= j <= p if o.get("causal") else True
+        may &= True if o.get("mask") is None else self.grouped(o["mask"], tile)
+        return may & (True if o.get("bias") is None else self.grouped(o["bias"], tile) > -np.inf)
+
+    def of(self, tile: slice) -> tuple[Array, Any]:
+        """The logits of a tile, −∞ where they are not read, and the slope of the cap."""
+        s, cap, bias = self.scale * (self.q @ self.k[..., tile, :].swapaxes(-1, -2)), self.options.get("softcap"), self.options.get("bias")
+        bent = None if cap is None else np.tanh(s / self.kind(cap))
+        t = s if bent is None else self.kind(cap) * bent
+        u = t if bias is None else t + np.maximum(self.grouped(bias, tile), np.finfo(s.dtype).min)
+        return np.where(self.visible(tile), u, self.kind(-np.inf)), 1 if bent is None else (1 - bent) * (1 + bent)
+
+    def sinks(self) -> Array:
+        """The sink of each row; −∞ without one."""
+        sink = self.options.get("sink")
+        given = np.full(self.shape[-4] * self.shape[-3], -np.inf) if sink is None else sink
+        return np.broadcast_to(given.reshape(*self.shape[-4:-2], 1, 1).astype(self.kind), (*self.shape[:-1], 1))
+
+
+def _forward(u: _Logits, v: Array) -> tuple[Array, Array]:
+    largest = u.sinks()
+    total = np.isfinite(largest).astype(u.kind)
+    out = np.zeros((*u.shape[:-1], v.shape[-1]), u.kind)
+    for tile in u.tiles():
+        logits, _ = u.of(tile)
+        new = np.maximum(largest, logits.max(-1, keepdims=True))
+        shift = np.where(np.isneginf(new), u.kind(0), new)
+        rescale, e = np.exp(largest - shift), np.exp(logits - shift)
+        total, out = total * rescale + e.sum(-1, keepdims=True), out * rescale + e @ v[..., None, tile, :]
+        largest = new
+    with np.errstate(divide="ignore"):
+        lse = np.where(total > 0, largest + np.log(total), u.kind(-np.inf))
+    return out / np.where(total > 0, total, u.kind(1)), lse
+
+
+def attention(q: Array, k: Array, v: Array, **options: Any) -> tuple[Array, Array]:
+    """The output and the log-sum-exp."""
+    out, lse = _forward(_Logits(q, k, **options), v)
+    return out.reshape(*q.shape[:-1], v.shape[-1]), lse.reshape(q.shape[:-1])
+
+
+def attention_vjp(q: Array, k: Array, v: Array, grad_out: Array, *, grad_lse: Any = None, **options: Any) -> Sequence[Any]:
+    """The gradients with respect to q, k, v, the bias and the sinks."""
+    u = _Logits(q, k, **options)
+    out, lse = _forward(u, v)
+    there = np.where(np.isneginf(lse), u.kind(0), lse)
+    g = grad_out.reshape(*u.shape[:-1], v.shape[-1])
+    of_lse = u.kind(0) if grad_lse is None else grad_lse.reshape(*u.shape[:-1], 1)
+    rest = of_lse - (g * out).sum(-1, keepdims=True)
+    dq, dk, dv, du = np.zeros_like(u.q), np.zeros_like(k), np.zeros_like(v), np.zeros(u.shape, u.kind)
+    for tile in u.tiles():
+        logits, slope = u.of(tile)
+        w = np.exp(logits - there)
+        du[..., tile] = w * (g @ v[..., None, tile, :].swapaxes(-1, -2) + rest)
+        ds = u.scale * du[..., tile] * slope
+        dq += ds @ u.k[..., tile, :]
+        dk[..., tile, :], dv[..., tile, :] = ((x.swapaxes(-1, -2) @ y).sum(-3) for x, y in ((ds, u.q), (w, g)))
+    bias, sink = options.get("bias"), options.get("sink")
+    of_sink = (
+        None if sink is None else _summed((np.exp(u.sinks() - there) * rest).reshape(*q.shape[:-1], 1), (*sink.shape, 1, 1)).reshape(-1)
+    )
+    return dq.reshape(q.shape), dk, dv, None if bias is None else _summed(du.reshape(u.full), bias.shape), of_sink
+
+
+def _summed(x: Array, shape: tuple[int, ...]) -> Array:
+    """The sum over axes along which an array of a shape is repeated."""
+    x = x.sum(tuple(range(x.ndim - len(shape))))
+    return np.asarray(x.sum(tuple(a for a, n in enumerate(shape) if n == 1), keepdims=True))
+
+
+def merge_attention(out_a: Array, lse_a: Array, out_b: Array, lse_b: Array) -> tuple[Array, Array]:
+    """Two parts of the keys: each weighs e to its log-sum-exp, less that of both."""
+    lse = np.logaddexp(lse_a, lse_b)
+    there = np.where(np.isneginf(lse), lse.dtype.type(0), lse)[..., None]
+    a, b = (np.where(np.isneginf(y)[..., None], 0, np.exp(y[..., None] - there) * x) for x, y in ((out_a, lse_a), (out_b, lse_b)))
+    return a + b, lse
+
+
+IMPLEMENTATIONS = [
+    Implementation(
+        name=f"NumPy tiled {name}",
+        operations={"attention": attention, "attention_vjp": attention_vjp, "merge_attention": merge_attention},
+        arithmetic=name,
+        batch_ranks=(1, 2),
+        features=FEATURES,
+    )
+    for name in ("float64", "float32")
+]
