@@ -37,6 +37,16 @@ report: $(READY) ## write the same verdicts as a page, build/report/index.html, 
 mutants: $(READY) ## put every law to every known bug; writes docs/kill-matrix.md and docs/kill-matrix.json [ONLY=rope,rope_vjp JOBS=2]
 	$(BIN)/python -m properties.measurements.mutants --jobs $(JOBS) --only "$(ONLY)"
 
+.PHONY: vectors
+vectors: $(READY) ## write the certified vectors for other languages, and what they kill; writes vectors/
+	$(BIN)/attnspec vectors --out vectors/data
+	$(BIN)/python -m properties.vectors.matrix
+	cp properties/vectors/vectors.schema.json vectors/schema.json
+
+.PHONY: cases
+cases: $(READY) ## choose the cases of the vectors anew, after a change to a domain or a bug; writes properties/vectors/chosen.json [JOBS=2]
+	$(BIN)/python -m properties.vectors.choosing --jobs $(JOBS)
+
 .PHONY: seeds
 seeds: $(READY) ## look for false alarms on correct implementations, 50 seeds; writes docs/seeds.txt [EXAMPLES=100 JOBS=2]
 	$(BIN)/python -m properties.measurements.seeds --examples $(EXAMPLES) --jobs $(JOBS)

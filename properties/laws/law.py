@@ -52,6 +52,11 @@ class Law:
         """The law and its operation: `name[operation]`."""
         return f"{self.name}[{self.operation}]"
 
+    @property
+    def operations(self) -> tuple[str, ...]:
+        """The operations that it calls."""
+        return self.operation, *self.needs
+
     @cached_property
     def parameters(self) -> tuple[str, ...]:
         """The names of a case's entries: the operation's parameters, and the seed of what the law chooses."""

@@ -18,7 +18,6 @@ import statistics
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import zip_longest
 from math import ceil
 from multiprocessing import get_context
@@ -28,8 +27,8 @@ from zlib import crc32
 
 import numpy as np
 
-from properties.bugs import CATALOGUE, Bug
-from properties.bugs.equivalent import EQUIVALENT
+from properties.bugs import CATALOGUE
+from properties.bugs.mutants import MUTANTS, TRAPS, Mutant
 from properties.bugs.reference import OPERATIONS
 from properties.contract.implementation import Implementation
 from properties.contract.operations import FEATURES, Operation
@@ -63,36 +62,6 @@ class _Remembering(Subject):
         return self.known[key]
 
 
-@dataclass(frozen=True)
-class Mutant:
-    """A bug in one of its operations: a row of the matrix."""
-
-    bug: Bug
-    operation: str
-
-    @property
-    def id(self) -> str:
-        """The bug's, with the operation where that is not the one in which the bug was seen."""
-        return self.bug.id if self.operation == self.bug.operation else f"{self.bug.id}[{self.operation}]"
-
-    def is_about(self, law: Law) -> bool:
-        """Whether a law calls the operation."""
-        return self.operation in (law.operation, *law.needs)
-
-    def implementation(self) -> Implementation:
-        """One with the bug; where it has promises of its own, it offers nothing else."""
-        others = {} if self.bug.promises else OPERATIONS
-        mutant = {**others, self.operation: self.bug.mutants[self.operation]()}
-        return Implementation(self.id, mutant, **{"features": FEATURES, **self.bug.promises})
-
-
-def _mutants(bugs: Iterable[Bug]) -> dict[str, Mutant]:
-    return {mutant.id: mutant for bug in bugs for mutant in (Mutant(bug, operation) for operation in bug.mutants)}
-
-
-MUTANTS, TRAPS = _mutants(CATALOGUE.values()), _mutants(EQUIVALENT.values())
-
-
 def cases_of(law: Law, implementation: Implementation, seed: int = SEED) -> list[tuple[tuple[Any, ...], int]]:
     """The cases that a law is put to, and the seeds of what it chooses: of its domains by turns, fewer of those with a small share."""
     found: list[list[tuple[tuple[Any, ...], int]]] = []
@@ -122,7 +91,7 @@ def examples_to_kill(mutant: Mutant, law: Law, cases: Iterable[tuple[tuple[Any, 
 def kills_of(law_id: str, mutants: Sequence[str] | None = None, seed: int = SEED) -> dict[str, int]:
     """The mutants, among some or all, that a law kills, and after how many examples."""
     (law,) = find(law_id)
-    entries = [m for m in (MUTANTS | TRAPS).values() if m.is_about(law) and (mutants is None or m.id in mutants)]
+    entries = [m for m in (MUTANTS | TRAPS).values() if m.operation in law.operations and (mutants is None or m.id in mutants)]
     usual, answers, found = cases_of(law, Implementation("NumPy", OPERATIONS, features=FEATURES), seed), dict[Any, tuple[Any, ...]](), {}
     for mutant in entries:
         own = (cases_of(law, mutant.implementation(), seed), dict[Any, tuple[Any, ...]]()) if mutant.bug.promises else (usual, answers)
@@ -132,7 +101,7 @@ def kills_of(law_id: str, mutants: Sequence[str] | None = None, seed: int = SEED
 
 def matrix(jobs: int, known: Matrix, only: Sequence[str]) -> Matrix:
     """Every law against every mutant, the equivalent ones included; of laws that call none of some operations what is known."""
-    laws = [law.id for law in LAWS if not {law.operation, *law.needs}.isdisjoint(only)]
+    laws = [law.id for law in LAWS if not set(law.operations).isdisjoint(only)]
     kept = {law.id for law in LAWS} - set(laws)
     found: Matrix = {m: {law: n for law, n in known.get(m, {}).items() if law in kept} for m in (*MUTANTS, *TRAPS)}
     with ProcessPoolExecutor(jobs, get_context("spawn")) as pool:
@@ -146,7 +115,7 @@ def matrix(jobs: int, known: Matrix, only: Sequence[str]) -> Matrix:
 
 def survives(mutant: str, seed: int, kills: dict[str, int]) -> bool:
     """Whether a mutant survives every law with another seed; the laws that killed it before are tried first."""
-    laws = sorted((law for law in LAWS if MUTANTS[mutant].is_about(law)), key=lambda law: kills.get(law.id, EXAMPLES + 1))
+    laws = sorted((law for law in LAWS if MUTANTS[mutant].operation in law.operations), key=lambda law: kills.get(law.id, EXAMPLES + 1))
     return not any(kills_of(law.id, [mutant], seed) for law in laws)
 
 

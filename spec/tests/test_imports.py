@@ -23,7 +23,16 @@ THIRD_PARTY = {
 LAZILY = {
     "spec": {"rich"},
     "oracles": {"ml_dtypes"},
-    "properties": {"a computed name", "transformers", "torchtune", "x_transformers", "rotary_embedding_torch", "keras", "keras_hub"},
+    "properties": {
+        "a computed name",
+        "onnx",
+        "transformers",
+        "torchtune",
+        "x_transformers",
+        "rotary_embedding_torch",
+        "keras",
+        "keras_hub",
+    },
 }
 
 

@@ -1,0 +1,276 @@
+"""The vectors are what is chosen, the same each time; what is wrong with a file is told; and they tell right from wrong."""
+
+import importlib.util
+import json
+import re
+import shutil
+import subprocess
+import sys
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import spec
+from oracles import preset
+from properties.command.cli import main
+from properties.contract.caller import Caller
+from properties.contract.operations import OPERATIONS
+from properties.implementations import GROUPS
+from properties.vectors.checking import SCHEMA, check, read
+from properties.vectors.choice import FORMATS
+from properties.vectors.choosing import chosen, pruned, survivors
+from properties.vectors.container import packed, unpacked
+from properties.vectors.expectation import expected, is_right, judges, tolerances
+from properties.vectors.kills import beyond_vectors, killed, mutants_of
+from properties.vectors.long import LONG
+from properties.vectors.matrix import PAGE, markdown
+from properties.vectors.onnx_layout import CASES
+from properties.vectors.writing import text_of, write
+
+ROOT = Path(spec.__file__).parents[1]
+DATA, READERS = ROOT / "vectors" / "data", ROOT / "vectors" / "readers"
+FEW = ("hard_masked_softmax", "combine_masks", "merge_attention", "rope")
+CHOICES = chosen()
+TESTS = [(one, arithmetic) for one in CHOICES for arithmetic in one.kills]
+READ = ("hard_masked_softmax", "scaled_dot_product_attention")
+
+
+def test_tensors_come_back_to_the_bit_and_as_the_library_reads_them(tmp_path):
+    import ml_dtypes
+
+    file = tmp_path / "x.safetensors"
+    given = {
+        "wide": np.array([[1.5, -0.0, np.nan, np.inf]]),
+        "whole": np.array([-1, 2**40]),
+        "brain": np.array([1.0, -2.5], ml_dtypes.bfloat16),
+        "half": np.zeros((0, 3), np.float16),
+        "mask": np.array(True),
+    }
+    file.write_bytes(packed(given))
+    found = unpacked(file)
+    assert {name: (x.dtype, x.shape, x.tobytes()) for name, x in found.items()} == {
+        name: (x.dtype, x.shape, x.tobytes()) for name, x in given.items()
+    }
+    library = pytest.importorskip("safetensors", reason="safetensors is not installed: its library has not read the file.")
+    for name, entry in library.deserialize(file.read_bytes()):
+        assert bytes(entry["data"]) == given[name].tobytes()
+        assert tuple(entry["shape"]) == given[name].shape
+
+
+@pytest.mark.parametrize("cut", [4, 20, -8])
+def test_a_file_that_ends_early_is_refused_in_a_sentence(cut, tmp_path):
+    file = tmp_path / "x.safetensors"
+    file.write_bytes(packed({"x": np.ones(4)})[:cut])
+    with pytest.raises(ValueError, match=r"x\.safetensors is not readable as safetensors: "):
+        unpacked(file)
+
+
+def test_what_is_published_is_what_is_written_to_the_byte(tmp_path):
+    """A share of the operations; all are written by `make vectors`, and no other file is published."""
+    assert len(list(write(tmp_path, FEW))) == len(FEW) + 1  # rope has long cases too
+    for file in tmp_path.rglob("*.*"):
+        assert file.read_bytes() == (DATA / file.relative_to(tmp_path)).read_bytes(), file.name
+    assert set(OPERATIONS) - {one.choice.operation for one in CHOICES} == {"decode"}  # a program of several calls
+    names = {*(one.choice.operation for one in CHOICES), *(f"long/{one.operation}" for one in LONG)}
+    assert {str(file.relative_to(DATA)) for file in DATA.rglob("*.*")} == {
+        f"{name}.{kind}" for name in names for kind in ("json", "safetensors")
+    }
+
+
+def test_what_is_published_is_certified_again(capsys):
+    """A share of the operations, as `attnspec vectors check` does it."""
+    files = [DATA / "long" / "rope.json", *(DATA / f"{name}.json" for name in (*FEW, "attention_vjp"))]
+    assert main(["vectors", "check", *map(str, files)]) == 0
+    assert capsys.readouterr().out.count(" 0 wrong\n") == len(files)
+
+
+def _changed(tmp_path, change, tensor=""):
+    """The softmax's vectors with something changed: the JSON, or the first entry of the named tensor of the first test."""
+    told, tensors = read(DATA / "hard_masked_softmax.json")
+    test = told["groups"][0]["tests"][0]
+    if tensor:
+        name = {**test["inputs"], **test["outputs"]["weights"]}[tensor]
+        tensors[name] = tensors[name].copy()
+        tensors[name].flat[0] = change(tensors[name].flat[0])
+    else:
+        change(test)
+    (tmp_path / "hard_masked_softmax.json").write_text(text_of(told), "utf-8")
+    (tmp_path / "hard_masked_softmax.safetensors").write_bytes(packed(tensors))
+    return [sentence for _, sentence in check(tmp_path / "hard_masked_softmax.json") if sentence]
+
+
+@pytest.mark.parametrize(
+    ("tensor", "change", "sentence"),
+    [
+        ("lower", lambda x: x + 0.5, r"weights: lower\[.*\]=.*, but should be .*; 1 of \d+ entries differ\."),
+        ("budget", lambda x: 2 * x + 1, r"weights: budget\[.*\]=.*, but should be .*"),
+        ("value", lambda x: x + 1, r"weights: value\[.*\]=.*, but should be .*"),
+        ("mask", lambda x: not x, r"weights: (lower|value|budget)\[.*"),
+        ("", lambda test: test.update(result="invalid") or test.pop("outputs"), r"It should be refused, but is not\."),
+        ("", lambda test: test["inputs"].update(mask="nowhere"), r"It names tensors that there are not: nowhere\."),
+        ("", lambda test: test["outputs"]["weights"].update(vacuous=True), r"weights: vacuous is True, but should be False\."),
+    ],
+)
+def test_a_wrong_number_is_found(tensor, change, sentence, tmp_path):
+    told = _changed(tmp_path, change, tensor)
+    assert any(re.fullmatch(sentence, line) for line in told), told
+
+
+def test_what_is_no_file_of_vectors_is_refused_in_a_sentence(tmp_path, capsys):
+    file = tmp_path / "hard_masked_softmax.json"
+    for text, sentence in (
+        ("{", " cannot be read: "),
+        ("{}", " is no file of vectors: $: 'attnspec_vectors' is a required property"),
+    ):
+        file.write_text(text)
+        assert main(["vectors", "check", str(file)]) == 2
+        assert sentence in capsys.readouterr().err
+    assert main(["vectors"]) == 2
+    assert main(["vectors", "check", str(tmp_path / "nowhere.json")]) == 2
+
+
+COMMANDS = {
+    "python": [[sys.executable, "example.py", "{data}"]],
+    "c": [
+        ["cc", "-std=c99", "-O1", "-Wall", "-Wextra", "-Werror", "example.c", "-o", "{made}/example", "-lm"],
+        ["{made}/example", "{data}"],
+    ],
+    "javascript": [["node", "example.mjs", "{data}"]],
+    "rust": [["cargo", "run", "--offline", "--quiet", "--target-dir", "{made}", "--example", "example", "{data}"]],
+}
+"""How the example of each reader is run."""
+
+
+@pytest.mark.parametrize("language", COMMANDS)
+def test_a_reader_finds_the_right_one(language, tmp_path):
+    """Of each operation a right and a wrong one of the language itself are judged: the right one fails nothing, the wrong one something."""
+    if not shutil.which(COMMANDS[language][0][0]):
+        pytest.skip(f"The reader in {language} was not run: there is no {COMMANDS[language][0][0]} here.")
+    for command in COMMANDS[language]:
+        words = [word.format(data=DATA, made=tmp_path) for word in command]
+        run = subprocess.run(words, cwd=READERS / language, capture_output=True, text=True, check=False)
+        assert run.returncode == 0, run.stderr
+    told = re.findall(r"^(\w+) (right|wrong) fails (\d+) of (\d+)$", run.stdout, re.MULTILINE)
+    assert {(operation, name) for operation, name, *_ in told} == {(operation, name) for operation in READ for name in ("right", "wrong")}
+    for operation, name, failed, number in told:
+        groups = json.loads((DATA / f"{operation}.json").read_text())["groups"]
+        asked = [test for group in groups if group["format"] == "float32" and not group["conventions"] for test in group["tests"]]
+        assert int(number) == len(asked) > 0
+        assert (int(failed) == 0) == (name == "right")
+
+
+LONG_JUDGED = """
+from example import attention, attention_scaled_by_width
+from vectors import judged
+
+for function in (attention, attention_scaled_by_width):
+    print([passed for _, passed in judged(r"{data}/long/scaled_dot_product_attention.json", function, "float32")])
+"""
+
+
+def test_the_python_reader_reads_long_cases_too():
+    command = [sys.executable, "-c", LONG_JUDGED.format(data=DATA)]
+    printed = subprocess.run(command, cwd=READERS / "python", capture_output=True, text=True, check=True).stdout
+    assert printed == "[True, True]\n[False, True]\n"  # where one key has all the weight, the scale does not matter
+
+
+def test_every_reader_is_run():
+    assert {path.name for path in READERS.iterdir()} == set(COMMANDS)
+
+
+# -- What is chosen ---------------------------------------------------------------------------------------------------------------
+
+
+def _arguments_and_expected(one, arithmetic):
+    arguments = one.choice.arguments(arithmetic)
+    return arguments, expected(one.choice.of, arguments, arithmetic, one.choice.reading)
+
+
+def test_the_vectors_kill_every_bug_that_one_call_can_show():
+    assert survivors(CHOICES) == []
+    assert pruned(CHOICES) == CHOICES
+
+
+@pytest.mark.parametrize(("one", "arithmetic"), TESTS[::23], ids=lambda x: x if isinstance(x, str) else x.choice.operation)
+def test_a_test_kills_what_it_says(one, arithmetic):
+    """A share of them; of masks and of small cases all mutants are tried, killed or not."""
+    arguments, wanted = _arguments_and_expected(one, arithmetic)
+    assert judges(wanted)
+    mutants = [m for m in mutants_of(one.choice) if not beyond_vectors(m)]
+    assert killed(one.choice, arithmetic, arguments, wanted, mutants) == one.kills[arithmetic]
+
+
+def test_what_the_vectors_kill_is_published():
+    assert PAGE.read_text("utf-8") == markdown(CHOICES)
+    assert (ROOT / "vectors" / "schema.json").read_bytes() == SCHEMA.read_bytes()
+
+
+PRESENT = [i for group in GROUPS.values() for i in group if not i.unavailable and "compiled" not in i.name]
+
+
+@pytest.mark.parametrize("share", range(3))
+def test_no_alarm_is_false_on_what_comes_with_attnspec(share):
+    """Implementations of every system that declare no deviation pass the tests that they take, each in its own reading: a share, by turns.
+
+    What is compiled first is left out: it takes a minute.
+    """
+    alarms, asked = [], 0
+    for i in (i for i in PRESENT if not i.known_deviations):
+        arithmetic, reading = i.resolved_arithmetic, replace(i.resolved_conventions, mask_polarity="true_allows")
+        named = [one.choice for one, name in TESTS if name == arithmetic.name and not one.choice.conventions]
+        for choice in named[share::12] if arithmetic in map(preset, FORMATS) else ():
+            arguments = choice.arguments(arithmetic.name) if choice.operation in i.operations else None
+            if arguments is not None and i.takes(choice.of, arguments):
+                with suppress(ValueError):  # a reading refuses, or the masks are not those that it takes
+                    wanted = expected(choice.of, arguments, arithmetic.name, reading)
+                    outputs, *_ = Caller(i, choice.operation).run(choice.of, arguments)
+                    asked += 1
+                    alarms += [(i.name, choice) for x, of in zip(outputs, wanted, strict=True) if not is_right(x, of).all()]
+    assert alarms == []
+    assert asked > 20
+
+
+# -- ONNX's layout ----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_what_is_left_out_of_a_case_for_onnx_is_off_by_a_tenth(case):
+    """And the tolerances that follow from the budgets are below a thousandth, so that any up to that are right."""
+    wanted = case.expected()
+    assert max(tolerances(wanted)) <= 1e-3
+    assert not wanted.vacuous
+    slips = [replace(case, options={name: x for name, x in case.options.items() if name != left_out}) for left_out in case.options]
+    slips += [replace(case, options={**case.options, "window": (1, 2)})] if case.options.get("window") == (1, 1) else []
+    for slip in slips:
+        assert np.abs(slip.expected().value - wanted.value).max() >= 0.1 * np.abs(wanted.value).max()
+
+
+def test_onnx_and_its_runtime_pass_what_is_written_in_its_layout(tmp_path, capsys):
+    onnx = pytest.importorskip("onnx", reason="onnx is not installed: its layout was not written.")
+    from onnx.backend.test.loader import load_model_tests
+    from onnx.reference import ReferenceEvaluator
+
+    assert main(["vectors", "--onnx", str(tmp_path / "simple")]) == 0
+    cases = load_model_tests(str(tmp_path), "simple")
+    assert len(cases) == sum(len(case.opsets) for case in CASES) == len(capsys.readouterr().out.splitlines())
+    runtime = importlib.util.find_spec("onnxruntime") and importlib.import_module("onnxruntime")
+    for case in cases:
+        model, data = onnx.load(f"{case.model_dir}/model.onnx"), Path(case.model_dir, "test_data_set_0")
+        numbers = [onnx.numpy_helper.to_array(onnx.load_tensor(data / f"input_{i}.pb")) for i in range(len(model.graph.input))]
+        wanted = onnx.numpy_helper.to_array(onnx.load_tensor(data / "output_0.pb"))
+        given = dict(zip([x.name for x in model.graph.input], numbers, strict=True))
+        outputs = [ReferenceEvaluator(model).run(None, given)[0]]
+        if runtime:
+            outputs += runtime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"]).run(None, given)
+        for out in outputs:
+            np.testing.assert_allclose(out, wanted, rtol=case.rtol, atol=case.atol)
+            assert not np.allclose(out[..., ::-1, :], wanted, rtol=1e-3, atol=1e-3)
+
+
+def test_without_onnx_its_layout_is_refused_in_a_sentence(tmp_path, monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "onnx", None)
+    assert main(["vectors", "--onnx", str(tmp_path)]) == 2
+    assert "pip install 'attnspec[onnx]'" in capsys.readouterr().err

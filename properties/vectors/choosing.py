@@ -1,0 +1,219 @@
+"""Which cases become vectors: a greedy cover of the known bugs by small cases. `python -m properties.vectors.choosing` writes chosen.json.
+
+Candidates are the cases of each operation's domains, from the seeds of the kill matrix. In float64 the case comes first that kills most of
+what is left for its size, until nothing is left that some candidate kills; then each other format adds what it needs. What no case of a
+domain kills is looked for among the calls that the laws make which kill it, in the published matrix. Each format has all the cases in which
+its budget says something.
+"""
+
+import argparse
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, replace
+from itertools import chain
+from multiprocessing import get_context
+from pathlib import Path
+from zlib import crc32
+
+from oracles import Conventions
+from properties.bugs.mutants import MUTANTS, Mutant
+from properties.contract.operations import OPERATIONS
+from properties.laws import find
+from properties.strategies.cases import UnsupportedError
+from properties.strategies.domains import DOMAINS
+from properties.vectors.choice import FORMATS, Choice, size
+from properties.vectors.expectation import expected, judges
+from properties.vectors.kills import beyond_vectors, killed, mutants_of
+from properties.vectors.readings import alternatives, changed
+
+__all__ = ["CHOSEN", "Chosen", "chosen", "main", "pruned", "survivors", "written"]
+
+CHOSEN = Path(__file__).parent / "chosen.json"
+_SEEDS, _MORE, _CALLS = 14, 60, 8
+_SMALL, _LARGE = 2500, 20000  # numbers of a case: candidates are small, and only what these do not kill is put to larger ones
+_OVERHEAD = 150  # numbers that the text about a test is worth
+_SHOWN = 2  # formats in which readings are shown, and large cases are tests: the widest
+_LEFT_OUT = ("131072 keys", "dominating keys")  # the file of long cases has them
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """A case, which mutants it kills in each format in which it is a test, and the readings that it is there to show."""
+
+    choice: Choice
+    kills: dict[str, list[str]]
+    shows: list[str] = field(default_factory=list)
+
+
+def chosen() -> list[Chosen]:
+    """What was chosen, in the order of the operations."""
+    return [Chosen(Choice(**row["choice"]), row["kills"], row.get("shows", [])) for row in json.loads(CHOSEN.read_text("utf-8"))]
+
+
+def written(found: Sequence[Chosen]) -> str:
+    """The text of chosen.json: a row a line."""
+
+    def row(one: Chosen) -> str:
+        told = {name: value for name, value in asdict(one.choice).items() if value or name in ("operation", "domain", "seed")}
+        shows = {"shows": one.shows} if one.shows else {}
+        return json.dumps({"choice": told, "kills": one.kills, **shows}, separators=(",", ":"))
+
+    return "[\n" + ",\n".join(map(row, found)) + "\n]\n"
+
+
+def choose(operation: str, known: Sequence[Chosen] = ()) -> list[Chosen]:
+    """The cases of an operation: those that are known to be good, as far as they are, and what they lack."""
+    pool = _Pool(operation)
+    for one in known:
+        kills = {name: kills for name in one.kills if (kills := _kills(one.choice, name, pool.mutants)) is not None}
+        pool.kept |= {one.choice: kills} if kills else {}
+    for arithmetic in pool.formats:
+        pool.cover(arithmetic, pool.drawn(range(_SEEDS), _SMALL))
+        pool.cover(arithmetic, pool.called(arithmetic))
+        if arithmetic == FORMATS[0]:
+            pool.cover(arithmetic, pool.drawn(range(_SEEDS, _MORE), _LARGE))
+    pool.show()
+    return pruned([Chosen(choice, kills, pool.shows.get(choice, [])) for choice, kills in pool.kept.items()])
+
+
+class _Pool:
+    """The cases of an operation that were chosen so far."""
+
+    def __init__(self, operation: str) -> None:
+        self.operation, self.kept = operation, dict[Choice, dict[str, list[str]]]()
+        self.shows = dict[Choice, list[str]]()
+        self.formats = FORMATS[:1] if OPERATIONS[operation].returns_booleans else FORMATS  # masks are the same in all
+        self.mutants = [m for m in MUTANTS.values() if m.operation == operation and not beyond_vectors(m)]
+
+    def left(self, arithmetic: str) -> list[Mutant]:
+        """The mutants that no chosen case kills in a format."""
+        done = {name for kills in self.kept.values() for name in kills.get(arithmetic, ())}
+        return [m for m in self.mutants if m.id not in done and m.bug.promises.get("arithmetic", arithmetic) == arithmetic]
+
+    def cover(self, arithmetic: str, candidates: Iterator[Choice]) -> None:
+        """Choose candidates until nothing more is killed in a format."""
+        left = self.left(arithmetic)
+        found = {choice: kills for choice in (candidates if left else ()) if (kills := _kills(choice, arithmetic, left))}
+        alive = {m.id for m in left}
+
+        def worth(choice: Choice) -> float:
+            return len(alive.intersection(found[choice])) / (_OVERHEAD + size(choice.of, choice.arguments(arithmetic)))
+
+        while found and alive.intersection(found[best := max(found, key=worth)]):
+            self.kept[best] = {name: kills for name in self.formats if (kills := _kills(best, name, self.mutants))}
+            alive -= set(found.pop(best))
+
+    def show(self) -> None:
+        """Say for each other reading which chosen case shows it, the smallest one of which something else comes by it; or choose one."""
+        left = {f"{name}={value}" for name, value, _ in alternatives(OPERATIONS[self.operation], Conventions())}
+
+        def small(choices: Iterable[Choice]) -> list[Choice]:
+            return sorted(choices, key=lambda choice: size(choice.of, choice.arguments(FORMATS[0])))
+
+        plain = (choice for choice, kills in self.kept.items() if FORMATS[0] in kills and not choice.conventions)
+        for choice in chain(small(plain), small(self.drawn(range(_SEEDS), _SMALL))):
+            found = left and left.intersection(f"{n}={x}" for n, x, _ in changed(choice.of, choice.arguments(FORMATS[0]), choice.reading))
+            if found and choice not in self.kept:
+                kills = {name: kills for name in self.formats[:_SHOWN] if (kills := _kills(choice, name, self.mutants)) is not None}
+                found = found if FORMATS[0] in kills else set()
+                self.kept |= {choice: kills} if found else {}
+            if found:
+                self.shows[choice] = sorted(found)
+                left -= found
+
+    def drawn(self, seeds: Sequence[int], most: int) -> Iterator[Choice]:
+        """The cases of the domains, up to a size."""
+        for domain in DOMAINS[self.operation].values():
+            for n in seeds if domain.name not in _LEFT_OUT else ():
+                yield from self._small(Choice(self.operation, domain.name, _seed(self.operation, domain.name, n)), most)
+
+    def called(self, arithmetic: str) -> Iterator[Choice]:
+        """The calls that the laws make which the mutants name that are left."""
+        for m in self.left(arithmetic):
+            changed = m.bug.promises.get("conventions")
+            reading = {} if changed is None else {name: x for name, x in asdict(changed).items() if x != getattr(Conventions(), name)}
+            for law in find(m.bug.law) if arithmetic == FORMATS[0] or m.bug.promises else ():
+                for domain in law.domains if m.operation in law.operations else ():
+                    for n in range(_CALLS):
+                        yield from self._calls(Choice(m.operation, domain, _seed(law.operation, domain, n), law.id, 0, reading), arithmetic)
+
+    def _calls(self, first: Choice, arithmetic: str) -> Iterator[Choice]:
+        """The calls of a law, from the first."""
+        with suppress(UnsupportedError):
+            for call in range(len(first.calls(arithmetic))):
+                yield from self._small(replace(first, call=call), _LARGE, arithmetic)
+
+    def _small(self, choice: Choice, most: int, arithmetic: str = FORMATS[0]) -> Iterator[Choice]:
+        with suppress(UnsupportedError):
+            if size(choice.of, choice.arguments(arithmetic)) <= most:
+                yield choice
+
+
+def pruned(found: Sequence[Chosen]) -> list[Chosen]:
+    """The cases, each in the formats in which it kills what no other does, or shows a reading; the largest are left out first.
+
+    Large ones are tests in the two widest formats alone: so the files stay small.
+    """
+    kept = [Chosen(one.choice, dict(one.kills), one.shows) for one in found]
+    for one in kept:
+        if size(one.choice.of, one.choice.arguments(next(iter(one.kills)))) > _SMALL and one.kills.keys() & set(FORMATS[:_SHOWN]):
+            for arithmetic in FORMATS[_SHOWN:]:
+                one.kills.pop(arithmetic, None)
+    for one in sorted(kept, key=lambda one: -size(one.choice.of, one.choice.arguments(next(iter(one.kills))))):
+        for arithmetic, kills in list(one.kills.items()):
+            others = {name for other in kept if other is not one for name in other.kills.get(arithmetic, ())}
+            if others.issuperset(kills) and not (one.shows and arithmetic in FORMATS[:_SHOWN]):
+                del one.kills[arithmetic]
+    return [one for one in kept if one.kills]
+
+
+def _seed(operation: str, domain: str, n: int) -> int:
+    """The seeds of the kill matrix; the simplest case first."""
+    return crc32(f"0 {operation} {domain} {n - 1}".encode()) % 2**24 if n else 0
+
+
+def _kills(choice: Choice, arithmetic: str, mutants: Sequence[Mutant]) -> list[str] | None:
+    """The mutants among some that a case kills; None where it says nothing in a format."""
+    try:
+        arguments = choice.arguments(arithmetic)
+    except (UnsupportedError, IndexError):  # in this format its domain has no case, or its law makes fewer calls
+        return None
+    wanted = expected(choice.of, arguments, arithmetic, choice.reading)
+    if not judges(wanted):
+        return None
+    about = {m.id for m in mutants_of(choice)}
+    return killed(choice, arithmetic, arguments, wanted, [m for m in mutants if m.id in about])
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Choose; returns 1 where a mutant that vectors can show survives in float64, or in the one format that it has."""
+    parser = argparse.ArgumentParser(prog="python -m properties.vectors.choosing", description=__doc__)
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--keep", action="store_true", help="keep the cases that there are, and add what they lack")
+    parser.add_argument("--only", nargs="+", choices=tuple(OPERATIONS), default=list(OPERATIONS), metavar="OPERATION")
+    options = parser.parse_args(arguments)
+    before = chosen() if CHOSEN.exists() else []
+    kept = [one for one in before if one.choice.operation not in options.only]
+    known = [[one for one in before if options.keep and one.choice.operation == operation] for operation in options.only]
+    order = list(OPERATIONS)
+    with ProcessPoolExecutor(options.jobs, get_context("spawn")) as pool:
+        for operation, found in zip(options.only, pool.map(choose, options.only, known), strict=True):
+            kept = sorted([*kept, *found], key=lambda one: order.index(one.choice.operation))
+            CHOSEN.write_text(written(kept), "utf-8")
+            print(f"{operation}: {len(found)} cases", flush=True)
+    alive = survivors(kept)
+    print(f"{len(kept)} cases; {len(alive)} mutants survive: {', '.join(alive) or 'none'}.")
+    return bool(alive)
+
+
+def survivors(found: Sequence[Chosen]) -> list[str]:
+    """The mutants that vectors can show and that no chosen case kills, in float64 or in the format that they have."""
+    dead = {(name, arithmetic) for one in found for arithmetic, kills in one.kills.items() for name in kills}
+    shown = [m for m in MUTANTS.values() if not beyond_vectors(m)]
+    return [m.id for m in shown if (m.id, m.bug.promises.get("arithmetic", FORMATS[0])) not in dead]
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,121 @@
+"""What is special about a case, by names that a report can count: a table."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from properties.laws.reading import band, reads
+from properties.vectors.choice import Choice, implementation
+
+__all__ = ["FLAGS", "flags_of"]
+
+_LENGTHS = ("n_q", "n_k", "seq_len", "max_len")
+
+
+@dataclass(frozen=True)
+class _Case:
+    """A case as flags look at it: its arguments by name, its sizes, and which entries each row may read, where it has such."""
+
+    choice: Choice
+    x: Mapping[str, Any]
+    sizes: Mapping[str, int]
+    visible: Any
+
+    def arrays(self) -> list[Any]:
+        return [x for x in self.x.values() if isinstance(x, np.ndarray)]
+
+    def fewest(self) -> int:
+        """How many keys the query has that has fewest; all of them where nothing is masked."""
+        return int(self.visible.sum(-1).min(initial=self.sizes["n_k"])) if self.visible is not None else self.sizes.get("n_k", 0)
+
+
+def _case(choice: Choice, arguments: tuple[Any, ...]) -> _Case:
+    o, x = choice.of, dict(zip(choice.of.parameters, arguments, strict=True))
+    sizes = o.sizes(arguments)
+    if "seq_len" in sizes and "wq" in x:
+        sizes |= {"n_q": sizes["seq_len"], "n_k": sizes["seq_len"]}
+    visible = None
+    if "window" in x:
+        visible = reads(x, implementation("float64", choice.reading))
+    elif x.get("mask") is not None:
+        visible = np.broadcast_to(x["mask"], np.broadcast_shapes(x["mask"].shape, (sizes["n_q"], sizes["n_k"])))
+    return _Case(choice, x, sizes, visible)
+
+
+def _is_poisoned(c: _Case) -> bool:
+    far = any(x.dtype == np.float64 and bool((~(np.abs(x) < 128)).any()) for x in c.arrays())
+    return "blocked" in c.choice.law and c.visible is not None and far
+
+
+def _cuts(c: _Case) -> bool:
+    if c.x.get("window") is None and not c.x.get("causal"):
+        return False
+    may = band(c.x, implementation("float64", c.choice.reading))
+    return bool(may.any() and not may.all())
+
+
+def _has(name: str, condition: Callable[[Any], Any]) -> Callable[[_Case], bool]:
+    """Whether there is an array of a name with some entry of which something is so."""
+    return lambda c: c.x.get(name) is not None and bool(np.any(condition(np.asarray(c.x[name]))))
+
+
+FLAGS: dict[str, tuple[str, Callable[[_Case], bool]]] = {
+    "DeadRow": ("Some query may read no key, or some row has no allowed entry.", lambda c: c.sizes.get("n_k", 0) > 0 and c.fewest() == 0),
+    "Empty": ("Some array has size 0.", lambda c: 0 in c.sizes.values() or any(x.size == 0 for x in c.arrays())),
+    "WindowOfOne": (
+        "A window leaves some query one key of several.",
+        lambda c: c.x.get("window") is not None and c.sizes["n_k"] > 1 and bool((c.visible.sum(-1) == 1).any()),
+    ),
+    "OneKey": (
+        "A mask leaves some query one key of several.",
+        lambda c: c.x.get("mask") is not None and c.sizes["n_k"] > 1 and bool((c.visible.sum(-1) == 1).any()),
+    ),
+    "BandEdge": ("The band of a window, or of causality, cuts through the keys.", _cuts),
+    "TileEdge": (
+        "A length is a power of two from 8 on, one less, or one more.",
+        lambda c: any(n + e in {2**p for p in range(3, 18)} for name in _LENGTHS for n in [c.sizes.get(name, 0)] for e in (-1, 0, 1)),
+    ),
+    "Poisoned": ("What no query may read holds numbers far larger than all others, or no numbers.", _is_poisoned),
+    "FarPosition": (
+        "Positions from 65536 on.",
+        lambda c: (c.x.get("start_pos") or 0) >= 2**16 or _has("positions", lambda x: x >= 2**16)(c),
+    ),
+    "OddWidth": (
+        "The last channel has no partner.",
+        lambda c: (
+            bool({"seq_len", "embed_dim", "head_dim"} & set(c.x) or "cos" in c.x or "start_pos" in c.x)
+            and (c.sizes.get("head_dim", 0) % 2 == 1 or (c.choice.operation.startswith("sinus") and c.sizes["embed_dim"] % 2 == 1))
+        ),
+    ),
+    "LargeScores": ("Scores of every size that the format has.", lambda c: c.choice.domain in ("extreme scores", "one key each")),
+    "NearTheCap": ("Scores are around the softcap.", lambda c: c.choice.domain == "near the cap" and c.x["softcap"] is not None),
+    "BroadcastMask": (
+        "The mask has axes of size 1, or fewer axes than the scores.",
+        lambda c: (
+            c.x.get("mask") is not None
+            and (c.x["mask"].ndim < _rank(c) or c.x["mask"].shape[-2:] != (c.sizes["n_q"], c.sizes["n_k"]) or 1 in c.x["mask"].shape[:-2])
+        ),
+    ),
+    "BlockingBias": ("The bias has entries of −∞.", _has("bias", np.isneginf)),
+    "SinkOff": ("Some head has no sink: −∞.", _has("sink", np.isneginf)),
+    "NegativeOffset": ("The first query stands before the first key.", _has("offset", lambda x: x < 0)),
+    "EmptyPart": ("A part of the keys that is merged is empty: its log-sum-exp is −∞.", _has("lse_a", np.isneginf)),
+    "GroupedHeads": (
+        "Several heads share a head of keys.",
+        lambda c: c.sizes.get("num_heads", 0) != c.sizes.get("kv_heads", c.sizes.get("num_heads", 0)),
+    ),
+}
+"""Each flag with what it says, a sentence, and of which cases it is so."""
+
+
+def _rank(c: _Case) -> int:
+    first = next((c.x[p] for p in ("q", "scores", "x") if p in c.x), None)
+    return 0 if first is None else int(first.ndim)
+
+
+def flags_of(choice: Choice, arguments: tuple[Any, ...]) -> list[str]:
+    """The flags of a case."""
+    case = _case(choice, arguments)
+    return [name for name, (_, holds) in FLAGS.items() if holds(case)]

@@ -1,0 +1,71 @@
+"""Which known bugs a test kills: a mutant is called on its inputs, and something that comes back is wrong, or nothing does."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from oracles import Conventions
+from properties.bugs.mutants import MUTANTS, Mutant
+from properties.contract.caller import Caller
+from properties.contract.results import BrokenError
+from properties.strategies.choices import rounded
+from properties.vectors.choice import Choice
+from properties.vectors.expectation import Expected, is_right
+
+__all__ = ["MARGIN", "beyond_vectors", "killed", "mutants_of"]
+
+MARGIN = 2.0
+"""How many budgets off a mutant must be: so it is the same on every processor who is killed."""
+
+_REMEMBERING = ("strided views", "two calls in a row")
+_CONDUCT = ("inputs are not written", "the result is no view of an input", "it prints nothing and leaves the interpreter alone")
+
+
+@cache
+def _by_reading() -> dict[tuple[str, Conventions], list[Mutant]]:
+    found: dict[tuple[str, Conventions], list[Mutant]] = {}
+    for m in MUTANTS.values():
+        found.setdefault((m.operation, m.implementation().resolved_conventions), []).append(m)
+    return found
+
+
+def mutants_of(choice: Choice) -> list[Mutant]:
+    """The mutants that a test of a choice is about: those of its operation that promise its conventions."""
+    return _by_reading().get((choice.operation, choice.reading), [])
+
+
+def beyond_vectors(mutant: Mutant) -> str:
+    """Why no single call on plain arrays shows a mutant, as a sentence; "" where one can."""
+    if mutant.operation == "decode":
+        return "It takes a program of several calls."
+    if "supports" in mutant.bug.promises and "conventions" not in mutant.bug.promises:
+        return "It answers what it promises to refuse."
+    needed = [need for need in _REMEMBERING if need in mutant.bug.requires]
+    return f"It takes {needed[0]}." if needed else f"It is seen by what it does: {mutant.bug.law}." if mutant.bug.law in _CONDUCT else ""
+
+
+def killed(choice: Choice, arithmetic: str, arguments: tuple[Any, ...], wanted: tuple[Expected, ...], among: Iterable[Mutant]) -> list[str]:
+    """The mutants, by name, that do not return what must come of a choice in an arithmetic; they compute in float64 and round at last."""
+    return [m.id for m in among if not _returns(m, choice, arithmetic, arguments, wanted)]
+
+
+def _returns(m: Mutant, choice: Choice, arithmetic: str, arguments: tuple[Any, ...], wanted: tuple[Expected, ...]) -> bool:
+    """Whether a mutant returns what it should; so it does where it is not asked: it has another arithmetic, or refuses the sizes."""
+    i = m.implementation()
+    if m.bug.promises.get("arithmetic", arithmetic) != arithmetic or not i.takes(choice.of, arguments):
+        return True
+    try:
+        with np.errstate(all="ignore"):
+            outputs, *_ = Caller(i, choice.operation).run(choice.of, arguments)
+    except BrokenError:
+        return False
+    return all(_near(x, of) for x, of in zip(outputs, wanted, strict=True))
+
+
+def _near(out: Any, of: Expected) -> bool:
+    if of.format is None:
+        return np.array_equal(out, of.value)
+    return bool(is_right(rounded(out, of.format), replace(of, budget=of.budget * MARGIN)).all())

@@ -1,0 +1,77 @@
+"""The vectors' own kill matrix: which tests kill which known bugs, in which format. `python -m properties.vectors.matrix` writes it."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from properties.bugs.mutants import MUTANTS
+from properties.vectors.choice import FORMATS
+from properties.vectors.choosing import Chosen, chosen
+from properties.vectors.kills import MARGIN, beyond_vectors
+
+__all__ = ["PAGE", "by_mutant", "markdown"]
+
+PAGE = Path(__file__).parents[2] / "vectors" / "MATRIX.md"
+
+
+def by_mutant(found: list[Chosen]) -> dict[str, dict[str, list[str]]]:
+    """For each mutant and format the numbers of the tests that kill it."""
+    told: dict[str, dict[str, list[str]]] = {name: {} for name in MUTANTS}
+    for operation in dict.fromkeys(one.choice.operation for one in found):
+        for number, one in enumerate(one for one in found if one.choice.operation == operation):
+            for arithmetic, kills in one.kills.items():
+                for name in kills:
+                    told[name].setdefault(arithmetic, []).append(f"{number:03}")
+    return told
+
+
+def markdown(found: list[Chosen]) -> str:
+    """The page."""
+    return "\n".join([*_summary(found), "", *_rows(found), "", *_left(found), ""])
+
+
+def _summary(found: list[Chosen]) -> Iterator[str]:
+    told, shown = by_mutant(found), [name for name, m in MUTANTS.items() if not beyond_vectors(m)]
+    yield "# What the vectors kill"
+    yield ""
+    yield f"Written by `make vectors`: {sum(len(one.kills) for one in found)} tests, of {len(found)} cases, against {len(MUTANTS)} mutants,"
+    yield "each a known bug in one of its operations, which computes in float64 and rounds to the format at last. A test kills a mutant"
+    yield f"that raises, or some entry of which is off by more than {MARGIN:g} budgets."
+    yield ""
+    yield "| format | tests | mutants killed | of |\n|---|---|---|---|"
+    for arithmetic in FORMATS:
+        tests = sum(arithmetic in one.kills for one in found)
+        asked = [name for name in shown if _concerns(name, arithmetic)]
+        yield f"| {arithmetic} | {tests} | {sum(arithmetic in told[name] for name in asked)} | {len(asked)} |"
+    yield ""
+    yield f"{len(MUTANTS) - len(shown)} mutants are beyond vectors: no single call on plain arrays shows them. They stand below, with why."
+
+
+def _concerns(name: str, arithmetic: str) -> bool:
+    """Whether a mutant can be in code of a format: masks are told in float64 alone, and some mutants have one format."""
+    mutant = MUTANTS[name]
+    of_masks = mutant.operation in ("causal_mask", "padding_mask", "combine_masks")
+    return bool(mutant.bug.promises.get("arithmetic", "float64" if of_masks else arithmetic) == arithmetic)
+
+
+def _rows(found: list[Chosen]) -> Iterator[str]:
+    told = by_mutant(found)
+    yield "## Who is killed by which tests"
+    yield "\nTests by their numbers: `003` of a bug in rope and float32 is `rope/float32/003`. – where none does.\n"
+    yield f"| bug | operation | {' | '.join(FORMATS)} |\n|---|---|{'---|' * len(FORMATS)}"
+    for name, mutant in MUTANTS.items():
+        if not beyond_vectors(mutant):
+            cells = (" ".join(told[name].get(arithmetic, ["–"])) for arithmetic in FORMATS)
+            yield f"| {mutant.bug.id} | {mutant.operation} | {' | '.join(cells)} |"
+
+
+def _left(found: list[Chosen]) -> Iterator[str]:
+    yield "## Beyond vectors"
+    yield "\n| bug | operation | why |\n|---|---|---|"
+    for mutant in MUTANTS.values():
+        if why := beyond_vectors(mutant):
+            yield f"| {mutant.bug.id} | {mutant.operation} | {why} |"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(markdown(chosen()), "utf-8")
+    print(PAGE)

@@ -1,0 +1,211 @@
+"""The files: for each operation its tests as JSON, and their numbers as safetensors, the same to the byte each time."""
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from oracles import Conventions, preset
+from oracles.formats import BRAIN16
+from properties.contract.operations import OPERATIONS, Operation
+from properties.strategies.domains import DOMAINS
+from properties.vectors.choice import FORMATS, Choice
+from properties.vectors.choosing import Chosen, chosen
+from properties.vectors.container import Tensors, packed
+from properties.vectors.expectation import Expected, certificate, expected, judges, tolerances
+from properties.vectors.flags import FLAGS, flags_of
+from properties.vectors.formulas import Formula
+from properties.vectors.kinds import dtype_of
+from properties.vectors.long import LONG
+from properties.vectors.readings import alternatives, changed
+from properties.vectors.refused import refused
+
+__all__ = ["VERSION", "document", "long_document", "text_of", "write"]
+
+VERSION = 1
+Json = dict[str, Any]
+
+
+@dataclass
+class _File:
+    """The tests of an operation, by their groups, and their numbers."""
+
+    of: Operation
+    groups: dict[str, Json] = field(default_factory=dict)
+    tensors: dict[str, Any] = field(default_factory=dict)
+    names: dict[tuple[str, tuple[int, ...], bytes], str] = field(default_factory=dict)
+
+    def add(self, features: Sequence[str], arithmetic: str, reading: Conventions, test: Json) -> None:
+        """Put a test into its group."""
+        head: Json = {"features": list(features), "format": arithmetic, "conventions": others(reading)}
+        self.groups.setdefault(json.dumps(head), {**head, "tests": []})["tests"].append(test)
+
+    def store(self, name: str, x: Any, dtype: Any) -> str:
+        """Keep an array as a type, or its own; its name, or that of the same array, if it is known."""
+        with np.errstate(all="ignore"):
+            x = np.asarray(x, dtype, order="C")
+        known = self.names.setdefault((x.dtype.name, x.shape, x.tobytes()), name)
+        if known == name:
+            self.tensors[name] = x
+        return known
+
+    def inputs(self, test: str, arguments: Sequence[Any], arithmetic: str) -> Json:
+        """The inputs of a call: names of tensors, and what is no array; what is not given is left out."""
+        told: Json = {}
+        for p, x in zip(self.of.parameters, arguments, strict=True):
+            if isinstance(x, np.ndarray):
+                whole = x.dtype.kind in "bi"
+                told[p] = self.store(f"{test}/{p}", x, x.dtype if whole else dtype_of(self.of.stored(p, preset(arithmetic))))
+            elif x is not None:
+                told[p] = int(x) if isinstance(x, np.integer) else list(x) if isinstance(x, tuple) else x
+        return told
+
+    def outputs(self, test: str, wanted: Sequence[Expected]) -> Json:
+        """What must come of a call, result by result."""
+        return {of.name: self._output(f"{test}/{of.name}", of) for of in wanted}
+
+    def _output(self, name: str, of: Expected) -> Json:
+        rtol, atol = tolerances(of)
+        told: Json = {"value": self.store(f"{name}.value", of.value, dtype_of(of.format))}
+        for part in ("lower", "upper"):
+            told[part] = self.store(f"{name}.{part}", getattr(of, part), np.bool_ if of.format is None else np.float64)
+        narrow = of.budget.astype(dtype_of(BRAIN16))  # eight bits are enough, but not where a budget is smaller than its numbers
+        told["budget"] = self.store(f"{name}.budget", narrow if (narrow == of.budget).all() else of.budget, None)
+        told["decided"] = True if of.decided.all() else self.store(f"{name}.decided", of.decided, np.bool_)
+        return told | {"rtol": rtol, "atol": atol, "vacuous": of.vacuous}
+
+    def told(self) -> Json:
+        """The JSON."""
+        used = {flag for group in self.groups.values() for test in group["tests"] for flag in test["flags"]}
+        o = self.of
+        return {
+            "attnspec_vectors": VERSION,
+            "operation": o.name,
+            "inputs": {p: list(o.axes[p]) if p in o.axes else None for p in o.parameters},
+            "outputs": {p: list(o.axes.get(p, ())) for p in o.outputs},
+            "conventions": {name: getattr(Conventions(), name) for name in o.conventions},
+            "tensors": f"{o.name}.safetensors",
+            "flags": {name: sentence for name, (sentence, _) in FLAGS.items() if name in used},
+            "groups": list(self.groups.values()),
+        }
+
+    def sorted_tensors(self) -> Tensors:
+        """The tensors, those of the widest types first."""
+        return dict(sorted(self.tensors.items(), key=lambda entry: (-entry[1].dtype.itemsize, entry[0])))
+
+
+def document(operation: str) -> tuple[Json, Tensors]:
+    """The JSON and the tensors of an operation's tests."""
+    file = _File(OPERATIONS[operation])
+    cases = [one for one in chosen() if one.choice.operation == operation]
+    for number, one in enumerate(cases):
+        for arithmetic in FORMATS:
+            if arithmetic in one.kills:
+                _add(file, number, one, arithmetic)
+    for number, (sentence, arithmetic, arguments) in enumerate(refused(operation)):
+        name = f"{arithmetic}/refused-{number}"
+        test: Json = {"id": f"{operation}/{name}", "comment": sentence, "flags": [], "result": "invalid"}
+        file.add((), arithmetic, Conventions(), test | {"inputs": file.inputs(name, arguments, arithmetic), "kills": []})
+    return file.told(), file.sorted_tensors()
+
+
+def long_document(operation: str) -> tuple[Json, Tensors]:
+    """The same of its long cases, whose inputs are told by formulas, and certified once for all formats."""
+    file, usual = _File(OPERATIONS[operation]), Conventions()
+    for number, one in enumerate(one for one in LONG if one.operation == operation):
+        arguments = one.arguments()
+        exact, features = certificate(file.of, arguments, usual), file.of.given(arguments)
+        test: Json = {
+            "comment": one.comment,
+            "flags": flags_of(Choice(operation, "", 0), arguments),
+            "result": "valid",
+            "rests_on": _fields(file.of, arguments, usual),
+            "inputs": {p: x.told() if isinstance(x, Formula) else x for p, x in one.given.items()},
+        }
+        for arithmetic in FORMATS:
+            wanted = expected(file.of, arguments, arithmetic, usual, exact)
+            if judges(wanted):
+                name = f"{arithmetic}/long-{number}"
+                told = {"id": f"{operation}/{name}", **test, "outputs": file.outputs(name, wanted), "kills": []}
+                file.add(features, arithmetic, usual, told)
+    return file.told(), file.sorted_tensors()
+
+
+def _fields(o: Operation, arguments: tuple[Any, ...], reading: Conventions) -> list[str]:
+    """The conventions by another value of which something else comes of a call."""
+    return list(dict.fromkeys(name for name, *_ in changed(o, arguments, reading)))
+
+
+def others(reading: Conventions) -> dict[str, Any]:
+    """The conventions of a reading that are not the defaults."""
+    return {name: x for name, x in asdict(reading).items() if x != getattr(Conventions(), name)}
+
+
+def _add(file: _File, number: int, one: Chosen, arithmetic: str) -> None:
+    """Add the test of a case in a format."""
+    choice, o, name = one.choice, file.of, f"{arithmetic}/{number:03}"
+    arguments = choice.arguments(arithmetic)
+    wanted = expected(o, arguments, arithmetic, choice.reading)
+    told = [each for each in alternatives(o, choice.reading) if f"{each[0]}={each[1]}" in one.shows]
+    readings = list(_readings(file, name, arguments, arithmetic, told))
+    source = {key: x for key, x in asdict(choice).items() if x and key not in ("operation", "conventions")}
+    test: Json = {
+        "id": f"{o.name}/{name}",
+        "comment": _comment(o, choice.domain, arguments),
+        "flags": flags_of(choice, arguments),
+        "result": "acceptable" if readings else "valid",
+        "rests_on": _fields(o, arguments, choice.reading),
+        "source": {"domain": choice.domain, "seed": choice.seed, **source},
+        "inputs": file.inputs(name, arguments, arithmetic),
+        "outputs": file.outputs(name, wanted),
+        "kills": one.kills[arithmetic],
+    }
+    features = o.given(arguments) or tuple(p for p, x in zip(o.parameters, arguments, strict=True) if p == "mask" and x is not None)
+    file.add(features, arithmetic, choice.reading, test | ({"readings": readings} if readings else {}))
+
+
+def _readings(
+    file: _File, test: str, arguments: tuple[Any, ...], arithmetic: str, told: Sequence[tuple[str, str, Conventions]]
+) -> Iterator[Json]:
+    """What comes of a case by other readings, where that says something in the format."""
+    for field_name, value, reading in told:
+        try:
+            wanted = expected(file.of, arguments, arithmetic, reading)
+        except ValueError:
+            yield {"conventions": {field_name: value}, "refused": True}
+            continue
+        if judges(wanted):
+            yield {"conventions": {field_name: value}, "outputs": file.outputs(f"{test}/{field_name}={value}", wanted)}
+
+
+def _comment(o: Operation, domain: str, arguments: tuple[Any, ...]) -> str:
+    statement = DOMAINS[o.name][domain].statement if domain in DOMAINS[o.name] else domain
+    return f"{statement} {', '.join(f'{name} {n}' for name, n in o.sizes(arguments).items())}"
+
+
+def text_of(head: Json) -> str:
+    """The text of a JSON document: a test a line."""
+    groups = []
+    for group in head["groups"]:
+        lines = ",\n".join(_line(test) for test in group["tests"])
+        groups.append(_line({key: x for key, x in group.items() if key != "tests"})[:-1] + f',"tests":[\n{lines}\n]}}')
+    return _line({key: x for key, x in head.items() if key != "groups"})[:-1] + ',"groups":[\n' + ",\n".join(groups) + "\n]}\n"
+
+
+def _line(x: Json) -> str:
+    return json.dumps(x, separators=(",", ":"), ensure_ascii=False)
+
+
+def write(folder: Path, operations: Sequence[str] = tuple(OPERATIONS)) -> Iterator[Path]:
+    """Write the files of some operations into a folder, and those of their long cases below it; their paths, as they are written."""
+    for operation in operations:
+        for place, made in ((folder, document), (folder / "long", long_document)):
+            head, tensors = made(operation)
+            if head["groups"]:
+                place.mkdir(parents=True, exist_ok=True)
+                (place / f"{operation}.json").write_text(text_of(head), "utf-8")
+                (place / head["tensors"]).write_bytes(packed(tensors))
+                yield place / f"{operation}.json"

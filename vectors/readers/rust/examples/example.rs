@@ -1,0 +1,74 @@
+//! A right and a wrong softmax and attention, judged: `cargo run --example example FOLDER` prints how many tests each fails.
+
+use attnspec_vectors::{Inputs, Tensor, Vectors};
+
+type Outputs = Result<Vec<Vec<f32>>, String>;
+
+/// What a mask says of each entry of a shape, with which it broadcasts.
+fn allowed(mask: Option<&Tensor>, shape: &[usize]) -> Result<Vec<bool>, String> {
+    let size = shape.iter().product();
+    let Some(mask) = mask else { return Ok(vec![true; size]) };
+    if mask.shape.iter().rev().zip(shape.iter().rev()).any(|(&n, &m)| n != 1 && n != m) {
+        return Err("The mask does not fit.".into());
+    }
+    let entry = |mut place: usize| {
+        let (mut at, mut step) = (0, 1);
+        for (&n, &m) in mask.shape.iter().rev().zip(shape.iter().rev()) {
+            at += if n == 1 { 0 } else { step * (place % m) };
+            step *= n;
+            place /= m;
+        }
+        mask.data[at] != 0.0
+    };
+    Ok((0..size).map(entry).collect())
+}
+
+fn rows(scores: &[f64], may: &[bool], n: usize, masks_late: bool) -> Vec<f32> {
+    let mut out = Vec::new();
+    for (scores, may) in scores.chunks_exact(n.max(1)).zip(may.chunks_exact(n.max(1))) {
+        let taken = || scores.iter().zip(may).filter(|(_, &m)| m || masks_late).map(|(&s, _)| s);
+        let largest = taken().fold(f64::NEG_INFINITY, f64::max);
+        let total: f64 = taken().map(|s| (s - largest).exp()).sum();
+        out.extend(scores.iter().zip(may).map(|(s, &m)| if m { ((s - largest).exp() / total) as f32 } else { 0.0 }));
+    }
+    out
+}
+
+fn softmax(inputs: &Inputs, masks_late: bool) -> Outputs {
+    let scores = inputs.array("scores").ok_or("scores")?;
+    let may = allowed(inputs.array("mask"), &scores.shape)?;
+    Ok(vec![rows(&scores.data, &may, scores.shape[scores.shape.len() - 1], masks_late)])
+}
+
+fn attention(inputs: &Inputs, scale: impl Fn(f64) -> f64) -> Outputs {
+    let [q, k, v] = ["q", "k", "v"].map(|name| inputs.array(name).expect(name));
+    let last = |x: &Tensor, n: usize| x.shape[x.shape.len() - n];
+    let (d, n, m, e) = (last(q, 1), last(q, 2), last(k, 2), last(v, 1));
+    if d != last(k, 1) || m != last(v, 2) {
+        return Err("Shapes do not fit.".into());
+    }
+    let mut shape = q.shape.clone();
+    *shape.last_mut().unwrap() = m;
+    let all: usize = shape[..shape.len() - 1].iter().product();
+    let score = |row: usize, j: usize| (0..d).map(|c| q.data[row * d + c] * k.data[(row / n * m + j) * d + c]).sum::<f64>() / scale(d as f64);
+    let scores: Vec<f64> = (0..all * m).map(|place| score(place / m, place % m)).collect();
+    let weights = rows(&scores, &allowed(inputs.array("mask"), &shape)?, m, false);
+    let product = |row: usize, c: usize| {
+        let keys = (0..m).filter(|j| weights[row * m + j] != 0.0);
+        keys.map(|j| f64::from(weights[row * m + j]) * v.data[(row / n * m + j) * e + c]).sum::<f64>() as f32
+    };
+    Ok(vec![(0..all * e).map(|place| product(place / e, place % e)).collect()])
+}
+
+fn main() -> Result<(), String> {
+    let folder = std::env::args().nth(1).ok_or("Say which folder has the vectors.")?;
+    let judge = |operation: &str, name: &str, call: &dyn Fn(&Inputs) -> Outputs| {
+        let (failed, number) = Vectors::open(format!("{folder}/{operation}.json"))?.judge("float32", call);
+        println!("{operation} {name} fails {failed} of {number}");
+        Ok::<(), String>(())
+    };
+    judge("hard_masked_softmax", "right", &|x| softmax(x, false))?;
+    judge("hard_masked_softmax", "wrong", &|x| softmax(x, true))?;
+    judge("scaled_dot_product_attention", "right", &|x| attention(x, |width| width.max(1.0).sqrt()))?;
+    judge("scaled_dot_product_attention", "wrong", &|x| attention(x, |width| width.max(1.0)))
+}
