@@ -225,7 +225,7 @@ def test_a_bug_shows_on_some_inputs_and_on_some_it_does_not(bug, operation):
         assert Watch(bug, operation).sees(seed) == "", "a new instance remembers nothing"
 
 
-OTHER_RESULTS = re.compile("raises|squeezes|short|cache|float32|of-numbers")
+OTHER_RESULTS = re.compile("raises|squeezes|short|-cache|without-a-limit|float32|of-numbers")
 
 
 @pytest.mark.parametrize(("bug", "operation"), MUTANTS, ids=lambda x: x if isinstance(x, str) else x.id)
