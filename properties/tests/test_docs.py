@@ -21,6 +21,7 @@ from properties.contract.operations import OPERATIONS
 from properties.laws import LAWS
 from properties.measurements.numbers import shown
 from spec.errata import ERRATA
+from spec.extended.rotary_frequencies import KINDS
 from spec.tests.declarations import MODULES
 
 ROOT = Path(__file__).parents[2]
@@ -160,6 +161,16 @@ def test_every_extended_definition_has_an_equation_and_a_page(pages):
     named = {name for module in modules for name in module.__all__ if module.__name__ not in NOT_DEFINITIONS} - {"Attended"}
     assert set(equations) == named
     assert {f"extended/{slug(name)}.md" for name in named} <= set(pages)
+
+
+def test_every_kind_of_frequencies_has_a_page_and_every_report_an_answer(pages):
+    reports = "sglang#33558 exllamav3#259 mlx-lm#1507 keras-hub#2981 Megatron-LM#1429 mlxcel#1355 unsloth#6197 unsloth#10681 vllm#27431"
+    for kind in KINDS:
+        assert f"(#definition-{kind}-frequencies)" in pages[f"rotary/{kind}.md"]
+        assert pages[f"rotary/{kind}.md"].count("<svg") == 2
+    written = "".join(pages[f"rotary/{kind}.md"] for kind in KINDS)
+    for report in (reports + " vllm#41236 transformers#25104 mlxcel#1324").split():
+        assert report.replace("#", "\\#") in written
 
 
 def test_what_a_query_sees_and_a_capped_row_are_drawn_in_the_page_s_colours(pages):

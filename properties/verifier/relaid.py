@@ -16,13 +16,20 @@ _LAID_OUT = ("x", "grad_out", "cos", "sin")
 
 
 def relaid(o: Operation, function: Callable[..., Any], own: Conventions, wanted: Conventions) -> Callable[..., Any]:
-    """A function whose pairs are laid out by some conventions, for arrays whose pairs are laid out by others."""
-    if o.name not in _ROTARY or own.rope_pairing == wanted.rope_pairing:
+    """A function whose pairs are laid out by some conventions, for arrays whose pairs are laid out by others.
+
+    Between layouts of time, height and width nothing is moved: with sections it raises NotImplementedError, and explains nothing.
+    """
+    if o.name not in _ROTARY or (own.rope_pairing, own.mrope) == (wanted.rope_pairing, wanted.mrope):
         return function
     halves = own.rope_pairing == "half"
 
     def called(*positional: Any, **options: Any) -> Any:
         arguments = dict(zip(o.parameters, o.arguments(positional, options), strict=True))
+        if own.mrope != wanted.mrope and arguments.get("sections") is not None:
+            raise NotImplementedError
+        if own.rope_pairing == wanted.rope_pairing:
+            return function(*positional, **options)
         rotating = arguments.get("rotary_dim")
         given = {p: _moved(x, rotating, not halves) if p in _LAID_OUT else x for p, x in arguments.items()}
         found = o.call(function, tuple(given.values()))
