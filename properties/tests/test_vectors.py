@@ -110,7 +110,7 @@ def _changed(tmp_path, change, tensor=""):
         ("value", lambda x: x + 1, r"weights: value\[.*\]=.*, but should be .*"),
         ("mask", lambda x: not x, r"weights: (lower|value|budget)\[.*"),
         ("", lambda test: test.update(result="invalid") or test.pop("outputs"), r"It should be refused, but is not\."),
-        ("", lambda test: test["inputs"].update(mask="nowhere"), r"It names tensors that there are not: nowhere\."),
+        ("", lambda test: test["inputs"].update(mask="no/where"), r"It names tensors that there are not: no/where\."),
         ("", lambda test: test["outputs"]["weights"].update(vacuous=True), r"weights: vacuous is True, but should be False\."),
     ],
 )
@@ -211,6 +211,10 @@ def test_what_the_vectors_kill_is_published():
 PRESENT = [i for group in GROUPS.values() for i in group if not i.unavailable and "compiled" not in i.name]
 
 
+RIGHT_ALARMS = {("torch SDPA math", "no keys")}
+"""Of no keys at all its log-sum-exp and its tangent are NaN, where they should be −∞ and 0."""
+
+
 @pytest.mark.parametrize("share", range(3))
 def test_no_alarm_is_false_on_what_comes_with_attnspec(share):
     """Implementations of every system that declare no deviation pass the tests that they take, each in its own reading: a share, by turns.
@@ -229,7 +233,7 @@ def test_no_alarm_is_false_on_what_comes_with_attnspec(share):
                     outputs, *_ = Caller(i, choice.operation).run(choice.of, arguments)
                     asked += 1
                     alarms += [(i.name, choice) for x, of in zip(outputs, wanted, strict=True) if not is_right(x, of).all()]
-    assert alarms == []
+    assert {(name.partition(",")[0], choice.domain) for name, choice in alarms} <= RIGHT_ALARMS
     assert asked > 20
 
 
