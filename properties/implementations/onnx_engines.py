@@ -11,6 +11,7 @@ What stands in `qk_matmul_output` is put to no law, for `attention` does not ret
 
 from collections.abc import Callable
 from functools import cache, partial
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -19,19 +20,8 @@ from numpy.typing import NDArray
 from oracles import Conventions
 from properties.contract.implementation import Implementation
 
-try:
-    from onnx import TensorProto, helper
-    from onnx.reference import ReferenceEvaluator
-
-    NO_ONNX = ""
-except ImportError:
-    NO_ONNX = "onnx is not installed: pip install onnx."
-try:
-    from onnxruntime import InferenceSession, SessionOptions
-
-    NO_RUNTIME = NO_ONNX
-except ImportError:
-    NO_RUNTIME = "onnxruntime is not installed: pip install onnx onnxruntime."
+NO_ONNX = "" if find_spec("onnx") else "onnx is not installed: pip install onnx."
+NO_RUNTIME = NO_ONNX if find_spec("onnxruntime") else "onnxruntime is not installed: pip install onnx onnxruntime."
 
 __all__ = ["IMPLEMENTATIONS", "NO_ONNX", "NO_RUNTIME", "reference_attention", "runtime_attention"]
 
@@ -45,6 +35,8 @@ Run = Callable[..., list[Array]]
 @cache
 def _model(opset: int, types: tuple[tuple[str, str, int], ...], attributes: tuple[tuple[str, Any], ...], stage: bool) -> Any:
     """A model of one Attention, whose inputs have these names, types and numbers of axes; it shows a stage of the weights, if asked for."""
+    from onnx import TensorProto, helper
+
     kinds = {"float32": TensorProto.FLOAT, "float64": TensorProto.DOUBLE, "bool": TensorProto.BOOL, "int64": TensorProto.INT64}
     given = {name: helper.make_tensor_value_info(name, kinds[kind], [None] * rank) for name, kind, rank in types}
     names = [name if name in given else "" for name in _INPUTS]
@@ -58,11 +50,15 @@ def _model(opset: int, types: tuple[tuple[str, str, int], ...], attributes: tupl
 
 @cache
 def _evaluator(*key: Any) -> Any:
+    from onnx.reference import ReferenceEvaluator
+
     return ReferenceEvaluator(_model(*key))
 
 
 @cache
 def _session(*key: Any) -> Any:
+    from onnxruntime import InferenceSession, SessionOptions
+
     quiet = SessionOptions()
     quiet.log_severity_level = 4
     return InferenceSession(_model(*key).SerializeToString(), quiet, providers=["CPUExecutionProvider"])

@@ -26,6 +26,7 @@ LAZILY = {
     "properties": {
         "a computed name",
         "onnx",
+        "onnxruntime",
         "transformers",
         "torchtune",
         "x_transformers",
