@@ -31,6 +31,7 @@ QUICK = (
     "empty arrays give empty results[learned_positional_encoding]",
     "empty arrays give empty results[table_lookup]",
     "empty arrays give empty results[rope]",
+    "a scale of the softmax makes up for the attention factor[rope]",
     "the odd lane follows its convention[rope]",
     "a call does not depend on earlier calls[rope]",
     "a view equals its copy[rope]",
