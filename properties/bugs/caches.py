@@ -200,7 +200,7 @@ def cache_one_page_too_many(self: Paged) -> tuple[Any, Any]:
     return np.append(at, beyond), np.append(j, j[-1])
 
 
-@slip(Paged, "write", law=SIDE)
+@slip(Paged, "write", law=PREFILL)
 def cache_padded_tail_in_other_pages(self: Paged, k: Array, v: Array) -> None:
     """A chunk is padded to a tile of two pages, and its tail written behind it in the pool, whosever page that is.
     Effect: Another sequence's keys change. Repair: Write the rows of the chunk alone. Seen: tenstorrent/tt-metal#56324"""
