@@ -182,6 +182,8 @@ ELSEWHERE: dict[str, str] = {
     "merge_attention": "It joins attention over two parts of the keys: the extended definitions state it.",
     "alibi_slopes": "It is the slope of each head: the extended definitions state it.",
     "alibi_bias": "It is each head's slope times the distance: the extended definitions state it.",
+    "rotary_frequencies": "Each kind of frequencies has a page of its own: the extended definitions state them.",
+    "rotary_tables": "They are the cosines and sines of positions times frequencies: the extended definitions state them.",
     "decode": "It is attention over what a program of steps has left in a cache, with an offset and a window.",
     "padding_mask": "Its mask allows the keys before a length.",
     "combine_masks": "Its mask allows what all the given ones allow.",

@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from textwrap import indent
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -249,7 +250,7 @@ def _differentiated(o: "Operation", body: str) -> str:
 
     forward = OPERATIONS[o.forward]
     inputs = [p for p in forward.parameters if f"d{p}" in (*o.outputs, *o.parameters)]
-    return body.format(
+    filled = body.format(
         inputs=_tuple(inputs),
         typed=", ".join(f"{p}: Array" for p in inputs),
         forward=forward.name,
@@ -258,6 +259,14 @@ def _differentiated(o: "Operation", body: str) -> str:
         grad=next((p for p in o.parameters if p.startswith("grad_")), ""),
         place="" if len(inputs) > 1 else "[0]",
     )
+    return "".join(_split(line) if len(line) > _WIDTH + 1 else line for line in filled.splitlines(keepends=True))
+
+
+def _split(line: str) -> str:
+    """A call that is too long for its line."""
+    by = len(line) - len(line.lstrip())
+    start, _, given = line.strip().partition("(")
+    return indent(_wrapped(f"{start}(", given.removesuffix(")").split(", "), ")", by), " " * by)
 
 
 def _tuple(names: Iterable[str]) -> str:
@@ -307,11 +316,11 @@ adapter = properties.Implementation(
 """
 
 
-def _wrapped(start: str, parts: list[str], end: str) -> str:
-    """A line; or, where it is too long, one with its parts on one line between, or on a line each."""
+def _wrapped(start: str, parts: list[str], end: str, by: int = 0) -> str:
+    """A line, to be indented; or, where it is too long, one with its parts on one line between, or on a line each."""
     joined = ", ".join(parts)
-    if len(f"{start}{joined}{end}") <= _WIDTH:
+    if by + len(f"{start}{joined}{end}") <= _WIDTH:
         return f"{start}{joined}{end}\n"
-    if len(joined) <= _WIDTH - 4:
+    if by + len(joined) <= _WIDTH - 4:
         return f"{start}\n    {joined}\n{end}\n"
     return f"{start}\n{''.join(f'    {part},{chr(10)}' for part in parts)}{end}\n"

@@ -134,7 +134,7 @@ def values(x: Any) -> Any:
     """A fresh copy of what an array of an implementation holds, as float64, booleans or integers; anything else as it is."""
     if not hasattr(x, "dtype"):
         return x
-    if x.ndim == 0:
+    if x.shape == ():
         return float(x)
     whole = type_of(x).startswith(("bool", "int"))
     return arrays.as_numpy(x, "it").copy() if whole else arrays.float_array(x, "it").copy()

@@ -207,7 +207,11 @@ class Implementation:
         """Whether it supports the sizes of a call, their differences, its position, and its leading axes."""
         sizes, lead = operation.sizes(arguments), operation.lead(arguments)
         sizes |= {
-            name: sizes[a] - sizes[b] for name in SIZES if "_minus_" in name for a, b in [name.split("_minus_")] if {a, b} <= sizes.keys()
+            name: sizes[a] - sizes[b]
+            for name in SIZES
+            if "_minus_" in name and not operation.is_played  # of which no call has all keys
+            for a, b in [name.split("_minus_")]
+            if {a, b} <= sizes.keys()
         }
         if "heads_width" in sizes:
             sizes["head_dim"] = sizes["heads_width"] // max(sizes["num_heads"], 1)

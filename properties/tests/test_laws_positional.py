@@ -149,7 +149,9 @@ def test_laws_ask_for_nothing_that_is_not_supported(promises):
 
         return call
 
-    declared = Implementation("declared", {name: guarded(name, function) for name, function in reference.OPERATIONS.items()}, **promises)
+    declared = Implementation(
+        "declared", {name: guarded(name, f) for name, f in reference.OPERATIONS.items() if name != "decode"}, **promises
+    )
     assert not wrong(outcomes(declared, 4))
 
 

@@ -62,13 +62,13 @@ def printed(report, names=("implementation",), everything=False):
 
 @pytest.fixture(scope="module")
 def report():
-    return verify(BROKEN, max_examples=40)
+    return verify(BROKEN)
 
 
 def test_a_broken_flash_attention_is_one_cause_on_one_screen(report):
     lines = printed(report)
     assert len(report.causes) == 1
-    assert len(report.causes[0].laws) > 8
+    assert len(report.causes[0].laws) >= 8
     assert len(lines) <= LINES, "\n".join(lines)
     assert lines[0] == f"✗ an unknown cause breaks {len(report.causes[0].laws)} laws of implementation"
     for needed in (

@@ -49,8 +49,9 @@ def test_a_run_that_is_cut_short_has_seen_every_domain_and_the_first_cases_of_on
     assert len(few) < len(many)
     drawn = []
     monkeypatch.setattr(Cases, "draw", lambda cases, seed: drawn.append(cases.domain.name) or cases.arguments(Choices(seed)))
-    calls(until := len(DOMAINS["rope"]))
-    assert sorted(drawn) == sorted(DOMAINS["rope"])
+    plain = sorted(set(DOMAINS["rope"]) - {"as models rotate", "sections"})  # of options, which are not declared
+    calls(until := len(plain))
+    assert sorted(drawn) == plain
     assert until > 3
 
 

@@ -178,7 +178,5 @@ def shown(x: Any, width: int) -> Text:
     if len(others) <= min(_IN_FULL, x.size) // 4:
         entries = ", ".join(f"[{', '.join(map(str, i))}]={x[tuple(i)]}" for i in others)
         return Text(f"{kind}, all {common} but {entries}")
-    if small:
-        return Text(f"{kind}\n{rows}")
     told = f"{int(x.sum())} true" if x.dtype == np.bool_ else f"from {x.min():.6g} to {x.max():.6g}, {np.count_nonzero(x)} not 0"
     return Text(f"{kind}, {told}")
