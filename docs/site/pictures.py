@@ -3,10 +3,10 @@
 from collections.abc import Callable
 
 import numpy as np
-from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 
-from properties.views.html.figures.drawing import INK, MARKERS, PAPER, RULE, SERIES, Picture, Table, drawn, rounded
+from properties.views.html.figures.drawing import INK, MARKERS, SERIES, Picture, Table, drawn, rounded
+from properties.views.html.figures.masks import draw_grids, rows_of
 from spec.extended.attention_steps import softcap_scores, softmax_with_sink, visible_keys
 
 __all__ = ["PICTURES"]
@@ -27,21 +27,6 @@ def visible() -> Picture:
     }
     masks = {title: visible_keys(_SHAPE, **given)[0] for title, given in shown.items()}
 
-    def draw(figure: Figure) -> None:
-        for axes, (title, mask) in zip(figure.subplots(2, 3).flat, masks.items(), strict=True):
-            axes.pcolormesh(np.where(mask, 1.0, np.nan), cmap=ListedColormap([SERIES[0]]), edgecolors=PAPER, linewidth=1.5)
-            for i, j in np.argwhere(~mask):
-                axes.plot(j + 0.5, i + 0.5, "x", color=RULE, markersize=3.0)
-            axes.set_title(title, fontsize=7.5)
-            axes.set(xlim=(0, 8), ylim=(6, 0), aspect="equal", xticks=np.arange(8) + 0.5, yticks=np.arange(6) + 0.5)
-            axes.set_xticklabels([str(j) for j in range(8)])
-            axes.set_yticklabels([str(i) for i in range(6)])
-            axes.tick_params(length=0)
-            axes.spines[:].set_visible(False)
-            axes.set_xlabel("key j", color=INK)
-            axes.set_ylabel("query i", color=INK)
-
-    rows = tuple((title, str(i), " ".join("1" if x else "·" for x in row)) for title, mask in masks.items() for i, row in enumerate(mask))
     return Picture(
         "keys-that-are-seen",
         "Which keys a query sees",
@@ -49,8 +34,8 @@ def visible() -> Picture:
         "query's own included. An offset moves all rows along the keys: rows before the first key see none.",
         "Six grids of six queries by eight keys. "
         + " ".join(f"{title}: {mask.sum(1).tolist()} keys by row." for title, mask in masks.items()),
-        drawn("keys-that-are-seen", draw, height=4.0),
-        Table(("mask", "query", "keys 0 to 7, 1 seen"), rows),
+        drawn("keys-that-are-seen", lambda figure: draw_grids(figure, masks, (2, 3)), height=4.0),
+        Table(("mask", "query", "keys 0 to 7, 1 seen"), rows_of(masks)),
     )
 
 
