@@ -16,6 +16,7 @@ PROMISES = {
     ("properties.contract.features", "FEATURES"),
     ("properties.contract.concatenating", "concatenating"),
 }
+LOOKS = "importlib.util", "find_spec"  # whether a library is installed, which imports nothing
 SPEC = {"Array"}  # a type; TorchLean's port is the spec itself
 
 
@@ -33,7 +34,7 @@ def imported(path):
 def test_a_port_imports_no_formula(path):
     for module, name in imported(path):
         package = module.split(".")[0]
-        assert package != "importlib"
+        assert package != "importlib" or (module, name) == LOOKS
         if package == "oracles":
             assert name in DATA, (module, name)
         elif package == "properties" and not module.startswith("properties.implementations."):

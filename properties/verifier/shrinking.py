@@ -1,7 +1,7 @@
 """A smaller input on which a law does not hold either: axes are cut, numbers made simple, while it still does not."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from math import inf
@@ -26,6 +26,7 @@ _MOST = 300  # cases that are tried
 _PLACES = 8  # places of a leading axis that are tried by themselves
 
 Case = dict[str, Any]
+Stage = Callable[[Operation, Case, Implementation], Iterator[Case]]
 
 
 def smallest(
@@ -39,24 +40,25 @@ def smallest(
     dead = _leaves_a_query_nothing(violation.counterexample)
     operation, subject = OPERATIONS[law.operation], Subject(implementation, law.operation, observe)
     best, left = violation, _MOST
-    again = True
-    while again:
-        again = False
-        for case in _smaller(operation, best.counterexample, implementation):
-            if left == 0 or time.monotonic() >= until:
-                return replace(best, shrunk=True)
-            arguments = tuple(case[p] for p in operation.parameters)
-            if not implementation.takes(operation, arguments) or (_leaves_a_query_nothing(case) and not dead):
-                continue
-            left -= 1
-            subject.begin()
-            with suppress(ValueError, IndexError):  # a law may choose something that so small a case does not have
-                try:
-                    law.hold(subject, case)
-                except BrokenError as broken:
-                    best = replace(best, summary=str(broken), counterexample=case, excess=broken.excess, calls=tuple(subject.calls))
-                    again = True
-                    break
+    changed = True
+    while changed:
+        changed = False
+        for smaller in _STAGES:
+            cases = smaller(operation, best.counterexample, implementation)
+            while (case := next(cases, None)) is not None:
+                if left == 0 or time.monotonic() >= until:
+                    return replace(best, shrunk=True)
+                arguments = tuple(case[p] for p in operation.parameters)
+                if not implementation.takes(operation, arguments) or (_leaves_a_query_nothing(case) and not dead):
+                    continue
+                left -= 1
+                subject.begin()
+                with suppress(ValueError, IndexError):  # a law may choose something that so small a case does not have
+                    try:
+                        law.hold(subject, case)
+                    except BrokenError as broken:
+                        best = replace(best, summary=str(broken), counterexample=case, excess=broken.excess, calls=tuple(subject.calls))
+                        changed, cases = True, smaller(operation, case, implementation)
     return replace(best, shrunk=True)
 
 
@@ -65,31 +67,49 @@ def _leaves_a_query_nothing(case: Case) -> bool:
     return mask is not None and not mask.any(-1).all()
 
 
-def _smaller(o: Operation, case: Case, i: Implementation) -> Iterator[Case]:
-    """Simpler cases, those with most taken away first."""
+def _rotates(o: Operation, case: Case) -> bool:
+    """Whether a case has options of rotations, which are cut together."""
+    return "inv_freq" in o.parameters and any(case[p] is not None for p in ROTATION if p in o.parameters)
+
+
+def _cut(o: Operation, case: Case, i: Implementation) -> Iterator[Case]:
+    """Cases of which a part is taken away, those with most taken away first."""
     if "kind" in o.parameters:
         yield from kinds.smaller(case, i)
         return
     if o.is_played:
         yield from programs.shorter(i, case)
-    rotates = "inv_freq" in o.parameters and any(case[p] is not None for p in ROTATION if p in o.parameters)
+    rotates = _rotates(o, case)
     if rotates:
         yield from rotations.smaller(o, case, i)
     yield from _fewer(o, case, fixed=("head_dim", "pairs") if rotates else ("pairs",))
-    for p in () if o.is_played else o.parameters:
+
+
+def _plainer(o: Operation, case: Case, i: Implementation) -> Iterator[Case]:
+    """Cases without a mask or an option, and nearer to the first position."""
+    if "kind" in o.parameters or o.is_played:
+        return
+    for p in o.parameters:
         x = case[p]
         if o.is_mask(p) and o.name != "combine_masks" and x is not None:
             yield case | {p: None}
-        elif p in o.options and x is not None and not rotates:
+        elif p in o.options and x is not None and not _rotates(o, case):
             yield case | {p: None} | ({f"d{p}": None} if f"d{p}" in case and p in ("bias", "sink") else {})
             if p == "offset" and isinstance(x, int):
                 yield from (case | {p: n} for n in (0, int(x / 2)) if n != x)
         elif isinstance(x, int) and p == "start_pos":
             yield from (case | {p: n} for n in (0, x // 2, x - 1) if 0 <= n < x)
-    for p in o.arrays:
-        if case[p] is None:
-            continue
-        yield from (case | {p: y} for y in _simpler(case[p]))
+
+
+def _in_arrays(simpler: Callable[[Any], Iterator[Any]]) -> Stage:
+    """Cases in which the numbers of one array are simpler."""
+
+    def stage(o: Operation, case: Case, i: Implementation) -> Iterator[Case]:
+        for p in o.arrays if "kind" not in o.parameters else ():
+            if case[p] is not None:
+                yield from (case | {p: y} for y in simpler(case[p]))
+
+    return stage
 
 
 def _fewer(o: Operation, case: Case, fixed: tuple[str, ...]) -> Iterator[Case]:
@@ -142,15 +162,16 @@ def _lead(o: Operation, case: Case, axis: int, place: int, gone: bool) -> Case:
     return found
 
 
-def _simpler(x: Any) -> Iterator[Any]:
-    """Simpler numbers: zeros, without a sign, whole numbers, fewer of them."""
+def _rounder(x: Any) -> Iterator[Any]:
+    """Simpler numbers: zeros, without a sign, whole numbers."""
     if np.signbit(x[x == 0]).any():
         yield x + 0.0
-    if not x.any():
-        return
-    for y in (np.zeros(x.shape), np.sign(x), np.rint(x), np.rint(x * 4) / 4):
-        if not np.array_equal(x, y):
-            yield y
+    if x.any():
+        yield from (y for y in (np.zeros(x.shape), np.sign(x), np.rint(x), np.rint(x * 4) / 4) if not np.array_equal(x, y))
+
+
+def _emptier(x: Any) -> Iterator[Any]:
+    """Fewer numbers that are not 0."""
     places = np.flatnonzero(x)
     step = len(places)
     while step > 1 and len(places) <= _MOST:
@@ -161,3 +182,8 @@ def _simpler(x: Any) -> Iterator[Any]:
             yield y.reshape(x.shape)
         if step == 1:
             return
+
+
+_STAGES: tuple[Stage, ...] = (_cut, _plainer, _in_arrays(_rounder), _in_arrays(_emptier))
+"""What is tried, in this order, each until it finds nothing smaller, and all again while one of them does: all arrays are rounded before
+entries are taken away, of which there are many."""
