@@ -16,11 +16,11 @@ from properties.strategies.choices import rounded
 __all__ = ["documentation", "flash_attention", "flashinfer", "kernelbench", "opinfo", "tests_of_jax"]
 
 
-def kernelbench(target: Format, trials: int = 2) -> Iterator[Trial]:
-    """Level 1, problem 97: uniform on [0, 1), 512 queries and keys of width 1024; of 32 batches of 32 heads one batch of two."""
+def kernelbench(target: Format, trials: int = 2, heads: int = 2) -> Iterator[Trial]:
+    """Level 1, problem 97: uniform on [0, 1), 512 queries and keys of width 1024; of 32 batches of 32 heads one batch of a few."""
     for seed in range(trials):
         rng = np.random.default_rng(seed)
-        q, k, v = (rng.random((1, 2, 512, 1024)) for _ in range(3))
+        q, k, v = (rng.random((1, heads, 512, 1024)) for _ in range(3))
         yield from posed(q, k, v, target)
 
 

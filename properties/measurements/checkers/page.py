@@ -84,8 +84,9 @@ def _exhibits(found: dict[str, Any]) -> Iterator[str]:
         yield f"### `{name}`\n"
         yield f"In the place of every attention, with its own derivatives: {of['says']}.\n"
         yield from _table(["checker", "says"], [[checker, said] for checker, said in of["checkers"].items()])
-        for checker, error in of["errors"].items():
-            yield f"\n{checker}: the largest error is {error['error']:.3g}; it would pass with rtol = atol = {error['least']:.3g}."
+        for target, error in of["errors"].items():
+            yield f"\nOver 32 heads of KernelBench's problem in {target} the largest error is {error['error']:.3g}."
+            yield f"It passes with rtol = atol from {error['least']:.3g}."
         laws = of["laws"]
         yield f"\nattnspec's quick plan, on float64: {laws['violated']} laws about plain attention are violated, first *{laws['first']}*:"
         yield f"{laws['summary']}\n"

@@ -113,7 +113,8 @@ ROWS: tuple[Checker, ...] = (
         "uniform on [-9, 9); 4 problems of 1 or 4 heads, 3 queries, 6 keys, width 8; causal or not; once a bias",
         "every entry of out in float32: |error| ≤ 5e-5 + 5e-6·|right|; `torch.autograd.gradcheck` of q, k, v and bias in float64, fast "
         "mode, step 1e-6, rtol 1e-3, atol 1e-5",
-        "samples with dropout are left out; out is compared with right values, which PyTorch's tests of these samples do not have",
+        "samples with dropout, and those that broadcast q over batches, are left out; out is compared with right values, which the entry "
+        "does not name",
         (
             f"{_TORCH}: `torch/testing/_internal/common_methods_invocations.py` (samples, tolerance)",
             f"{_TORCH}: `torch/testing/_creation.py` (draws), `torch/autograd/gradcheck.py`, which is called",
