@@ -13,7 +13,7 @@ from properties.bugs.reference import OPERATIONS
 from properties.contract.implementation import Implementation
 from properties.contract.operations import FEATURES
 from properties.measurements.checkers.__main__ import as_json
-from properties.measurements.checkers.asked import REASONS
+from properties.measurements.checkers.asked import REASONS, unasked
 from properties.measurements.checkers.comparisons import allclose, assert_close, both_beyond, times_plain
 from properties.measurements.checkers.counts import by_group
 from properties.measurements.checkers.derivatives import check_grads, gradcheck
@@ -65,6 +65,23 @@ def test_every_bug_is_seen_by_a_check_of_ours_and_by_the_vectors_if_one_call_sho
     for bug, said in PUBLISHED["verdicts"].items():
         assert "seen" in (said["attnspec, quick plan"], said["attnspec, default plan"], said["attnspec, vectors"]), bug
         assert said["attnspec, vectors"] in ("seen", "one call"), bug
+
+
+@pytest.mark.parametrize(
+    ("checker", "bug", "why"),
+    [
+        ("assert_close float32", "sdpa-mask-polarity-inverted", "arguments"),  # its calls have no mask
+        ("ONNX node suite", "attention-lse-in-base-two", "arguments"),  # it looks at the output alone
+        ("PyTorch OpInfo", "gqa-tile-vs-repeat-interleave", "arguments"),  # heads share no keys
+        ("ONNX node suite", "vjp-divided-by-the-batch", "operation"),
+        ("ONNX node suite", "sdpa-overflow-becomes-nan", "promise"),
+        ("ONNX node suite", "sdpa-scale-missing", ""),
+        ("ONNX node suite", "sdpa-mask-memory-order", ""),  # views can be given to all
+    ],
+)
+def test_a_checker_is_asked_about_what_its_arguments_could_show(checker, bug, why):
+    (row,) = (row for row in ROWS if row.name == checker)
+    assert unasked(row, CATALOGUE[bug]) == why
 
 
 # -- Comparisons, by hand --------------------------------------------------------------------------------------------------------

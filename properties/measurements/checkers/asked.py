@@ -15,6 +15,7 @@ from properties.contract.implementation import Implementation
 from properties.contract.operations import OPERATIONS
 from properties.contract.results import BrokenError
 from properties.measurements.checkers.checker import Checker
+from properties.measurements.checkers.trial import grouped
 from properties.strategies.cases import UnsupportedError
 from properties.strategies.domains import DOMAINS
 from properties.vectors.choice import Choice
@@ -72,10 +73,10 @@ def _calls(operation: str, given: frozenset[str]) -> list[tuple[tuple[Any, ...],
     """Calls of an operation with these arguments alone, and what should come of them."""
     o, found = OPERATIONS[operation], []
     for arguments in _cases(operation):
-        kept = tuple(
-            x if p in given or not (p in o.options or o.is_mask(p)) else None for p, x in zip(o.parameters, arguments, strict=True)
-        )
-        found.append((kept, o.expected(kept, preset("float64"), Conventions())))
+        each = dict(zip(o.parameters, arguments, strict=True))
+        if "groups" in given or not grouped({p: x for p, x in each.items() if x is not None}):
+            kept = tuple(x if p in given or not (p in o.options or o.is_mask(p)) else None for p, x in each.items())
+            found.append((kept, o.expected(kept, preset("float64"), Conventions())))
     return found
 
 

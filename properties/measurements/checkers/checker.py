@@ -43,11 +43,9 @@ class Checker:
         """The operations whose results it judges, and which of what may be left out is given in some call."""
         found: dict[str, frozenset[str]] = {}
         for trial in self.calls:
-            o = OPERATIONS[trial.operation]
-            given = {p for p, x in zip(o.parameters, trial.arguments, strict=True) if x is not None}
             for name in (trial.operation if self.compares else "", *(f"{trial.operation}{suffix}" for suffix in self.suffixes)):
                 if name in OPERATIONS:
-                    found[name] = found.get(name, frozenset()) | given
+                    found[name] = found.get(name, frozenset()) | trial.given
         return found
 
     @cached_property

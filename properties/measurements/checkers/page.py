@@ -8,6 +8,7 @@ from properties.measurements.checkers.asked import REASONS
 from properties.measurements.checkers.counts import ALL, by_group, reasons
 from properties.measurements.checkers.rows import ROWS
 from properties.measurements.checkers.table import COLUMNS
+from properties.measurements.checkers.trial import FORWARD
 
 __all__ = ["markdown"]
 
@@ -19,15 +20,16 @@ _INTRODUCTION = """\
 Written by `make checkers`: {bugs} known bugs of the [catalogue](kill-matrix.md), each in all operations that have it, against {checkers}
 checks. The checks of others are written by us from what their sources state; each section below names the revision that was read.
 
-- A bug is *asked about* where the checker calls an operation that has it, and some call shows it with the arguments that the checker
-  gives and the results at which it looks. The calls on which this is tried are those of our vectors and domains, without the arguments
-  that the checker does not give. A bug that takes two calls, views, or a look at what a call does besides counts as asked about.
+- A bug is *asked about* where the checker calls an operation that has it, and some call, of whatever size, shows it with the arguments
+  that the checker gives and the results at which it looks. The calls on which this is tried are those of our vectors and domains, without
+  the arguments that the checker does not give. A bug that takes two calls, views, or a look at what a call does besides counts as asked
+  about.
 - It is *seen* where one of the checker's calls is refused: what comes back is outside its tolerance, has another shape, or is an error.
 - A candidate computes in float64 and rounds to the checker's format at last: its own rounding is no reason to refuse it. What is right is
   the reference in float64, rounded to the same format.
 - Attention is put to each operation that can say the call; where one takes a mask alone, causality and windows are written out.
 - Draws have fixed seeds, which are not those of the originals.
-- `check_grads` and `gradcheck` compare derivatives with the candidate's own forward: a bug that is in both alike is let through.
+- `check_grads` and `gradcheck` compare derivatives with the candidate's own forward, and let through what is in both alike.
 """
 
 
@@ -59,6 +61,10 @@ def _summary(found: dict[str, Any]) -> Iterator[str]:
     yield from _table(["checker", "asked about", "seen", "let through", "share seen", "right code refused"], rows)
     yield "\nRight code is the reference, and what only looks like a bug and is none. Of ours that is said by"
     yield "[the kill matrix](kill-matrix.md), and with many seeds `docs/seeds.txt`.\n"
+    for name in (checker.name for checker in ROWS if checker.compares is None):
+        through = [bug for bug, said in found["verdicts"].items() if said[name] == "let through"]
+        both = sum(not set(FORWARD).isdisjoint(CATALOGUE[bug].mutants) for bug in through)
+        yield f"Of the {len(through)} that {name} lets through {both} are in the forward, too.\n"
     yield "![Groups of bugs by checkers, and the share of each that is seen](checkers.svg)\n"
 
 

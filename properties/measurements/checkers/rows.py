@@ -52,13 +52,13 @@ def _assert_close(name: str, target: Format, tolerances: str) -> Checker:
     )
 
 
-def _check_grads(name: str, target: Format, tolerance: float) -> Checker:
+def _check_grads(name: str, target: Format, tolerance: float, noise: str) -> Checker:
     return Checker(
         f"check_grads {name}",
         "standard normal; (2, 4, 128, 32); plain, causal, with a mask, a bias and a window",
         f"order 1, forwards and backwards, step 1e-4: |difference| ≤ {tolerance:g}·size·(1 + |difference quotient|), "
         "size that of the array compared: 32768 of the tangent, 1 of the inner product",
-        "the shapes are those of JAX's tests of its attention, which compare gradients otherwise",
+        f"the shapes are those of JAX's tests of its attention, which compare gradients otherwise; {noise}",
         (f"{_JAX}: `jax/_src/public_test_util.py`", "jax-ml/jax@000f87c09ffad5efa8a1f70f123be21c6431ecba: `tests/nn_test.py`"),
         partial(tests_of_jax, target),
         consistent=check_grads(target, tolerance),
@@ -71,7 +71,8 @@ ROWS: tuple[Checker, ...] = (
         "ONNX node suite",
         "uniform on [0, 1) for Attention and RotaryEmbedding, few others; 4 queries, 6 to 18 keys, width 8",
         "every entry: |error| ≤ 1e-7 + 1e-3·|right|",
-        "what is expected is right to the last bit, not as its evaluator computes it",
+        "what is expected is right to the last bit, not as its evaluator computes it; boolean masks are uniform numbers as booleans, as "
+        "there, and so allow all, but where a case writes one out",
         (
             f"{_ONNX}: `onnx/backend/test/case/node/attention.py`, `rotaryembedding.py`, `softmax.py`",
             "the same: `onnx/backend/test/case/node/__init__.py` (tolerances), `onnx/backend/test/case/base.py` (seed 0)",
@@ -124,7 +125,12 @@ ROWS: tuple[Checker, ...] = (
         gradcheck,
         ("_vjp",),
     ),
-    _check_grads("float32", BINARY32, 2e-3),
-    _check_grads("float64", BINARY64, 1e-5),
+    _check_grads(
+        "float32",
+        BINARY32,
+        2e-3,
+        "an output near 1 is rounded by up to 2⁻²⁵, its quotient by up to 2⁻²⁵ / 1e-4 = 3e-4, and 0.05 of the inner product come of that",
+    ),
+    _check_grads("float64", BINARY64, 1e-5, "the quotient's rounding is below its tolerance"),
 )
 """In the order of the table."""

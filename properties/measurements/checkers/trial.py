@@ -18,7 +18,7 @@ from properties.contract.operations import OPERATIONS
 from properties.contract.results import BrokenError
 from properties.strategies.choices import rounded
 
-__all__ = ["DTYPES", "FORWARD", "SDPA", "Trial", "posed", "returned", "tensor"]
+__all__ = ["DTYPES", "FORWARD", "SDPA", "Trial", "grouped", "posed", "returned", "tensor"]
 
 SDPA, GRADIENTS = "scaled_dot_product_attention", ("dq", "dk", "dv")
 _GROUPED, _READS = "grouped_query_attention", {"mask", "causal", "offset", "window"}
@@ -30,7 +30,7 @@ DTYPES = {BINARY64: torch.float64, BINARY32: torch.float32, BINARY16: torch.floa
 
 @dataclass(frozen=True, eq=False)
 class Trial:
-    """A call of an operation, the format of its numbers, and the results that are looked at.
+    """A call of an operation, the format of its numbers, and the results that are looked at; log-sum-exps are float32's.
 
     `plain` has what a plain run in that format returns for the same results, for checkers that compare with one.
     """
@@ -40,6 +40,12 @@ class Trial:
     format: Format
     results: tuple[str, ...]
     plain: tuple[Array, ...] = ()
+
+    @property
+    def given(self) -> frozenset[str]:
+        """The names of its arguments, of those that may be left out those that are not; "groups" where heads share keys."""
+        each = {p: x for p, x in zip(OPERATIONS[self.operation].parameters, self.arguments, strict=True) if x is not None}
+        return frozenset(each) | ({"groups"} if grouped(each) else set())
 
     @cached_property
     def right(self) -> tuple[Array, ...]:
@@ -61,7 +67,13 @@ class Trial:
         o = OPERATIONS[self.operation]
         there = o.outputs if len(found) == len(o.outputs) else o.returned(self.arguments)
         named = dict(zip(there, found, strict=True))
-        return tuple(returned(named[name], self.format) for name in self.results)
+        return tuple(returned(named[name], BINARY32 if name == "lse" else self.format) for name in self.results)
+
+
+def grouped(arguments: Mapping[str, Any]) -> bool:
+    """Whether query heads share key heads, in arguments by name."""
+    heads = [x.shape[-3] for p, x in arguments.items() if p in ("q", "k") and x.ndim > 2]
+    return len(set(heads)) > 1
 
 
 def returned(x: Array, target: Format) -> Array:
