@@ -120,9 +120,9 @@ def verify(
     except KeyboardInterrupt:
         interrupted = True
     outcomes += [Outcome(law.name, law.operation, implementation.name, "not run", reason=why) for law in chosen[len(outcomes) :]]
-    name = implementation.resolved_arithmetic.name if arithmetic else None
+    rounds = implementation.resolved_arithmetic if arithmetic else None
     read = implementation.resolved_conventions if conventions is not None else None
-    told, causes = with_causes(outcomes, causes, lambda violation: script(violation, arithmetic=name, conventions=read))
+    told, causes = with_causes(outcomes, causes, lambda violation: script(violation, arithmetic=rounds, conventions=read))
     numbers = {"max_examples": max_examples, "seed": seed, "budget": budget}
     settings_ = numbers | {"arithmetic": implementation.resolved_arithmetic.name, "exclude": [*exclude]}
     return Report(told, settings_, interrupted, strict, causes)
