@@ -29,7 +29,8 @@ def read(file: Path) -> tuple[dict[str, Any], dict[str, Any]]:
         told = json.loads(file.read_text("utf-8"))
         jsonschema.validate(told, json.loads(SCHEMA.read_text("utf-8")))
     except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise ValueError(f"{file} cannot be read: {error}") from error
+        why = f"{error.strerror}." if isinstance(error, OSError) else error
+        raise ValueError(f"{file} cannot be read: {why}") from error
     except jsonschema.ValidationError as error:
         raise ValueError(f"{file} is no file of vectors: {error.json_path}: {error.message}") from error
     if told["operation"] not in OPERATIONS:

@@ -28,7 +28,7 @@ from properties.bugs.reference import OPERATIONS as REFERENCE
 from properties.contract.caller import Caller
 from properties.contract.implementation import Implementation
 from properties.contract.operations import OPERATIONS, Operation
-from properties.contract.results import BrokenError, Call
+from properties.contract.results import BrokenError, Call, is_right
 from properties.contract.subject import Subject
 from properties.laws.law import Law
 from properties.strategies.choices import rounded
@@ -144,7 +144,7 @@ class _Pool:
             stand_in = _stand_in(c, law, self.implementation)
             for call in (*self.right[place], *(() if c.remembers else (*v.calls, *self.wrong[place]))):
                 if call.operation in c.operations:
-                    agree[self._is_right(call)].append(self._repeats(call, stand_in))
+                    agree[not call.error and is_right(call, self._expected(call))].append(self._repeats(call, stand_in))
         if sum(agree[True]) < _MOST * len(agree[True]):
             return None
         every = agree[True] + agree[False]
@@ -213,14 +213,6 @@ class _Pool:
                 meaning = f"an arithmetic: within budget as if {c.sentence}"
                 repair = "Round to more bits there, or declare an arithmetic of which this is so, if it is what is meant."
                 yield _Explanation(Diagnosis(c.id, excess, meaning, repair, 1.0), frozenset(places), _ARITHMETIC)
-
-    def _is_right(self, call: Call) -> bool:
-        """Whether a call's results are within their budgets."""
-        if call.error:
-            return False
-        if OPERATIONS[call.operation].returns_booleans:
-            return all(np.array_equal(x, y) for x, y in zip(call.outputs, self._expected(call), strict=True))
-        return not any((e.excess(x) > 1).any() for e, x in zip(self._expected(call), call.outputs, strict=False))
 
     def _expected(self, call: Call) -> tuple[Any, ...]:
         if id(call) not in self._budgets:

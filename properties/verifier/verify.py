@@ -36,8 +36,9 @@ def examine(
     """What becomes of some laws about one operation, in their order, on so many cases, none of whose calls may take longer.
 
     The same seed draws the same cases; None, as seed or number, takes what the caller's Hypothesis profile says. `observe` is told of every
-    call before it is made, and `began` of the law that is put to the case. No case is drawn after `until`, of time.monotonic, or after a
-    violation of a law that `ends` it. Violations are as they were found, and not diagnosed, which `causes_of` does for all laws together.
+    call before it is made, and `began` of the law that is put to the case. With a seed no case is drawn after `until`, of time.monotonic,
+    or after a violation of a law that `ends` it. Violations are as they were found, and not diagnosed, which `causes_of` does for all laws
+    together.
     """
     examination = Examination(implementation, laws[0].operation, laws, observe, seconds_per_call, began, until, ends)
     examination.run(max_examples or (settings.default or settings()).max_examples, random_seed)
