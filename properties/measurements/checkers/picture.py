@@ -18,7 +18,7 @@ def svg(counts: dict[str, dict[str, Count]]) -> str:
     """The matrix, as a file of its own: equal numbers give equal text."""
     groups, checkers = list(counts), list(next(iter(counts.values())))
     with mpl.rc_context(_STYLE):
-        figure = Figure(figsize=(8.2, 6.2), layout="constrained", facecolor="white")
+        figure = Figure(figsize=(9.4, 6.2), layout="constrained", facecolor="white")
         axes = figure.subplots()
         shares = [[counts[g][c].share for c in checkers] for g in groups]
         image = axes.imshow(shares, cmap="Blues", vmin=0, vmax=1, aspect="auto")
@@ -33,7 +33,7 @@ def svg(counts: dict[str, dict[str, Count]]) -> str:
         axes.xaxis.tick_top()
         axes.tick_params(length=0)
         axes.spines[:].set_visible(False)
-        figure.colorbar(image, ax=axes, label="share of the bugs asked about that is seen", shrink=0.5)
+        figure.colorbar(image, ax=axes, label="share of the bugs asked about that is seen", shrink=0.5, pad=0.02)
         written = io.StringIO()
         figure.savefig(written, format="svg", metadata=dict.fromkeys(("Creator", "Date", "Format", "Type")))
     return written.getvalue()

@@ -116,11 +116,10 @@ def _expressed(given: dict[str, Any], q: Array, k: Array) -> dict[str, dict[str,
     """How each operation of attention says these options, of those that can: what may be read is written out as a mask where that is all
     that an operation takes."""
     takes: dict[str, dict[str, Any]] = {"attention": given}
-    grouped, others = q.shape[-3] != k.shape[-3], given if given.get("scale") != q.shape[-1] ** -0.5 else given.keys() - {"scale"}
-    if set(others) <= _READS:
-        reads = {name: given[name] for name in _READS if name in given}
-        takes[_GROUPED if grouped else SDPA] = {"mask": _mask(q, k, **reads)} if reads else {}
-    if set(others) == {"causal"} and not grouped:
+    shared, told = grouped({"q": q, "k": k}), set(given) - ({"scale"} if given.get("scale") == q.shape[-1] ** -0.5 else set())
+    if told <= _READS:
+        takes[_GROUPED if shared else SDPA] = {"mask": _mask(q, k, **{name: given[name] for name in told})} if told else {}
+    if told == {"causal"} and not shared:
         takes["causal_attention"] = {}
     return takes
 
