@@ -78,11 +78,13 @@ def a_rollback_is_as_if_nothing_had_been_appended(
 @law(DECODE, domains=("rings",), exempts=_offers("ring", "rollback"), effort=0.3)
 def a_ring_refuses_what_is_gone(
     subject: Subject, q: Any, k: Any, v: Any, steps: str, window: Any, capacity: Any, rotates: Any, choose: Choices
-) -> None:
+) -> bool:
     """For every ring that has let positions go, rolled back until its window looks back to them: it refuses to be asked, and gives what a
     new cache gives as soon as it has been given as many again. Within budget.
     """
-    left = window - (subject.conventions.window == "count")
+    left = held_of(window, capacity, (), subject.conventions).left
+    if left is None or capacity is None or capacity <= left:
+        return False
     more, back = choose.integer(1, capacity), choose.integer(capacity - left, capacity)
     n = capacity + more
     key, value, query = (choose.grid((n, x.shape[1])) for x in (k, v, q))
@@ -92,6 +94,7 @@ def a_ring_refuses_what_is_gone(
         f"append {capacity}; append {more}; rollback {back}; attend 1 refused; append {back}; attend 1", window, capacity, rotates,
     )  # fmt: skip
     _equal(subject, subject(query[-1:], key, value, f"append {n}; attend 1", window, None, rotates), ring, slice(None))
+    return True
 
 
 @law(DECODE, exempts=_offers("evict"))

@@ -15,7 +15,7 @@ before a candidate that does not reproduce some call.
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
-from functools import partial
+from functools import partial, update_wrapper
 from typing import Any, get_args
 
 import numpy as np
@@ -322,7 +322,10 @@ def _stand_in(c: _Candidate, law: Law, implementation: Implementation) -> Subjec
     }
     promises = replace(
         implementation,
-        operations={name: partial(_stored, OPERATIONS[name], operations[name], implementation) for name in (law.operation, *law.needs)},
+        operations={
+            name: update_wrapper(partial(_stored, OPERATIONS[name], function, implementation), REFERENCE[name])
+            for name, function in operations.items()
+        },
         conventions=replace(implementation.resolved_conventions, mask_polarity="true_allows"),
         arrays="numpy",
         dtype="float64",
