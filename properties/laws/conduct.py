@@ -251,7 +251,8 @@ def batches_are_computed_one_by_one(subject: Subject, *arguments: Any) -> bool:
         index = tuple(place) if alone else tuple(slice(k, k + 1) for k in place)
         for name, batch, one in zip(o.returned(arguments), whole, results_of(subject(*single)), strict=True):
             if BATCH not in o.axes[name] or o.broadcasts(name):
-                part = _placed(one.ball, batch.value.shape, index)
+                own = batch.value.ndim - len(o.axes[name]) + 1  # its leading axes, which may be fewer than those of the batch
+                part = _placed(one.ball, batch.value.shape, index[max(len(index) - own, 0) :])
                 sums[name] = sums[name] + part if name in sums else part
                 continue
             subject.finite(batch)
