@@ -45,15 +45,20 @@ def a_ramp_is_a_straight_line_between_its_ends(subject: Subject, *arguments: Any
         return False
     low, high = (floor(low), ceil(high)) if truncate else (low, high)
     low, high = max(low, 0), min(high, r - 1 if c.yarn_upper == "last_channel" else r // 2 - 1)
-    i = np.arange(r // 2)
-    ramp = np.clip((i - low) / (high - low), 0, 1) if high > low else np.where(i > low, 1.0, 0.0)
-    inside = (ramp > 0) & (ramp < 1)
-    f, found = plain(subject, x), of(subject, x)[0]
-    share = Ball(ramp, np.where(inside, _CLEAR / max(high - low, _CLEAR), 0.0))
+    f, found, share = plain(subject, x), of(subject, x)[0], ramp(r // 2, low, high)
     linear = divide(f, exact(np.full(len(f.mid), x["factor"])))
     subject.close(found, f * (exact(np.ones(r // 2)) - share) + linear * share, "inv_freq")
-    subject.informative_if((ramp > 0).any())
+    subject.informative_if((share.mid > 0).any())
     return True
+
+
+def ramp(pairs: int, low: float, high: float) -> Ball:
+    """How far each pair is on the way from one end to the other: exactly 0 and 1 clearly before and after them, where they are off by
+    `_CLEAR` at most; ends that are whole numbers are exact."""
+    i, off = np.arange(pairs), [0.0 if end == round(end) else _CLEAR for end in (low, high)]
+    mid = np.clip((i - low) / (high - low), 0, 1) if high > low else np.where(i > low, 1.0, 0.0)
+    near = (i > low - off[0]) & (i < high + off[1])
+    return Ball(mid, np.where(near, _CLEAR / max(high - low, _CLEAR), 0.0))
 
 
 def _turns(f: Ball, original: int) -> Any:
@@ -152,6 +157,7 @@ def an_attention_factor_grows_as_the_logarithm_of_the_factor(subject: Subject, *
         return a - one if x["kind"] == "yarn" else a * a - one
 
     s = x["factor"] if x["factor"] > 1 else 2.0
-    subject.close(grown(s * s), exact(np.array([2.0])) * grown(s), "attention_factor less 1")
+    off = Ball(np.zeros(1), np.array([2.0**-50]))  # s² and e¹⁰ are rounded, by which their logarithms move
+    subject.close(grown(s * s), exact(np.array([2.0])) * grown(s) + off, "attention_factor less 1")
     known = exp(10.0) if x["kind"] == "yarn" else float(x["original_max_position_embeddings"])
-    subject.close(grown(known), Ball(np.ones(1), np.array([2.0**-50])), "attention_factor less 1")
+    subject.close(grown(known), exact(np.ones(1)) + off, "attention_factor less 1")

@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from properties.contract.implementation import Implementation
 from properties.contract.operations import OPERATIONS
-from properties.laws.law import Laws
+from properties.laws.law import Laws, always
 from properties.laws.maps import Times
 from properties.laws.squares import Case, Square, Symmetry, Term, Terms
 from properties.strategies.domains import DOMAINS, usual
@@ -21,14 +22,21 @@ __all__ = ["Rows", "added", "apart", "beside", "composed", "ordered", "placed"]
 class Rows:
     """A decorator that enters terms as a symmetry of some forwards among the laws of a family.
 
-    Its laws are put to implementations that declare all of its features, on cases of some domains, or of the usual ones.
+    Its laws are put to implementations that declare all of its features, and that nothing else exempts, on cases of some domains, or of
+    the usual ones.
     """
 
     def __init__(self, law: Laws) -> None:
         self.law = law
 
     def __call__(
-        self, name: str, statement: str, *forwards: str, domains: tuple[str, ...] = (), features: tuple[str, ...] = ()
+        self,
+        name: str,
+        statement: str,
+        *forwards: str,
+        domains: tuple[str, ...] = (),
+        features: tuple[str, ...] = (),
+        exempts: Callable[[Implementation], str] = always,
     ) -> Callable[[Terms], Terms]:
         """The decorator."""
 
@@ -37,7 +45,7 @@ class Rows:
             for o in OPERATIONS.values():
                 if o.forward in forwards:
                     offered = tuple(d for d in domains or usual(o.name) if d in DOMAINS[o.name])
-                    self.law(o.name, domains=offered, exempts=lambda i: i.lacks(*features))(Square(symmetry, o))
+                    self.law(o.name, domains=offered, exempts=lambda i: i.lacks(*features) or exempts(i))(Square(symmetry, o))
             return terms
 
         return enter
