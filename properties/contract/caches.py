@@ -27,7 +27,7 @@ from properties.contract.programs import Held, Step, attends, parse
 from properties.contract.results import BrokenError, RaisedError
 from properties.contract.wording import said, shown
 
-__all__ = ["CACHES", "Decoder", "admitted", "decode", "held_of", "offered"]
+__all__ = ["CACHES", "Decoder", "admitted", "decode", "held_of", "left_bound", "offered"]
 
 _PARAMETERS = ("window", "capacity")
 CACHES = (*_PARAMETERS, "ring", "rotates", "rollback", "evict", "poison")
@@ -68,8 +68,12 @@ def _runs_programs(function: Callable[..., Any]) -> bool:
 
 def held_of(window: int | None, capacity: int | None, offers: Collection[str], conventions: Conventions) -> Held:
     """What a new cache of such a window and capacity holds."""
-    left = None if window is None else window - (conventions.window == "count")
-    return Held(left, capacity, "ring" in offers)
+    return Held(left_bound(window, conventions), capacity, "ring" in offers)
+
+
+def left_bound(window: int | None, conventions: Conventions) -> int | None:
+    """How many positions before its own a query looks back, by a window on the left."""
+    return None if window is None else window - (conventions.window == "count")
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from properties.laws.maps import Times
 from properties.laws.squares import Case, Square, Symmetry, Term, Terms
 from properties.strategies.domains import DOMAINS, usual
 
-__all__ = ["Rows", "added", "apart", "beside", "composed", "ordered", "placed"]
+__all__ = ["Rows", "added", "apart", "beside", "causal_or_windowed", "lengthened", "ordered"]
 
 
 class Rows:
@@ -53,10 +53,14 @@ class Rows:
 
 def several(axis: str, terms: Terms) -> Terms:
     """Terms that say something where an axis has at least two entries, and no places along it matter."""
-    return lambda c: terms(c) if c.has(axis) and c.size(axis) > 1 and not (axis in ("n_q", "n_k") and placed(c.arguments)) else None
+
+    def says(c: Case) -> bool:
+        return c.has(axis) and c.size(axis) > 1 and not (axis in ("n_q", "n_k") and causal_or_windowed(c.arguments))
+
+    return lambda c: terms(c) if says(c) else None
 
 
-def placed(x: Mapping[str, Any]) -> bool:
+def causal_or_windowed(x: Mapping[str, Any]) -> bool:
     """Whether a query's place among the keys matters: it is causal, or has a window."""
     return bool(x.get("causal") or x.get("window"))
 
@@ -103,6 +107,7 @@ def added(*parameters: str) -> Terms:
     return terms
 
 
-def composed(c: Case) -> bool:
-    """Whether a mask and causality act together."""
-    return c.implementation.resolved_conventions.causal_with_mask == "compose"
+def lengthened(mask: Any, shape: tuple[int, ...], count: int) -> Any:
+    """The mask of scores of a shape, with so many blocked keys more."""
+    full = np.broadcast_to(True if mask is None else mask, shape)
+    return np.concatenate([full, np.zeros((*shape[:-1], count), bool)], -1)
