@@ -66,7 +66,7 @@ def bias(shape: tuple[int, ...], target: Format, kind: str, choose: Choices) -> 
     return found
 
 
-def sink(heads: int, target: Format, kind: str, choose: Choices) -> Array:
+def sink(shape: tuple[int, ...], target: Format, kind: str, choose: Choices) -> Array:
     """A sink for each head; of some heads none, as −∞ says."""
-    found = choose.numbers((heads,), target, kind) * choose.among([1.0, 0.25, 4.0])
-    return np.where(choose.bits(heads, 0.2), -np.inf, found) if choose.happens(0.3) else found
+    found = choose.numbers(shape, target, kind) * choose.among([1.0, 0.25, 4.0])
+    return np.where(choose.bits(shape, 0.2), -np.inf, found) if choose.happens(0.3) else found
