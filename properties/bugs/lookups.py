@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from oracles.ball import Array
-from properties.bugs import turned as right
+from properties.bugs import reference_positions as right
 from properties.bugs.bug import Register
 from properties.bugs.reference import padding_mask
 

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from oracles.ball import Array
-from properties.bugs import attended, bent, turned
-from properties.bugs.attended import (
+from properties.bugs import reference_attention, reference_frequencies, reference_positions
+from properties.bugs.reference_attention import (
     alibi_bias,
     alibi_slopes,
     attention,
@@ -23,9 +23,9 @@ from properties.bugs.attended import (
     merge_attention,
     transposed,
 )
-from properties.bugs.bent import rotary_frequencies
-from properties.bugs.cached import Buffered, Cached
-from properties.bugs.turned import (
+from properties.bugs.reference_caches import Buffered, Cached
+from properties.bugs.reference_frequencies import rotary_frequencies
+from properties.bugs.reference_positions import (
     add_positional_encoding,
     apply_rotary,
     apply_rotary_vjp,
@@ -257,8 +257,8 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
         rotary_tables,
     )
 } | {"decode": decode}
-_PARTS = (attended, bent, turned)
-_SCOPE = {**vars(attended), **vars(bent), **vars(turned), **globals()}
+_PARTS = (reference_attention, reference_frequencies, reference_positions)
+_SCOPE = {name: x for part in _PARTS for name, x in vars(part).items()} | globals()
 _OWN = (__name__, *(part.__name__ for part in _PARTS))
 _FUNCTIONS = {name: f for name, f in _SCOPE.items() if isinstance(f, FunctionType) and f.__module__ in _OWN}
 

@@ -12,9 +12,9 @@ import pytest
 
 import oracles
 import properties
-from properties.bugs.cached import Buffered, Paged
 from properties.bugs.caches import bug as register
 from properties.bugs.reference import OPERATIONS as OPERATIONS_OF_NUMPY
+from properties.bugs.reference_caches import Buffered, Paged
 from properties.contract.caches import CACHES, decode, held_of, offered
 from properties.contract.implementation import Implementation
 from properties.contract.operations import OPERATIONS
@@ -225,7 +225,7 @@ WRONG = """\
 import numpy as np
 
 import properties
-from properties.bugs.cached import Buffered
+from properties.bugs.reference_caches import Buffered
 
 
 class Ring(Buffered):
