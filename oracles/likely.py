@@ -12,7 +12,7 @@ With p, o, T, dS as in `oracles.forward` and `oracles.vjp`, and M = (Σ|x| + |Σ
 have the variance n·(u·M)²:
 
     score           σ² = (u√d·M)² + ((6u + stored)·|s|)² + 2·(product² + scaled²)·Σ(q·k)²
-    … capped        σ² = (h·σ)² + ((6u + tanh + 2·stored)·|t|)² + (c·tanh's absolute error)², t = c·tanh(s/c), h = 1 − tanh²
+    … capped        σ² = (h·σ)² + ((6u + tanh + 3·stored)·|t|)² + (c·tanh's absolute error)², t = c·tanh(s/c), h = 1 − tanh²
     … with a bias   σ² + ((3u + stored)·(|t| + |bias|))², and the 6u of |s|, which the exponential's argument is off by, are of the logit
     weight          ε² = exp² + stored² + (4u)²
     out             Σ p²σ²(v − o)² + Σ p²ε²(v² + o²) + n·(u·M)² + N·(rescaling·M)²
@@ -189,10 +189,10 @@ def _logits(x: Point, rows: slice, s: Array, var: Array) -> tuple[Array, Array]:
     for capping in (False, True) if f.after_bias else (True, False):
         if capping and f.cap is not None:
             turned = np.where(np.isfinite(s), np.tanh(s / f.cap), 0.0)
-            var = (1 - turned**2) ** 2 * var + ((6 * work + tanh.relative + 2 * stored) * f.cap * turned) ** 2 + (f.cap * tanh.flush) ** 2
+            var = (1 - turned**2) ** 2 * var + ((6 * work + tanh.relative + 3 * stored) * f.cap * turned) ** 2 + (f.cap * tanh.flush) ** 2
             s = np.where(np.isfinite(s), f.cap * turned, s)
             if f.blocked is not None:
-                s, var = np.where(f.blocked, -f.cap, s), np.where(f.blocked, 0.0, var)
+                s, var = np.where(f.blocked, -f.cap, s), np.where(f.blocked, ((2 * work + stored) * f.cap) ** 2, var)
         elif not capping and f.bias is not None:
             var = var + ((3 * work + stored) * (np.where(np.isfinite(s), np.abs(s), 0.0) + np.abs(f.bias))) ** 2
             s = s + f.bias

@@ -190,7 +190,7 @@ def growth(p: AttentionProblem, q: Operand, k: Operand, x: Logits, allowed: Mask
     """
     if not p.elementwise:
         tau = _row_growth(p, q, k, allowed, 0.0 if p.features is not None else slope)
-        return tau if p.features is None else passed(x, p.features, p.terms, tau, slope, p.ranges.work)
+        return tau if p.features is None else passed(x, p.features, p.terms, tau, slope, p.ranges)
     t, c, of_logit = p.terms, abs(p.scale), slope
     slope = 0.0 if p.features is not None else slope
     tau = q.reach @ k.reach.swapaxes(-1, -2)
@@ -211,7 +211,7 @@ def growth(p: AttentionProblem, q: Operand, k: Operand, x: Logits, allowed: Mask
     if overflow is not None:
         tau[overflow] = np.inf
     if p.features is not None:
-        tau = passed(x, p.features, t, tau, of_logit, p.ranges.work)
+        tau = passed(x, p.features, t, tau, of_logit, p.ranges)
     if allowed is not None:
         np.copyto(tau, 0.0, where=~allowed)
     return tau

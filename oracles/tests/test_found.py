@@ -14,9 +14,37 @@ from oracles.frequencies import rotary_frequencies
 from oracles.generalised_attention import attention, attention_jvp, attention_vjp
 from oracles.rotary import rope
 from oracles.softmax import hard_masked_softmax, hard_masked_softmax_vjp
+from oracles.tests.kernels import DTYPES, to
 
 Array = Any
 f32 = np.float32
+
+
+def capped(q: float, k: list[float], cap: float, allowed: list[bool], dtype: Any) -> tuple[Array, Array]:
+    """The output, each value 0 but for the last of 1, and the log-sum-exp: scores capped operator by operator, blocked ones −∞."""
+    stored = to(dtype)
+    s = np.where(allowed, stored(q * np.array(k)), -np.inf)
+    t = stored(stored(np.tanh(stored(s / f32(cap)))) * f32(cap))
+    e = np.exp((t - t.max()).astype(f32))
+    return stored(stored(e / e.sum())[-1:]).reshape(1, 1, 1), np.array([[t.max() + np.log(e.sum())]])
+
+
+@pytest.mark.parametrize(
+    ("arithmetic", "q", "k", "cap", "allowed"),
+    [
+        pytest.param("bfloat16-eager", 0.0, [0.0, 0.0], 20.06, [True, False], id="a blocked entry that comes to −c has the roundings of c"),
+        pytest.param(replace(preset("bfloat16"), scores=BRAIN16), 7.25, [0.0, -4.5], 257.0, [True, True], id="the quotient is stored too"),
+        pytest.param("float16-eager", 2.0**-11, [1.0], 16384.0, [True], id="a quotient that underflows is off by the cap times as much"),
+    ],
+)
+def test_a_score_that_is_capped_operator_by_operator(arithmetic: Any, q: float, k: list[float], cap: float, allowed: list[bool]) -> None:
+    a = preset(arithmetic) if isinstance(arithmetic, str) else arithmetic
+    found = capped(q, k, cap, allowed, DTYPES["bfloat16" if a.output is BRAIN16 else "float16"])
+    arrays = (np.full((1, 1, 1), q, f32), np.array(k, f32).reshape(1, -1, 1), np.eye(1, len(k), len(k) - 1, dtype=f32).reshape(1, -1, 1))
+    after = Conventions(softcap_order="after_mask")
+    budgets = attention(*arrays, mask=np.array([allowed]), softcap=cap, scale=1.0, conventions=after, arithmetic=a)
+    assert all(budget.excess(x).max() <= 1 for budget, x in zip(budgets, found, strict=True))
+    assert not budgets[0].vacuous
 
 
 def merged(s: Array, v: Array, block: int) -> Array:
