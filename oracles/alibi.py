@@ -3,6 +3,7 @@
 Source: Press, Smith & Lewis, Train short, test long: attention with linear biases enables input length extrapolation, 2022.
 """
 
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
@@ -44,7 +45,7 @@ def alibi_slopes(
     require_method(method)
     a, c = formats.resolve(arithmetic), resolve_conventions(conventions)
     exponents = _exponents(arrays.natural(num_heads, "num_heads", 1, _MOST_HEADS), c)
-    return settle(Evaluation(a, method, lambda: (_slopes(exponents, a),), lambda: _exactly(exponents), len(exponents)))[0]
+    return _labelled(Evaluation(a, method, lambda: (_slopes(exponents, a),), lambda: _exactly(exponents), len(exponents)))
 
 
 def alibi_bias(
@@ -90,9 +91,14 @@ def alibi_bias(
         found = rounded(found, a.elementwise, times=2, flush=a.flush_to_zero)
         return (Ball(found.mid, np.where(np.abs(far) <= a.elementwise.largest, found.rad, np.inf)),)
 
-    return settle(
+    return _labelled(
         Evaluation(a, method, lambda: product((_slopes(exponents, a),)), lambda: product(_exactly(exponents)), len(exponents) * rows * keys)
-    )[0]
+    )
+
+
+def _labelled(of: Evaluation) -> Enclosure:
+    """The one result, of the format in which it is computed: there an infinity is one, and not in the output's."""
+    return replace(settle(of)[0], format=None if of.arithmetic is None else of.arithmetic.elementwise)
 
 
 def _exponents(n: int, c: Conventions) -> list[Fraction]:

@@ -65,13 +65,16 @@ class Angles:
         return self._scaled(cos, arithmetic), self._scaled(sin, arithmetic)
 
     def _scaled(self, table: Ball, arithmetic: Arithmetic | None) -> Ball:
+        """A table times the attention factor; unknown throughout where a kernel may hold ∞ for that, as 0·∞ is NaN."""
         if self.factor.mid[0] == 1 and self.factor.rad[0] == 0:
             return table
         product = multiply(table, self.factor)
         if arithmetic is None:
             return product
         coarser = max(arithmetic.angle.table, arithmetic.elementwise, key=lambda target: target.unit_roundoff)
-        return rounded(product, coarser, times=2, flush=arithmetic.flush_to_zero)
+        found = rounded(product, coarser, times=2, flush=arithmetic.flush_to_zero)
+        held = abs(self.factor.mid[0]) + self.factor.rad[0] <= min(arithmetic.angle.table.largest, arithmetic.elementwise.largest)
+        return found if held else Ball(found.mid, np.full(found.rad.shape, np.inf))
 
     def exactly(self, length: int) -> list[tuple[list[arb], list[arb]]]:
         """Cosines and sines of each row, at the working precision."""

@@ -6,13 +6,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from oracles.alibi import alibi_bias
+from oracles.alibi import alibi_bias, alibi_slopes
 from oracles.conventions import Conventions
 from oracles.dot_product import scaled_dot_product_attention, scaled_dot_product_attention_vjp
 from oracles.formats import BINARY16, BRAIN16, FLOAT32, preset
 from oracles.frequencies import rotary_frequencies
 from oracles.generalised_attention import attention, attention_jvp, attention_vjp
 from oracles.rotary import rope
+from oracles.rotary_parts import rotary_tables
 from oracles.softmax import hard_masked_softmax, hard_masked_softmax_vjp
 from oracles.tests.kernels import DTYPES, to
 
@@ -193,6 +194,15 @@ def test_a_distance_that_its_format_does_not_hold_has_no_bias_there() -> None:
     assert np.isfinite(budget.rad[0, 0, 1])
 
 
+def test_biases_by_distance_are_of_the_format_in_which_they_are_computed() -> None:
+    """-141421 is no number of binary16, to which the output would be rounded: an infinite bias was within it."""
+    budget = alibi_bias(12, 1, 200001, offset=0, arithmetic="float16")
+    found = budget.mid.copy()
+    found[8, 0, -1] = -np.inf
+    assert not budget.contains(found)[8, 0, -1]
+    assert budget.format is alibi_slopes(12, arithmetic="float16").format is FLOAT32.elementwise
+
+
 @pytest.mark.parametrize("parameters", [{"attention_factor": 1.5e-242}, {"factor": 1.3e149, "mscale": 1.0, "mscale_all_dim": 0.8}])
 def test_a_parameter_that_binary32_does_not_hold_leaves_nothing_known(parameters: dict[str, float]) -> None:
     """A kernel has 0 or ∞ for it."""
@@ -206,6 +216,20 @@ def test_a_frequency_that_overflows_makes_the_angle_of_position_0_unknown_too() 
     x = np.ones((1, 4), f32)
     found = rope(x, positions=np.array([0]), inv_freq=np.array([1e39, 1.0]), arithmetic="float32")
     assert np.isinf(found.rad).tolist() == [[True, True, False, False]]
+
+
+def test_an_attention_factor_that_overflows_makes_a_sine_of_0_unknown_too() -> None:
+    for factor, known in ((1e39, False), (1e38, True)):
+        tables = rotary_tables(np.array([0]), np.array([1.0]), factor, arithmetic="float32")
+        assert all((np.isfinite(table.rad) == known).all() for table in tables)
+
+
+@pytest.mark.parametrize(("cap", "known"), [(1e-40, False), (1e39, False), (1e-37, True)])
+def test_a_cap_that_its_format_does_not_hold_leaves_nothing_known(cap: float, known: bool) -> None:
+    """A score of 0 times the reciprocal of 1e-40 is 0·∞ in binary32."""
+    one, k = np.ones((1, 1, 1), f32), np.array([[[0.0], [2.0]]], f32)
+    budgets = (*attention(one, k, k, softcap=cap, arithmetic="float32"), *attention_vjp(one, k, k, one, softcap=cap, arithmetic="float32"))
+    assert all((np.isfinite(budget.rad) == known).all() for budget in budgets if budget is not None)
 
 
 @pytest.mark.parametrize("name", ["float32", "float16-elementwise"])
