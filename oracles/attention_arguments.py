@@ -104,7 +104,7 @@ def checked(
         lead=lead,
         chosen=chosen,
         heads=heads,
-        setting=Setting(visible, default if factor is None else factor, a, c, features=None if none else features),
+        setting=Setting(visible, default if factor is None else factor, a, c, features=None if none else features, group=heads.group),
         method=method,
         options={"scale": factor, "conventions": c},
         bias=None if given is None else given.shape,

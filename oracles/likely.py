@@ -19,6 +19,7 @@ have the variance n·(u·M)²:
     denominator     r² = Σ p²(σ² + ε²) + n·u² + N·rescaling², a sink's p²(σ² + ε²) among them, which out has times o²
     dP              E² = d_v·(u·M)² + stored²·dP² + 2·product²·Σ(g·v)²
     δ               Σ g²·var(out) + …, or Σ p²(σ² + ε²)T² + Σ p²E² + n·(u·M)² + r²δ²
+    dk, dv          … and Σ_h (u·dk_h)², where each query head of a key head has its own, rounded to the output's format
     dS              w² = p²(σ² + ε² + (4u)² + stored²)T² + p²E², and p·Δ and r·dS common to a row
 """
 
@@ -31,6 +32,7 @@ from numpy.typing import NDArray
 
 from oracles.ball import Array
 from oracles.formats import Arithmetic, Format
+from oracles.groups import HeadSums
 from oracles.logits import Tiled
 from oracles.terms import partial_roundings, rescalings, slack
 from oracles.visible import Mask
@@ -45,7 +47,7 @@ AT_ONCE = 1 << 20
 @dataclass(frozen=True)
 class Point:
     """An attention problem in plain numbers: q, k, v, which keys a row may read (None for all), scale and arithmetic, and what logits are
-    made of besides scores, of which only the output has a line."""
+    made of besides scores, of which only the output has a line; and how many query heads the rows are of."""
 
     q: Array
     k: Array
@@ -54,6 +56,7 @@ class Point:
     scale: float
     arithmetic: Arithmetic
     features: Tiled
+    group: int = 1
 
     def rows(self) -> Iterator[slice]:
         """The query rows, so many at a time that their scores fit."""
@@ -107,6 +110,7 @@ def vjp(x: Point, g: Array) -> tuple[Array, Array, Array]:
     dq, dq_rad = np.empty(x.q.shape), np.empty(x.q.shape)
     dk, dk_var, dk_size = (np.zeros(x.k.shape) for _ in range(3))
     dv, dv_var, dv_size = (np.zeros(x.v.shape) for _ in range(3))
+    heads_dk, heads_dv = (HeadSums.of(y.shape, n_q, x.group) for y in (x.k, x.v))
     dk_lost, dv_lost, column = np.zeros(x.k.shape), np.zeros(x.v.shape), np.zeros((n_k, 1))
     columns = sum((_softmax(x, rows).p.sum(axis=0) for rows in x.rows()), start=np.zeros(n_k))
     for rows in x.rows():
@@ -126,6 +130,8 @@ def vjp(x: Point, g: Array) -> tuple[Array, Array, Array]:
         dq_sd = np.sqrt(var @ (x.k**2)) + spread * np.abs(s.p @ x.k) + common * np.abs(dq[rows]) + of_keys * (total + np.abs(dq[rows])) / 2
         dq_rad[rows] = lam * s.equal * dq_sd + np.abs(ds * s.tail) @ np.abs(x.k)
         dk += ds.T @ q
+        heads_dk.add(rows, slice(None), ds.T, q)
+        heads_dv.add(rows, slice(None), s.p.T, gi)
         dk_var += (var + (s.p * spread) ** 2 + (ds * common) ** 2).T @ (q**2)
         dk_size += np.abs(ds).T @ np.abs(q)
         dv += s.p.T @ gi
@@ -135,6 +141,9 @@ def vjp(x: Point, g: Array) -> tuple[Array, Array, Array]:
         dk_lost += np.abs(ds * tail).T @ np.abs(q)
         dv_lost += (s.p * tail).T @ np.abs(gi)
         column += _multiplicity(_scores(x, rows).T)
+    for heads, variance in ((heads_dk, dk_var), (heads_dv, dv_var)):
+        if heads.sums is not None:
+            variance += a.output.unit_roundoff**2 * (heads.sums**2).sum(axis=0)
     equal = np.sqrt(column)
     dk_rad = lam * equal * (np.sqrt(dk_var) + of_queries * (dk_size + np.abs(dk)) / 2) + dk_lost
     dv_rad = lam * equal * (np.sqrt(dv_var) + of_queries * (dv_size + np.abs(dv)) / 2) + dv_lost

@@ -111,7 +111,7 @@ class AttentionProblem(NamedTuple):
     `elementwise`, errors of scores and of dP are bounded entry by entry; without, by one number per row, which is faster
     and a few times wider.  `centre` (…, 1, d_v), or 0, is any point: errors are counted by distances of values from it.  `room`
     holds five arrays of the size of a tile, to be overwritten by the next: fresh memory would cost as much as the
-    arithmetic.
+    arithmetic.  `group` is the number of query heads whose rows these are, where a kernel may round the gradients of each.
     """
 
     q: Operand
@@ -128,6 +128,7 @@ class AttentionProblem(NamedTuple):
     centre: Array | float
     room: Array
     lse_without_sink: bool = False
+    group: int = 1
 
     @property
     def without_sink(self) -> "AttentionProblem | None":

@@ -204,6 +204,7 @@ class Ranges:
     grad_weights  dP as it is stored
     grad_scores   dS as it is stored, scaled or not
     gradients     partial sums of gradients
+    output        the gradient of a query head alone, where those of several are added up
     cap           the smallest and the largest cap that is a normal number, as is its reciprocal
     """
 
@@ -213,6 +214,7 @@ class Ranges:
     grad_weights: float
     grad_scores: float
     gradients: float
+    output: float
     cap: tuple[float, float]
     by_parts: bool
 
@@ -221,7 +223,7 @@ class Ranges:
 def ranges(a: Arithmetic | None) -> Ranges:
     """The ranges of an arithmetic; those of float64 for the oracle's own."""
     if a is None:
-        return Ranges(LARGEST, LARGEST, LARGEST, LARGEST, LARGEST, LARGEST, (0.0, LARGEST), by_parts=False)
+        return Ranges(LARGEST, LARGEST, LARGEST, LARGEST, LARGEST, LARGEST, LARGEST, (0.0, LARGEST), by_parts=False)
 
     def most(*stored: Format | None) -> float:
         return min(x.largest for x in (a.elementwise, *stored) if x is not None)
@@ -234,6 +236,7 @@ def ranges(a: Arithmetic | None) -> Ranges:
         grad_weights=most(a.grad_weights),
         grad_scores=most(a.grad_scores),
         gradients=most(a.output if a.grad_block is not None else None),
+        output=most(a.output),
         cap=(max(normal, 1 / most()), min(most(), 1 / normal)),
         by_parts=a.rescale_block is not None,
     )

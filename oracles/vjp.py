@@ -18,6 +18,10 @@ the error of the row's sum, which all its weights share; where p̃ underflows th
 In dq what is common to a row goes with |Σ_j p_j k_j|·Δ and |dq|, where signs cancel; in dk with Σ_i p_ij|q_i|Δ_i.  Roundings of
 dS, and of the terms of a sum, are exponents K of each entry; those of the sum itself are `Sum`s of (Σ|dS||k|, |dq|).
 
+**Heads that share a key head.** A kernel may add up all rows of dk and dv at once, or those of each query head, round these to the
+output's format, and add up the heads' own: then |dk_h + e_h|·u, u the output's, comes to it for each head h, Σ|e_h| ≤ E where E is the
+bound of the whole sum's error; on that E acts once more: E becomes (1 + u)·E + u·(1 + queries_sum.result)·Σ_h|dk_h|, and what underflows.
+
 All this holds as long as nothing overflows.  Where |g||v|ᵀ, δ or T may, of which δ reaches its whole row, the row's
 errors are infinite; so is that of a dP or dS, scaled or not, that may leave the format it is stored in, and that of a
 gradient where a sum of |dS||k|, |dS||q| or p|g| may leave the range of its accumulator, before or after it is scaled.
@@ -34,7 +38,7 @@ from oracles.ball import ROUNDOFF, Array, gamma
 from oracles.delta import delta_spread
 from oracles.forward import rows_forward
 from oracles.grad_scores import Tile, grad_scores
-from oracles.groups import Gathered
+from oracles.groups import Gathered, HeadSums
 from oracles.quotient import Rows, live
 from oracles.scores import AttentionProblem, Operand, over_keys, part, readable
 from oracles.visible import Mask
@@ -64,6 +68,7 @@ def gradients(
     dq, dq_error, dq_size = (np.zeros((*head, p.n_q, d)) for _ in range(3))
     dk, dk_error, dk_size = (np.zeros((*head, p.n_k, d)) for _ in range(3))
     dv, dv_error, dv_size = (np.zeros((*head, p.n_k, d_v)) for _ in range(3))
+    heads_dk, heads_dv = (HeadSums.of(x.shape, p.n_q, p.group) for x in (dk, dv))
     of_bias = finer[0] if p.features is not None and p.features.bias is not None else None
     of_sink = finer[-1] if p.features is not None and p.features.sink is not None else None
     for rows in p.row_tiles():
@@ -90,6 +95,8 @@ def gradients(
             dq[..., rows, :] += tile.ds @ k.value
             ds, ds_error = tile.ds.swapaxes(-1, -2), tile.error.swapaxes(-1, -2)
             dk[..., keys, :] += ds @ q.value
+            heads_dk.add(rows, keys, ds, q.value)
+            heads_dv.add(rows, keys, tile.p.swapaxes(-1, -2), gi.value)
             if p.elementwise:
                 mean += (tile.p if tile.h is None else tile.p * tile.h) @ k.value
             of_keys = readable(p, k.reach, allowed)
@@ -115,6 +122,8 @@ def gradients(
     dk *= p.scale
     for x, error, of in ((dq, dq_error, t.keys_sum), (dk, dk_error, t.queries_sum), (dv, dv_error, t.queries_sum)):
         error += of.result * (np.where(np.isnan(x), 0.0, np.abs(x)) + error)
+    for heads, error, factor in ((heads_dk, dk_error, c), (heads_dv, dv_error, 1.0)):
+        error += heads.rounded(p.terms, error, factor, p.ranges.output)
     if p.elementwise:
         most = max(1.0, c)
         for sum_of_sizes, error in ((most * dq_size, dq_error), (most * dk_size, dk_error), (dv_size, dv_error)):

@@ -194,6 +194,18 @@ def test_a_distance_that_its_format_does_not_hold_has_no_bias_there() -> None:
     assert np.isfinite(budget.rad[0, 0, 1])
 
 
+def test_query_heads_may_round_their_gradients_before_these_are_added_up() -> None:
+    """PyTorch repeats keys and sums the repeated gradients, FlashAttention-2 has dk_expanded: of two heads, the sum all but cancels."""
+    stored, rng = to(DTYPES["bfloat16"]), np.random.default_rng(584)
+    k, v, q = (stored(rng.standard_normal(shape) * size) for shape, size in (((1, 2, 1), 1), ((1, 2, 1), 1), ((2, 1, 1), 0.1)))
+    g = stored(rng.standard_normal((1, 1, 1)) * np.array([1, -1])[:, None, None])
+    e = np.exp(q @ k[0].T)
+    weights = stored(e / e.sum(axis=-1, keepdims=True))
+    found = stored(stored(weights.swapaxes(-1, -2) @ g).sum(axis=0, keepdims=True))
+    dv = attention_vjp(*(x.astype(f32) for x in (q, k, v, g)), arithmetic="bfloat16")[2]
+    assert dv.excess(found).max() <= 1
+
+
 def test_biases_by_distance_are_of_the_format_in_which_they_are_computed() -> None:
     """-141421 is no number of binary16, to which the output would be rounded: an infinite bias was within it."""
     budget = alibi_bias(12, 1, 200001, offset=0, arithmetic="float16")
