@@ -22,7 +22,7 @@ from oracles.judging import Balls, Evaluation, Method, require_method, settle
 
 LARGEST_BIAS = 2**28
 """Entries of a bias, at most."""
-FARTHEST = 2**52
+FARTHEST_OFFSET = 2**52
 """From an offset of so much at most, and 2²⁸ keys or queries, distances are integers of float64."""
 _MOST_HEADS = 2**16
 
@@ -77,7 +77,7 @@ def alibi_bias(
         raise ValueError(f"num_heads × n_q × n_k = {len(exponents)} × {rows} × {keys}, but should be at most {LARGEST_BIAS} entries.")
     if offset is not None and (isinstance(offset, bool) or not isinstance(offset, int | np.integer)):
         raise TypeError(f"offset has type {type(offset).__name__}, but should be an int or None.")
-    if offset is not None and abs(int(offset)) > FARTHEST:
+    if offset is not None and abs(int(offset)) > FARTHEST_OFFSET:
         raise ValueError(f"offset={offset}, but should be within ±2**52.")
     start = int(offset) if offset is not None else keys - rows if c.causal == "bottom_right" else 0
     keys_at, rows_at = np.arange(keys), np.arange(rows)[:, None] + start

@@ -41,7 +41,7 @@ TOGETHER = 1 << 16
 class Setting:
     """Everything about an attention problem but its numbers.
 
-    `visible` says which keys a row may read, its mask being of the full shape (batch axes, n_q, n_k).
+    `visible` says which keys a row may read, its mask a view that may be broadcast (`groups.Shared`).
     A certificate is bounded by one number per row unless it is to be `sharp`.  `group` query heads are folded into one problem.
     """
 

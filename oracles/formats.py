@@ -75,7 +75,8 @@ class Format:
 class Elementary:
     """How far a computed exponential may be from exp(x).
 
-    |computed − exp(x)| ≤ (relative + per_unit·|x|)·exp(x), except that any result below `flush` may come out as 0.
+    |computed − exp(x)| ≤ (relative + per_unit·|x|)·exp(x), except that any result below `flush` may come out as 0; exp(0) is 1, as it is
+    wherever an argument is reduced by multiples of ln 2: a maximum that does not move rescales by nothing.
     """
 
     relative: float

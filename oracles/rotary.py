@@ -49,8 +49,8 @@ def rope(
     sections = (t, h, w) positions have an axis of three in front, time, height and width, and so many pairs rotate by each, by
     `conventions.mrope`.
 
-    Shapes: x is (…, seq, head_dim), and so is the result; inv_freq (r/2,).  Positions count from 0, to 2⁵³; certificates are narrow to 2³¹
-    in float64, and beyond by ball arithmetic.
+    Shapes: x is (…, seq, head_dim), and so is the result; inv_freq (r/2,).  Positions count from 0, and are within ±2⁵³; certificates
+    are narrow to 2³¹ in float64, and beyond by ball arithmetic.
     Edge cases: position 0 multiplies by the attention factor, to rounding; the last channel of an odd head_dim is multiplied by
     cos θ + sin θ (`conventions.odd_lane`), with the angle of the pair that it would begin, and an odd one is refused with inv_freq,
     rotary_dim, sections or an attention factor; a NaN or ±∞ reaches its own pair; axes of size 0 are legal.

@@ -20,14 +20,12 @@ from numpy.typing import NDArray
 from oracles import arrays
 from oracles.angle import Frequencies, balls, cos_sin, frequencies, given_frequencies, pair_exponents, powers, start_position
 from oracles.arb_matrix import MOST_PRECISION, PRECISION
-from oracles.arguments import checked_scale
+from oracles.arguments import FARTHEST, checked_scale
 from oracles.ball import Ball, exact, gamma, multiply, rounded
 from oracles.conventions import Conventions
 from oracles.enclosure import Enclosure
 from oracles.formats import Arithmetic
 
-FARTHEST = 2**53
-"""Positions are exact in float64."""
 Place = Callable[[slice], NDArray[np.int64]]
 
 

@@ -12,6 +12,7 @@ from oracles.dot_product import scaled_dot_product_attention, scaled_dot_product
 from oracles.formats import BINARY16, BRAIN16, FLOAT32, preset
 from oracles.frequencies import rotary_frequencies
 from oracles.generalised_attention import attention, attention_jvp, attention_vjp
+from oracles.merge import merge_attention
 from oracles.rotary import rope
 from oracles.rotary_parts import rotary_tables
 from oracles.softmax import hard_masked_softmax, hard_masked_softmax_vjp
@@ -161,12 +162,19 @@ def test_weights_of_which_there_are_too_many_for_their_format_overflow_though_va
     assert np.isinf(hard_masked_softmax(k.T, None, arithmetic=narrow).rad).all()
 
 
-@pytest.mark.parametrize("offset", [2**63 - 1, -(2**63), 2**63])
+@pytest.mark.parametrize("offset", [2**63 - 1, -(2**63), 2**63, 2**70])
 def test_positions_that_leave_the_integers_of_64_bits_are_refused(offset: int) -> None:
     """The last of three queries stood on the other side of the keys, and an offset of 2⁶³ itself did."""
     q, k, v = np.ones((1, 3, 1)), np.ones((1, 4, 1)), np.ones((1, 4, 1))
-    with pytest.raises(ValueError, match=r"offset=-?92\d+, but should be within ±2\*\*53\."):
+    with pytest.raises(ValueError, match=r"offset=-?(92|11)\d+, but should be within ±2\*\*53\."):
         attention(q, k, v, offset=offset, causal=True)
+
+
+@pytest.mark.parametrize("method", ["auto", "fast", "arb"])
+def test_parts_of_no_columns_merge(method: Any) -> None:
+    out, lse = merge_attention(np.zeros((2, 0)), np.zeros(2), np.zeros((2, 0)), np.zeros(2), method=method)
+    assert out.mid.shape == (2, 0)
+    assert lse.contains(np.log([2.0, 2.0])).all()
 
 
 def test_distances_that_are_no_numbers_of_float64_are_refused() -> None:
