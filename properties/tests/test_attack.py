@@ -252,7 +252,7 @@ def test_honest_kernels_of_every_kind_are_within_the_budget_and_use_some_of_it(o
 def test_a_kernel_that_forgets_a_feature_is_out_of_its_budget(monkeypatch, unchecked):
     """So an honest one is not within it by chance."""
     for field in ("cap", "bias", "sink", "of_lse"):
-        forgetful = lambda *rest, field=field: featured_kernels.Features(*rest)._replace(**{field: None})  # noqa: E731
+        forgetful = lambda *rest, field=field, **named: featured_kernels.Features(*rest, **named)._replace(**{field: None})  # noqa: E731
         monkeypatch.setattr(featured_budgets, "Features", forgetful)
         operation = "attention dq" if field == "of_lse" else "attention out"
         family = {"cap": "near the cap", "bias": "cancelling bias", "sink": "dominating sink", "of_lse": "cotangent of lse"}[field]
