@@ -97,8 +97,17 @@ def cotangent_of_lse(rng: Generator, arrays: dict[str, Array], said: dict[str, A
     arrays["grad_lse"] = rng.standard_normal(arrays["q"].shape[:-1]) * 10.0 ** rng.uniform(-2, 3)
 
 
+def cancelling_heads(rng: Generator, arrays: dict[str, Array], said: dict[str, Any]) -> None:
+    """Query heads that are all but the same, of cotangents that are opposite by turns: what comes back to their keys cancels."""
+    n_heads = len(arrays["q"])
+    arrays["q"] = arrays["q"][:1] * (1 + 0.01 * rng.standard_normal((n_heads, 1, 1)))
+    arrays["grad_out"] = arrays["grad_out"][:1] * np.where(np.arange(n_heads) % 2, -1.0, 1.0)[:, None, None]
+    said.pop("mask", None)
+
+
 _AIMS: tuple[Aim, ...] = (
     near_the_cap, beyond_the_cap, far_below_the_cap, blocked_to_the_cap, dominating_sink, vanishing_sink, cancelling_bias, cotangent_of_lse,
+    cancelling_heads,
 )  # fmt: skip
 AIMS: dict[str, Aim] = {f.__name__.replace("_", " "): f for f in _AIMS}
 FAMILIES = (*plain_budgets.FAMILIES, *AIMS)
