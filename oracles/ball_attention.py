@@ -71,13 +71,11 @@ def forward(q: Operand, k: Operand, v: Operand, setting: Setting) -> tuple[Ball,
             uniform = uniform_rows(p) if setting.conventions.dead_rows == "uniform" and p.n_k else None
             for rows in p.row_tiles():
                 found = rows_forward(p, rows)
-                dead = np.zeros(found.lse.shape, dtype=bool) if found.dead is None else found.dead
-                _store(out.mid, out.rad, at, rows, *_of_rows(p, setting, dead, uniform, found.out, found.error))
+                _store(out.mid, out.rad, at, rows, *_of_rows(p, setting, found.dead_rows, uniform, found.out, found.error))
                 if (without := p.without_sink) is not None:
                     found = rows_forward(without, rows)
-                    dead = np.zeros(found.lse.shape, dtype=bool) if found.dead is None else found.dead
                 mid, rad = _of_lse(setting, ball(found.lse, found.lse_error * (1 + 2.0**-48)))
-                _store(lse.mid, lse.rad, at, rows, np.where(dead, -np.inf, mid), np.where(dead, unchecked, rad))
+                _store(lse.mid, lse.rad, at, rows, *(np.where(found.dead_rows, *pair) for pair in ((-np.inf, mid), (unchecked, rad))))
     return out, lse
 
 
@@ -100,8 +98,7 @@ def jvp(
             uniform = uniform_rows(p._replace(v=tv)) if setting.conventions.dead_rows == "uniform" and p.n_k else None
             for rows in p.row_tiles():
                 found = rows_jvp(p, tangents, rows)
-                dead = np.zeros(found.dlse.shape, dtype=bool) if found.dead is None else found.dead
-                _store(out.mid, out.rad, at, rows, *_of_rows(p, setting, dead, uniform, found.dout, found.dout_error))
+                _store(out.mid, out.rad, at, rows, *_of_rows(p, setting, found.dead_rows, uniform, found.dout, found.dout_error))
                 _store(lse.mid, lse.rad, at, rows, *_of_lse(setting, ball(found.dlse, found.dlse_error)))
     return out, lse
 

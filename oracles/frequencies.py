@@ -34,7 +34,7 @@ from oracles.conventions import resolve as resolve_conventions
 from oracles.enclosure import Enclosure
 from oracles.formats import BINARY32, BINARY64, Arithmetic
 from oracles.frequency_bands import Llama3, Yarn
-from oracles.frequency_kinds import Default, Dynamic, Linear, Longrope, Proportional, Rotation, positive
+from oracles.frequency_kinds import Default, Dynamic, Linear, Longrope, Proportional, Shape, positive
 from oracles.judging import Balls, Evaluation, Method, require_method, settle
 from oracles.positional import ARB_WORK, WIDEST
 
@@ -115,7 +115,7 @@ def _checked(
     if kind == "proportional" and channels != width:
         raise ValueError(f"rotary_dim={channels}, but should be head_dim={width}: the pairs of 'proportional' are those of the head.")
     length = None if seq_len is None else arrays.natural(seq_len, "seq_len")
-    return KINDS[kind](Rotation(channels, positive(base, "base"), length, conventions), **parameters)
+    return KINDS[kind](Shape(channels, positive(base, "base"), length, conventions), **parameters)
 
 
 def _evaluated(bent: Default) -> list[tuple[list[arb], Bools]]:

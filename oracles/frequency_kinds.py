@@ -33,7 +33,7 @@ LOGARITHM = 8
 
 
 @dataclass(frozen=True)
-class Rotation:
+class Shape:
     """What all kinds have: r channels that rotate, the base, the length of the sequence, the conventions."""
 
     channels: int
@@ -46,7 +46,7 @@ class Rotation:
 class Default:
     """base^(−2i/r), and 1."""
 
-    of: Rotation
+    of: Shape
 
     def __post_init__(self) -> None:
         """Raise TypeError and ValueError for parameters that make no sense."""

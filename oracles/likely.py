@@ -105,7 +105,7 @@ def vjp(x: Point, g: Array) -> tuple[Array, Array, Array]:
     a, c, lam = x.arithmetic, abs(x.scale), float(x.arithmetic.likely or 0.0)
     u, work = a.grad_accumulate, a.elementwise.unit_roundoff
     n_q, n_k, d_v = len(x.q), len(x.k), x.v.shape[1]
-    stored = [_roundoff(a.output) * sqrt(partial_roundings(a, n)) for n in (n_q, n_k)]
+    stored = [_unit(a.output) * sqrt(partial_roundings(a, n)) for n in (n_q, n_k)]
     of_queries, of_keys = sqrt(n_q) * u + stored[0], sqrt(n_k) * u + stored[1]
     dq, dq_rad = np.empty(x.q.shape), np.empty(x.q.shape)
     dk, dk_var, dk_size = (np.zeros(x.k.shape) for _ in range(3))
@@ -117,13 +117,13 @@ def vjp(x: Point, g: Array) -> tuple[Array, Array, Array]:
         s, q, gi = _softmax(x, rows), x.q[rows], g[rows]
         size, dp = np.abs(gi) @ np.abs(x.v).T, gi @ x.v.T
         squares = (gi * gi) @ (x.v * x.v).T
-        dot = (u * sqrt(d_v + 4) * (size + np.abs(dp)) / 2) ** 2 + (_roundoff(a.grad_weights) * dp) ** 2 + 2 * a.product**2 * squares
+        dot = (u * sqrt(d_v + 4) * (size + np.abs(dp)) / 2) ** 2 + (_unit(a.grad_weights) * dp) ** 2 + 2 * a.product**2 * squares
         delta = (gi * s.out).sum(axis=1, keepdims=True)
         turn = np.where(s.p > 0, dp - delta, 0.0)
-        weight = s.score**2 + s.entry**2 + _roundoff(a.saved_weights) ** 2
+        weight = s.score**2 + s.entry**2 + _unit(a.saved_weights) ** 2
         spread = _delta(x, s, gi, dp, delta, turn, dot, weight)
         ds = s.p * turn
-        var = s.p**2 * ((weight + (4 * work) ** 2 + _roundoff(a.grad_scores) ** 2) * turn**2 + dot)
+        var = s.p**2 * ((weight + (4 * work) ** 2 + _unit(a.grad_scores) ** 2) * turn**2 + dot)
         common = s.row + s.linear / lam
         dq[rows] = ds @ x.k
         total = np.abs(ds) @ np.abs(x.k)
@@ -135,7 +135,7 @@ def vjp(x: Point, g: Array) -> tuple[Array, Array, Array]:
         dk_var += (var + (s.p * spread) ** 2 + (ds * common) ** 2).T @ (q**2)
         dk_size += np.abs(ds).T @ np.abs(q)
         dv += s.p.T @ gi
-        dv_var += (s.p**2 * (weight + common**2 + _roundoff(a.weights) ** 2)).T @ (gi**2)
+        dv_var += (s.p**2 * (weight + common**2 + _unit(a.weights) ** 2)).T @ (gi**2)
         dv_size += s.p.T @ np.abs(gi)
         tail = (s.p < 2 * max(u, work) * columns) if n_q > 1 else np.zeros(s.p.shape, dtype=bool)
         dk_lost += np.abs(ds * tail).T @ np.abs(q)
@@ -166,17 +166,15 @@ def _softmax(x: Point, rows: slice) -> Softmax:
     s = _scores(x, rows)
     reach = c * (np.abs(x.q[rows]) @ np.abs(x.k).T)
     squares = c * c * ((x.q[rows] ** 2) @ (x.k**2).T)
-    operands = 2 * (a.product**2 + _roundoff(a.scale_on_inputs) ** 2)
+    operands = 2 * (a.product**2 + _unit(a.scale_on_inputs) ** 2)
     known = np.where(np.isfinite(s), np.abs(s), 0.0)
-    logits, var = _logits(
-        x, rows, s, (u * sqrt(d + 4) * (reach + known) / 2) ** 2 + (_roundoff(a.scores) * known) ** 2 + operands * squares
-    )
+    logits, var = _logits(x, rows, s, (u * sqrt(d + 4) * (reach + known) / 2) ** 2 + (_unit(a.scores) * known) ** 2 + operands * squares)
     sinks = np.full((len(s), 1), -np.inf) if x.features.sink is None else x.features.sink[rows]
     m = np.maximum(logits.max(axis=1, keepdims=True), sinks)
     e, of_sink = np.exp(logits - m), np.exp(sinks - m)
     total = e.sum(axis=1, keepdims=True) + of_sink
     p, p_sink = e / total, of_sink / total
-    each, entry = 6 * work + a.exp.per_unit + _roundoff(a.scores), sqrt(a.exp.relative**2 + (4 * work) ** 2)
+    each, entry = 6 * work + a.exp.per_unit + _unit(a.scores), sqrt(a.exp.relative**2 + (4 * work) ** 2)
     score = np.sqrt(var + (each * np.where(p > 0, np.abs(logits), 0.0)) ** 2)
     sink = p_sink * np.sqrt((each * np.where(p_sink > 0, np.abs(sinks), 0.0)) ** 2 + entry**2)
     merged = rescalings(a, n_k) * (a.exp.relative + 3 * work) ** 2
@@ -185,14 +183,14 @@ def _softmax(x: Point, rows: slice) -> Softmax:
     equal = np.sqrt(np.maximum(_multiplicity(s), _multiplicity(logits)))
     lost = (p * tail).sum(axis=1, keepdims=True) + np.where(p_sink < 2 * max(u, work), p_sink, 0.0)
     row = np.sqrt((p**2 * (score**2 + entry**2)).sum(axis=1, keepdims=True) + sink**2 + n_k * u**2 + merged)
-    linear = (6 * work + a.log) * (np.abs(lse) + log(2) * slack(a)) + _roundoff(a.saved_lse) * np.abs(lse) + lost
+    linear = (6 * work + a.log) * (np.abs(lse) + log(2) * slack(a)) + _unit(a.saved_lse) * np.abs(lse) + lost
     return Softmax(p, score, entry, out, p @ np.abs(x.v), lost, (p * tail) @ np.abs(x.v), row, linear, equal, tail, sink)
 
 
 def _logits(x: Point, rows: slice, s: Array, var: Array) -> tuple[Array, Array]:
     """The logits of some rows and their variance, given those of their scores: each step in turn."""
     a, f = x.arithmetic, x.features.tile(rows, slice(0, x.k.shape[0]))
-    work, stored, tanh = a.elementwise.unit_roundoff, _roundoff(a.scores), a.exp if a.tanh is None else a.tanh
+    work, stored, tanh = a.elementwise.unit_roundoff, _unit(a.scores), a.exp if a.tanh is None else a.tanh
     if f.cap is not None or f.bias is not None:
         var = var + (stored * np.where(np.isfinite(s), np.abs(s), 0.0)) ** 2
     for capping in (False, True) if f.after_bias else (True, False):
@@ -213,7 +211,7 @@ def _output(x: Point, s: Softmax) -> Array:
     a, lam = x.arithmetic, float(x.arithmetic.likely or 0.0)
     n_k, work = x.k.shape[0], a.elementwise.unit_roundoff
     sums = n_k * a.accumulate**2 + rescalings(a, n_k) * (a.exp.relative + 3 * work) ** 2
-    stored = s.entry**2 + _roundoff(a.weights) ** 2 + 2 * a.product**2
+    stored = s.entry**2 + _unit(a.weights) ** 2 + 2 * a.product**2
     of_scores, of_weights = s.p**2 * s.score**2, s.p**2 * stored
     spread = (of_scores @ x.v**2 - 2 * s.out * (of_scores @ x.v) + s.out**2 * of_scores.sum(axis=1, keepdims=True)).clip(min=0)
     entries = of_weights @ x.v**2 + s.out**2 * of_weights.sum(axis=1, keepdims=True)
@@ -226,7 +224,7 @@ def _delta(x: Point, s: Softmax, g: Array, dp: Array, delta: Array, turn: Array,
     """Δ ÷ λ, in the form of δ that is worse of those allowed."""
     a, lam = x.arithmetic, float(x.arithmetic.likely or 0.0)
     u = a.grad_accumulate
-    of_output = np.sqrt((g**2 * ((_output(x, s) / lam) ** 2 + (_roundoff(a.saved_output) * s.out) ** 2)).sum(axis=1, keepdims=True))
+    of_output = np.sqrt((g**2 * ((_output(x, s) / lam) ** 2 + (_unit(a.saved_output) * s.out) ** 2)).sum(axis=1, keepdims=True))
     of_output = of_output + u * sqrt(g.shape[1]) * ((np.abs(g * s.out)).sum(axis=1, keepdims=True) + np.abs(delta)) / 2
     if a.delta == "output":
         return np.asarray(of_output)
@@ -250,5 +248,5 @@ def _rounded(a: Arithmetic, value: Array, error: Array) -> Array:
     return np.asarray(error + a.output.unit_roundoff * (np.abs(value) + error) + a.output.smallest_normal)
 
 
-def _roundoff(stored: Format | None) -> float:
+def _unit(stored: Format | None) -> float:
     return stored.unit_roundoff if stored is not None else 0.0

@@ -34,9 +34,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from oracles.ball import ROUNDOFF, Array, gamma
+from oracles.ball import ROUNDOFF, Array, expm1_upwards, gamma
 from oracles.delta import delta_spread
-from oracles.forward import rows_forward
+from oracles.forward import rows_forward, without_sink
 from oracles.grad_scores import Tile, grad_scores
 from oracles.groups import Gathered, HeadSums
 from oracles.quotient import Rows, live
@@ -114,7 +114,7 @@ def gradients(
         if p.elementwise:
             lift = np.exp(forward.common)
             dq_error[..., rows, :] += live(c * lift * delta * (np.abs(mean) + slack), forward.dead)
-            dq_error[..., rows, :] += c * np.expm1(forward.common) * (1 + 2.0**-48) * np.abs(dq[..., rows, :])
+            dq_error[..., rows, :] += expm1_upwards(forward.common, c) * np.abs(dq[..., rows, :])
         if dead_rows_are_unchecked:
             dq[..., rows, :] = live(dq[..., rows, :], forward.dead, np.nan)
     inflation = 1 + 8 * gamma(max(p.n_q, p.n_k) + d + d_v + 8, ROUNDOFF)
@@ -145,12 +145,11 @@ def _shift(
         return shift, delta, (shift, delta)
     of = live(of_lse[..., rows, :], forward.dead)
     relative = np.zeros(shift.shape)
-    if (without := p.without_sink) is not None:
-        alone = rows_forward(without, rows)
-        of = live(of * np.exp(forward.lse - alone.lse), alone.dead)
-        relative = live(np.expm1(alone.entry + alone.common + forward.entry + forward.common) * (1 + 2.0**-48), alone.dead)
+    if (alone := without_sink(p, rows, forward)) is not None:
+        factor, relative, dead = alone
+        of, relative = live(of * factor, dead), live(relative, dead)
     error = delta + p.terms.biased * (np.abs(shift) + delta + np.abs(of)) + relative * np.abs(of)
-    return shift - of, error, (shift, delta) if without is not None else (shift - of, error)
+    return shift - of, error, (shift, delta) if alone is not None else (shift - of, error)
 
 
 def _sinks(p: AttentionProblem, rows: slice, forward: Rows, shift: Array, delta: Array) -> tuple[Array, Array]:
@@ -168,7 +167,7 @@ def sink_weights(p: AttentionProblem, rows: slice, forward: Rows) -> tuple[Array
     none = sink == -np.inf
     weight = np.exp(sink - forward.lse)
     exponent = t.anew.slope * np.where(none, 0.0, np.abs(sink)) + forward.entry + forward.common + t.grad_scores
-    spread = (weight + t.weight_underflow) * np.expm1(exponent) * (1 + 2.0**-48) + t.weight_underflow
+    spread = expm1_upwards(exponent, weight + t.weight_underflow) + t.weight_underflow
     return np.where(none, 0.0, weight), np.where(none, 0.0, spread)
 
 
@@ -199,7 +198,7 @@ def _weighted(p: AttentionProblem, tile: Tile, g: Operand, allowed: Mask | None)
     t, by = p.terms, None if allowed is None else allowed.swapaxes(-1, -2)
     weights, reach = tile.p.swapaxes(-1, -2), g.reach
     exponent = max(t.weights, t.saved_weights) + t.product + t.queries_sum.terms
-    lift = np.exp(exponent) * tile.growth + np.expm1(exponent) * (1 + 2.0**-48)
+    lift = np.exp(exponent) * tile.growth + expm1_upwards(exponent)
     if p.elementwise or lift.shape[-1] > 1:
         error = (tile.possible * lift).swapaxes(-1, -2) @ reach
         of_rows = readable(p, reach, by)
