@@ -85,7 +85,8 @@ class Default:
         return np.zeros(self.of.channels // 2)
 
     def gain_shifts(self, powers: Array, gains: Array, moved: Array, u: float) -> Array:
-        """How far a gain may be off besides, given the exact ones, and how far the powers are off, as exponents."""
+        """How far a gain may be off besides, given powers and gains to a few roundings, which 16u of both ends
+        of a gain cover, and how far a kernel's powers are off, as exponents."""
         return np.zeros(len(powers))
 
     def multiplier_moves(self, u: float) -> float:

@@ -31,7 +31,7 @@ from oracles.attention_arguments import Window, checked
 from oracles.ball_attention import Setting
 from oracles.conventions import Conventions
 from oracles.enclosure import Enclosure
-from oracles.judging import Balls, Method, mean_is_accepted, zero_is_accepted
+from oracles.judging import Balls, Method, attention_is_vacuous
 from oracles.scores import operand
 
 
@@ -70,10 +70,7 @@ def attention(
     def arb() -> Balls:
         return arb_attention.generalised_attention(p.q, p.k, p.v, p.allowed(), features=p.features, **p.options)
 
-    def vacuous(balls: Balls) -> tuple[bool, ...]:
-        return mean_is_accepted(balls[0], p.v, p.allowed_row), *zero_is_accepted(balls[1:])
-
-    out, lse = p.evaluated(fast, arb, vacuous=vacuous)
+    out, lse = p.evaluated(fast, arb, vacuous=attention_is_vacuous(p.v, p.allowed_row))
     return p.unfolded(out), p.of_lse(lse)
 
 
