@@ -10,6 +10,7 @@ from properties.bugs import (
     jvp,
     lookups,
     masks,
+    paths,
     positions,
     promises,
     rotary,
@@ -45,6 +46,7 @@ _MODULES = (
     lookups,
     conduct,
     promises,
+    paths,
 )
 
 CATALOGUE: dict[str, Bug] = {bug.id: bug for module in _MODULES for bug in module.bug.bugs}

@@ -153,6 +153,10 @@ class Caller:
         there = o.returned(arguments)
         return tuple(result(place) for place in range(len(values)))
 
+    def beside(self, path: Implementation) -> "Caller":
+        """A caller of another path, of whose calls the same observer is told."""
+        return Caller(path, self.operation, self._observe, self.seconds_per_call)
+
     def call_another(self, other: Implementation, arguments: tuple[Any, ...]) -> None:
         """Call the law's own operation of another implementation, if it takes the arguments, whatever comes of it."""
         o = OPERATIONS[self.operation]

@@ -23,6 +23,7 @@ from properties.laws import (
     symmetries,
     tables,
     tangents,
+    twins,
 )
 from properties.laws.agreement import AGREEMENT, LONG
 from properties.laws.law import Law
@@ -52,6 +53,7 @@ _MODULES = (
     lanes,
     conduct,
     interleaving,
+    twins,
 )
 _ORDER = list(OPERATIONS)
 LAWS: tuple[Law, ...] = tuple(

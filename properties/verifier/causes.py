@@ -325,6 +325,7 @@ def _stand_in(c: _Candidate, law: Law, implementation: Implementation) -> Subjec
         dtype="float64",
         layouts=None,
         known_deviations={},
+        twins={},
         beside=(),
     )
     return Subject(promises, law.operation)
