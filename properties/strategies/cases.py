@@ -70,7 +70,7 @@ class Cases:
             elif p == "dbias":
                 found[p] = self._numbers(p, found["bias"].shape, kind, choose)
             elif o.is_mask(p):
-                found[p] = self.domain.mask(choose, i.support.mask_shape(o, shape))
+                found[p] = i.support.drawn(o, self.domain.mask(choose, i.support.mask_shape(o, p, shape)))
             elif o.is_integer(p):
                 found[p] = _integers(p, shape, sizes, choose)
             else:
