@@ -4,6 +4,7 @@ from properties.bugs import (
     angles,
     caches,
     conduct,
+    edges,
     features,
     frequencies,
     heads,
@@ -47,6 +48,7 @@ _MODULES = (
     conduct,
     promises,
     paths,
+    edges,
 )
 
 CATALOGUE: dict[str, Bug] = {bug.id: bug for module in _MODULES for bug in module.bug.bugs}
