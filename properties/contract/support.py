@@ -85,6 +85,12 @@ class Support:
     batches: bool = True
     sums: bool = True
 
+    @property
+    def plain(self) -> "Support":
+        """The same with masks of booleans, and of all named axes: what the reference takes."""
+        named = "key masks" if self.masks and EXTENTS[self.masks].of_sequences else self.masks
+        return replace(self, masks=named, entries="")
+
     def listed(self, size: str) -> tuple[int, ...]:
         """The sizes to draw from, where a list of them is what is taken."""
         predicate = self.sizes.get(size)

@@ -150,6 +150,15 @@ def test_masks_that_are_built_are_read_in_the_kind_that_is_promised(word, fill):
     assert any(v.summary.endswith(f"]=-1.0, but should be 0 or {float(fill)}.") for v in wrong.violations)
 
 
+@pytest.mark.parametrize("word", ["padding masks", "additive masks"])
+def test_what_is_wrong_with_masks_of_a_kind_is_explained_by_the_bug_all_the_same(word):
+    def unmasked(q, k, v, mask=None):
+        return REFERENCE[SDPA](q, k, v)
+
+    report = verify(Implementation("unmasked", {SDPA: unmasked}, supports=word), max_examples=20, laws=["attention is within its budget"])
+    assert [cause.diagnosis[0].id for cause in report.causes] == ["softmax-vjp-ignores-the-mask"]
+
+
 def test_finite_masks_make_all_keys_alike_for_a_query_without_keys_and_leave_its_gradients_undrawn():
     def added(q, k, v, mask=None):
         with np.errstate(all="ignore"):
