@@ -233,7 +233,7 @@ def one_allowed_key_gives_its_value(subject: Subject, q: Any, k: Any, v: Any, ma
 def one_key_has_all_the_weight_however_low_its_score(subject: Subject, *case: Any) -> bool:
     """For one allowed key for each query, with a score below every number that fills others: the result is that of scores of 0.
 
-    Within the budget of that, for the weight is 1, and no score is rounded into it, however large.
+    Within budget of those, for the weight is 1, and no score is rounded into it, however large.
     """
     *inputs, mask = case
     if mask is None or (np.broadcast_to(mask, (*inputs[0].shape[:-1], mask.shape[-1])).sum(-1) != 1).any():

@@ -32,7 +32,7 @@ def twin_paths_agree(subject: Subject, *arguments: Any) -> bool:
     """For every case, and each other path that the implementation names: it returns what the implementation returns, after another case
     of the same shapes.
 
-    Within the sum of both budgets; exact where the twin is declared to be. It says nothing of a case on which the implementation itself is
+    Within budget, the sum of both; exact where the twin is declared to be. It says nothing of a case on which the implementation itself is
     outside of its budget, which agreement tells, nor of one that the path does not take.
     """
     told = [_agrees(subject, name, arguments) for name in subject.implementation.paths]
