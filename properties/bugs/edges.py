@@ -7,6 +7,7 @@ import numpy as np
 from oracles import Conventions
 from oracles.ball import Array
 from properties.bugs import reference as right
+from properties.bugs import reference_positions as placed
 from properties.bugs.bug import CAUSAL, SDPA, SDPA_VJP, SINUSOID, Register
 from properties.bugs.reference import Mask
 
@@ -121,5 +122,5 @@ def sinusoid_of_one_column_is_a_cosine(seq_len: int, embed_dim: int, start_pos: 
     """An odd width ends with a cosine where it is 1, as a width of no whole pair.
     Effect: The only column is 1 at position 0. Repair: Begin with a sine, whatever the width. Seen: none: columns are filled from pairs, of
     which there is none"""
-    out = right.sinusoidal_positional_encoding(seq_len, embed_dim, start_pos)
+    out = placed.sinusoidal_positional_encoding(seq_len, embed_dim, start_pos)
     return np.cos(np.arange(start_pos, start_pos + seq_len))[:, None] if embed_dim == 1 else out

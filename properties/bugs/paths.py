@@ -8,6 +8,7 @@ import numpy as np
 from oracles import FLOAT32
 from oracles.ball import Array
 from properties.bugs import reference as right
+from properties.bugs import reference_positions as placed
 from properties.bugs.bug import CAUSAL, MHA, SDPA, Register
 from properties.bugs.reference import Mask
 from properties.contract.twins import Twin
@@ -61,9 +62,9 @@ _KEPT: dict[tuple[int, ...], tuple[Array, Array]] = {}
 
 def _by_kept_tables(x: Array, start_pos: int = 0, **options: Any) -> Array:
     if options:
-        return right.rope(x, start_pos, **options)
-    cos, sin = _KEPT.setdefault(x.shape[-2:], right.chunk_tables(start_pos, *x.shape[-2:]))
-    return np.asarray(x * cos + right.rotated(x) * sin)
+        return placed.rope(x, start_pos, **options)
+    cos, sin = _KEPT.setdefault(x.shape[-2:], placed.chunk_tables(start_pos, *x.shape[-2:]))
+    return np.asarray(x * cos + placed.rotated(x) * sin)
 
 
 @bug(
@@ -78,17 +79,17 @@ def rope_cached_path_keeps_the_first_positions() -> Callable[..., Array]:
     Effect: All chunks of a length are rotated as the first of them, so that decoding differs from a pass over the whole. Repair: Make the
     first position a part of the key. Seen: lucidrains/rotary-embedding-torch#11; pytorch/executorch#2010"""
     _KEPT.clear()
-    return right.rope
+    return placed.rope
 
 
 def _converted(x: Array, start_pos: int = 0, **options: Any) -> Array:
     if options:
-        return right.rope(x, start_pos, **options)
+        return placed.rope(x, start_pos, **options)
     n, d = x.shape[-2:]
     frequencies = 10000.0 ** -(np.arange(d) // 2 * 2 / max(d, 1))
     coarse = np.ldexp(np.rint(np.ldexp(np.frexp(frequencies)[0], 8)), np.frexp(frequencies)[1] - 8)  # bfloat16's digits
     angles = np.arange(start_pos, start_pos + n)[:, None] * coarse
-    return np.asarray(x * np.cos(angles) + right.rotated(x) * np.sin(angles))
+    return np.asarray(x * np.cos(angles) + placed.rotated(x) * np.sin(angles))
 
 
 @bug("rope", law=_LAW, promises={"twins": {"converted": {"rope": _converted}}})
@@ -96,7 +97,7 @@ def rope_converted_module_has_coarse_frequencies(x: Array, start_pos: int = 0) -
     """A module that is converted to 16 bits after it was made has converted its frequencies too, and has 8 digits of them.
     Effect: A model that is loaded and then converted rotates otherwise than one that is made in that type. Repair: Keep frequencies out of
     what is converted, or compute them anew. Seen: NVIDIA-NeMo/Automodel#2549; huggingface/transformers#25681"""
-    return right.rope(x, start_pos)
+    return placed.rope(x, start_pos)
 
 
 def _in_float64(q: Any, k: Any, v: Any, mask: Mask) -> Array:

@@ -39,7 +39,7 @@ def instances_and_sizes_share_no_state(subject: Subject, *arguments: Any, choose
     others = [other for other in several if o.name in other.operations and not other.unavailable]
     other = choose.among(others) if others else i
     drawn = Cases(o, DOMAINS[o.name]["everyday"], i).arguments(choose)
-    elsewhere = choose.among([_longer(o, arguments), drawn]) if other is i else for_both(o, (i, other), drawn)
+    elsewhere = choose.among([_doubled(o, arguments), drawn]) if other is i else for_both(o, (i, other), drawn)
     if subject.takes(*elsewhere):
         _by_turns(subject, other, elsewhere)
     if other is not i:
@@ -48,7 +48,7 @@ def instances_and_sizes_share_no_state(subject: Subject, *arguments: Any, choose
     return True
 
 
-def _longer(o: Operation, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+def _doubled(o: Operation, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
     """The same arguments twice one after the other: every length that is more than 1 is doubled."""
     if o.is_played:  # a program says how long its arrays are
         return arguments

@@ -6,7 +6,7 @@ import pytest
 
 from oracles import Conventions
 from properties import Implementation
-from properties.bugs import reference
+from properties.bugs import reference, reference_positions
 from properties.bugs.edges import bug as edges
 from properties.bugs.mutants import MUTANTS
 from properties.bugs.reference import OPERATIONS
@@ -74,7 +74,7 @@ def rotated(dtype, positions):
         wide, (n, d) = x.astype(np.float64), x.shape[-2:]
         at = np.arange(start_pos, start_pos + n).astype(positions).astype(np.float64)
         angle = at[:, None] * 10000.0 ** (-(np.arange(d) // 2 * 2) / max(d, 1))
-        return (wide * np.cos(angle) + reference.rotated(wide) * np.sin(angle)).astype(dtype)
+        return (wide * np.cos(angle) + reference_positions.rotated(wide) * np.sin(angle)).astype(dtype)
 
     return call
 

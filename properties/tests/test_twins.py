@@ -9,7 +9,7 @@ import pytest
 
 import properties
 from properties import Implementation, Twin
-from properties.bugs import paths, reference
+from properties.bugs import paths, reference_positions
 from properties.bugs.mutants import MUTANTS
 from properties.bugs.reference import OPERATIONS
 from properties.contract.operations import FEATURES
@@ -85,9 +85,9 @@ class Kept:
     def __call__(self, x, start_pos=0):
         key = (start_pos, *x.shape[-2:])
         if key not in self.tables:
-            self.tables[key] = tuple(t.astype(x.dtype) for t in reference.chunk_tables(*key))
+            self.tables[key] = tuple(t.astype(x.dtype) for t in reference_positions.chunk_tables(*key))
         cos, sin = (t.astype(x.dtype) for t in self.tables[key])
-        return x * cos + reference.rotated(x) * sin
+        return x * cos + reference_positions.rotated(x) * sin
 
 
 def test_one_object_called_in_one_type_after_another_is_seen_to_keep_the_coarse_tables():
