@@ -1,0 +1,123 @@
+"""Keras on each of its back ends: `ops.dot_product_attention`, `layers.MultiHeadAttention`, `GroupQueryAttention` and `Attention`.
+
+A process has one back end, that of the variable KERAS_BACKEND; the others are not run in it. Arrays are NumPy's, in and out. A layer that
+returns its scores takes another path than one that does not, and each is put to the laws.
+"""
+
+import os
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from oracles import Conventions
+from properties.contract.implementation import Implementation
+from properties.implementations.peers.jax_arrays import SHAPES, SIZES
+from properties.implementations.peers.library import Library
+
+__all__ = ["BACKENDS", "IMPLEMENTATIONS", "KERAS", "backend"]
+
+KERAS = Library("keras")
+BACKENDS = ("jax", "torch", "numpy")
+
+
+def backend() -> str:
+    """The back end of this process."""
+    return os.environ.get("KERAS_BACKEND", "")
+
+
+def unavailable(library: Library, name: str) -> str:
+    """Why a library on a back end of Keras cannot be run in this process; "" where it can."""
+    return library.unavailable or ("" if backend() == name else f"Keras has one back end in a process: KERAS_BACKEND={name}.")
+
+
+def _out(x: Any) -> Any:
+    from keras import ops
+
+    return ops.convert_to_numpy(x)
+
+
+def _attend(q: Any, k: Any, v: Any, *, mask: Any = None, bias: Any = None, scale: Any = None, causal: bool = False) -> Any:
+    from keras import ops
+
+    turned = (x.swapaxes(1, 2) for x in (q, k, v))
+    return _out(ops.dot_product_attention(*turned, bias=bias, mask=mask, scale=scale, is_causal=causal)).swapaxes(1, 2)
+
+
+def _plain(q: Any, k: Any, v: Any, mask: Any = None) -> Any:
+    return _attend(q, k, v, mask=mask)
+
+
+def _set(layer: Any, x: Any, wq: Any, wk: Any, wv: Any, wo: Any, num_heads: int) -> Any:
+    layer.build(x.shape, x.shape, x.shape)
+    layer.set_weights([*(w.reshape(len(w), num_heads, -1) for w in (wq, wk, wv)), wo.reshape(num_heads, -1, wo.shape[1])])
+    return layer
+
+
+def _heads(scores: bool, x: Any, wq: Any, wk: Any, wv: Any, wo: Any, num_heads: int, mask: Any = None) -> Any:
+    from keras import layers
+
+    layer = _set(layers.MultiHeadAttention(num_heads, wq.shape[1] // num_heads, use_bias=False), x, wq, wk, wv, wo, num_heads)
+    found = layer(x, x, attention_mask=mask, return_attention_scores=scores)
+    return _out(found[0] if scores else found)
+
+
+def _grouped(x: Any, wq: Any, wk: Any, wv: Any, wo: Any, num_heads: int, mask: Any = None) -> Any:
+    from keras import layers
+
+    layer = layers.GroupQueryAttention(wq.shape[1] // num_heads, num_heads, num_heads, use_bias=False)
+    return _out(_set(layer, x, wq, wk, wv, wo, num_heads)(x, x, attention_mask=mask))
+
+
+def _layer(q: Any, k: Any, v: Any, mask: Any = None) -> Any:
+    """`layers.Attention`, whose scale is a weight, and whose mask is one of keys."""
+    from keras import layers
+
+    layer = layers.Attention(use_scale=True)
+    layer.build([q.shape, v.shape, k.shape])
+    layer.set_weights([q.shape[-1] ** -0.5])
+    given = None if mask is None else [None, mask.reshape(mask.shape[-1:]) if mask.ndim < 3 else mask[..., 0, :]]
+    if given is not None and given[1].ndim == 1:
+        given[1] = given[1][None].repeat(len(q), 0)
+    return _out(layer([q, v, k], mask=given))
+
+
+def _implementation(
+    on: str, name: str, operations: dict[str, Callable[..., Any]], ranks: tuple[int, ...], *supports: Any, **promises: Any
+) -> Implementation:
+    return Implementation(
+        name=KERAS.called(f"{on}: {name} float32"),
+        operations=operations,
+        arithmetic="float32",
+        batch_ranks=ranks,
+        supports=["positive sizes", *([SHAPES, SIZES] if on == "jax" else []), *supports],
+        refuses=(Exception,),
+        unavailable=unavailable(KERAS, on),
+        **{"conventions": Conventions(dead_rows="uniform"), **promises},
+    )
+
+
+def _equal(difference: int) -> bool:
+    return difference == 0
+
+
+_NARROW = {"value_dim_minus_head_dim": _equal}
+_PLAIN: dict[str, Callable[..., Any]] = {"scaled_dot_product_attention": _plain, "causal_attention": partial(_attend, causal=True)}
+
+IMPLEMENTATIONS = [
+    one
+    for on in BACKENDS
+    for one in (
+        _implementation(on, "ops.dot_product_attention", _PLAIN | {"grouped_query_attention": _plain}, (2,), _NARROW),
+        _implementation(
+            on, "ops.dot_product_attention with features", {"attention": _attend}, (2,), _NARROW, "no log-sum-exp",
+            features=("mask", "bias", "scale", "causal"),
+        ),
+        _implementation(on, "layers.MultiHeadAttention", {"multi_head_attention": partial(_heads, False)}, (1,), "full masks"),
+        _implementation(
+            on, "layers.MultiHeadAttention with scores", {"multi_head_attention": partial(_heads, True)}, (1,), "full masks",
+            conventions=Conventions(dead_rows="zero"),
+        ),
+        _implementation(on, "layers.GroupQueryAttention", {"multi_head_attention": _grouped}, (1,), "full masks"),
+        _implementation(on, "layers.Attention", {"scaled_dot_product_attention": _layer}, (1,), "key masks"),
+    )
+]  # fmt: skip

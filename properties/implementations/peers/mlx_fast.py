@@ -1,0 +1,102 @@
+"""MLX: `mx.fast.scaled_dot_product_attention` and `mx.fast.rope`.
+
+Attention takes (batch, heads, sequence, width), a mask of booleans or of numbers, or the word "causal", which aligns at the last key, and
+sinks. The rotation takes the number of channels that rotate, either pairing, a base or the periods of all pairs, and the first position.
+"""
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from oracles import Conventions
+from properties.contract.implementation import Implementation
+from properties.implementations.peers.library import Library
+
+__all__ = ["IMPLEMENTATIONS"]
+
+MLX = Library("mlx")
+
+
+def _arrays(x: Any) -> Any:
+    import mlx.core as mx
+
+    return mx.array(x) if x.dtype.name != "bfloat16" else mx.array(x.astype(np.float32)).astype(mx.bfloat16)
+
+
+def _attend(
+    q: Any, k: Any, v: Any, *, mask: Any = None, bias: Any = None, scale: Any = None, causal: bool = False, sink: Any = None
+) -> Any:
+    import mlx.core as mx
+
+    if causal and (mask is not None or bias is not None):
+        raise ValueError("A mask is an array or the word causal, but here it would be both.")
+    both = bias if mask is None else mask if bias is None else mx.where(mask, bias, mx.array(-mx.inf, bias.dtype))
+    scale = max(q.shape[-1], 1) ** -0.5 if scale is None else scale
+    return mx.fast.scaled_dot_product_attention(q, k, v, scale=scale, mask="causal" if causal else both, sinks=sink)
+
+
+def _plain(q: Any, k: Any, v: Any, mask: Any = None) -> Any:
+    return _attend(q, k, v, mask=mask)
+
+
+def _plain_vjp(q: Any, k: Any, v: Any, mask: Any, grad_out: Any) -> Any:
+    import mlx.core as mx
+
+    return tuple(mx.vjp(partial(_plain, mask=mask), [q, k, v], [grad_out])[1])
+
+
+def _rope(traditional: bool, x: Any, start_pos: int = 0, *, inv_freq: Any = None, rotary_dim: int | None = None) -> Any:
+    import mlx.core as mx
+
+    dims = x.shape[-1] if rotary_dim is None else rotary_dim
+    if dims % 2:
+        raise ValueError(f"{dims} channels should rotate, but their number should be even.")
+    rates = {"base": 10000.0} if inv_freq is None else {"base": None, "freqs": 1 / inv_freq}
+    return mx.fast.rope(x, dims, traditional=traditional, scale=1.0, offset=start_pos, **rates)
+
+
+def _rope_vjp(traditional: bool, x: Any, grad_out: Any, start_pos: int = 0, **options: Any) -> Any:
+    import mlx.core as mx
+
+    return mx.vjp(lambda x: _rope(traditional, x, start_pos, **options), [x], [grad_out])[1][0]
+
+
+def _attention(arithmetic: str, **operations: Any) -> Implementation:
+    return Implementation(
+        name=MLX.called(f"fast attention {arithmetic}"),
+        operations=operations,
+        arithmetic=arithmetic,
+        conventions=Conventions(dead_rows="nan", causal="bottom_right", causal_with_mask="refuse"),
+        arrays=_arrays,
+        batch_ranks=(2,),
+        supports=["no log-sum-exp", "positive sizes"],
+        features=("mask", "bias", "scale", "sink") if "attention" in operations else (),
+        unavailable=MLX.unavailable,
+    )
+
+
+def _rotation(arithmetic: str, traditional: bool) -> Implementation:
+    return Implementation(
+        name=MLX.called(f"fast rope {'adjacent' if traditional else 'half'} {arithmetic}"),
+        operations={"rope": partial(_rope, traditional), "rope_vjp": partial(_rope_vjp, traditional)},
+        arithmetic=arithmetic,
+        conventions=Conventions(rope_pairing="adjacent" if traditional else "half", odd_lane="reject"),
+        arrays=_arrays,
+        batch_ranks=(1, 2),
+        supports=["positive sizes", {"head_dim": lambda d: d % 2 == 0}],
+        features=("inv_freq", "rotary_dim"),
+        unavailable=MLX.unavailable,
+    )
+
+
+_PLAIN: dict[str, Any] = {"scaled_dot_product_attention": _plain, "scaled_dot_product_attention_vjp": _plain_vjp}
+
+IMPLEMENTATIONS = [
+    _attention("float32", **_PLAIN, causal_attention=partial(_attend, causal=True), grouped_query_attention=_plain),
+    _attention("float16", scaled_dot_product_attention=_plain),
+    _attention("bfloat16", scaled_dot_product_attention=_plain),
+    _attention("float32", attention=_attend),
+    *(_rotation("float32", traditional) for traditional in (True, False)),
+    _rotation("bfloat16", traditional=False),
+]
