@@ -28,7 +28,7 @@ from properties.bugs.reference import OPERATIONS as REFERENCE
 from properties.contract.caller import Caller
 from properties.contract.implementation import Implementation
 from properties.contract.operations import OPERATIONS, Operation
-from properties.contract.results import BrokenError, Call
+from properties.contract.results import BrokenError, Call, is_right
 from properties.contract.subject import Subject
 from properties.laws.law import Law
 from properties.strategies.choices import rounded
@@ -37,14 +37,14 @@ from properties.verifier.derived import FORWARD, of_own_attention
 from properties.verifier.relaid import relaid
 from properties.verifier.report import Diagnosis, Violation
 
-__all__ = ["HALF", "causes"]
+__all__ = ["causes"]
 
 _NUMBERS = {"rope_base": (100.0, 1000.0, 500_000.0, 1_000_000.0), "rope_scale": (0.125, 0.25, 0.5, 2.0)}
 _SHOWN = 5  # candidates named at most
 _OTHERS = 24  # calls of other cases than those of the violations that are put to a candidate, or 4 for each violation
 _LOOSEST = 2.0**-6  # of the largest result: how far apart results may be where the right ones have no radius
 _MOST = 0.95  # the share of right calls that it must reproduce
-HALF = 0.5  # the share of calls that a cause reproduces, or is a hint where others are not explained
+_HALF = 0.5  # the share of calls that a cause reproduces, or is a hint where others are not explained
 _ARITHMETIC = 3  # their rank
 
 
@@ -83,8 +83,9 @@ def causes(
 
     Greedy: the explanation of most violations is the first cause, that of most of the others the second; what reproduces every call of the
     pool comes before what does not. Of those that nothing explains each operation has one cause; so has each end of the process. What
-    reproduces less than half of the calls is no cause beside it, but a hint, its diagnosis: where a mask leaks, queries that may read
-    nothing take the mean, which follows from the mistake, and is not another.
+    does not reproduce every call, and breaks fewer laws of an operation than nothing explains, or reproduces less than half of the calls,
+    is no cause beside it, but a hint, its diagnosis: where a mask leaks, queries that may read nothing take the mean, which follows from
+    the mistake, and is not another.
     """
     pool = _Pool(implementation, violations)
     called = dict.fromkeys(call.operation for _, v in violations for call in v.calls)
@@ -106,14 +107,16 @@ def causes(
     for place in sorted(left):
         v = violations[place][1]
         unknown.setdefault((v.operation, "" if v.calls else v.summary), []).append(place)
+    rest = {key: len(members) for key, members in unknown.items()}
     told: list[tuple[tuple[int, ...], tuple[Diagnosis, ...]]] = []
     hints: dict[tuple[str, str], tuple[Diagnosis, ...]] = {}
     for members, diagnosis in found:
         keys = dict.fromkeys((violations[place][1].operation, "") for place in members)
-        if diagnosis[0].explains < HALF and keys.keys() <= unknown.keys():
+        share, unexplained = diagnosis[0].explains, sum(rest.get(key, 0) for key in keys)
+        if keys.keys() <= rest.keys() and (share < _HALF or (share < 1 and len(members) < unexplained)):
             for place in members:
                 unknown[violations[place][1].operation, ""].append(place)
-            hints |= {key: (*hints.get(key, ()), diagnosis[0]) for key in keys}
+            hints |= {key: (*hints.get(key, ()), replace(diagnosis[0], hint=True)) for key in keys}
         else:
             told.append((members, diagnosis))
     every = [*told, *((tuple(sorted(members)), hints.get(key, ())) for key, members in unknown.items())]
@@ -141,7 +144,7 @@ class _Pool:
             stand_in = _stand_in(c, law, self.implementation)
             for call in (*self.right[place], *(() if c.remembers else (*v.calls, *self.wrong[place]))):
                 if call.operation in c.operations:
-                    agree[self._is_right(call)].append(self._repeats(call, stand_in))
+                    agree[not call.error and is_right(call, self._expected(call))].append(self._repeats(call, stand_in))
         if sum(agree[True]) < _MOST * len(agree[True]):
             return None
         every = agree[True] + agree[False]
@@ -210,14 +213,6 @@ class _Pool:
                 meaning = f"an arithmetic: within budget as if {c.sentence}"
                 repair = "Round to more bits there, or declare an arithmetic of which this is so, if it is what is meant."
                 yield _Explanation(Diagnosis(c.id, excess, meaning, repair, 1.0), frozenset(places), _ARITHMETIC)
-
-    def _is_right(self, call: Call) -> bool:
-        """Whether a call's results are within their budgets."""
-        if call.error:
-            return False
-        if OPERATIONS[call.operation].returns_booleans:
-            return all(np.array_equal(x, y) for x, y in zip(call.outputs, self._expected(call), strict=True))
-        return not any((e.excess(x) > 1).any() for e, x in zip(self._expected(call), call.outputs, strict=False))
 
     def _expected(self, call: Call) -> tuple[Any, ...]:
         if id(call) not in self._budgets:
