@@ -24,7 +24,7 @@ from properties.verifier.reading import read
 
 __all__ = ["FINDINGS", "families", "markdown"]
 
-_MODULES = ("rotary_peers", "peers_jax", "peers_torch")
+_MODULES = ("rotary_peers", "peers_jax", "peers_keras", "peers_mlx", "peers_torch")
 _PACKAGE = "properties.measurements.findings"
 FINDINGS: list[Shown] = [
     found for name in _MODULES if find_spec(f"{_PACKAGE}.{name}") for found in import_module(f"{_PACKAGE}.{name}").FINDINGS
@@ -123,8 +123,8 @@ def markdown(reports: Sequence[dict[str, Any]], wrong: list[str]) -> str:
         f"Written by `make peers`, on a {platform.machine()} CPU with {os.cpu_count()} cores, {platform.system()}, Python",
         f"{platform.python_version()}. Versions are those of `properties/implementations/peers/constraints.txt`.",
         "",
-        "A law counts for each operation of each implementation. What is declared not to hold is below, by its reason; a release that mends it",
-        "fails `make peers` until the declaration is taken away.",
+        "A law counts for each operation of each implementation. What is declared not to hold is below, by its reason; a release that",
+        "mends it fails `make peers` until the declaration is taken away.",
         "",
         *_matrix(rows),
         "",
@@ -137,9 +137,9 @@ def markdown(reports: Sequence[dict[str, Any]], wrong: list[str]) -> str:
         "",
         "## What was found",
         "",
-        f"{len(FINDINGS)} findings: {', '.join(f'{count[cause]} of cause {cause}' for cause in CAUSES)}. Each script needs the library alone,",
-        "and was run in a process of its own when this page was written. A *defect* is at odds with the library's own documentation, or with",
-        "itself; a *convention* is one of several readings in use; *arithmetic* is what a type of numbers does not hold.",
+        f"{len(FINDINGS)} findings: {', '.join(f'{count[cause]} of cause {cause}' for cause in CAUSES)}. Each script needs the library",
+        "alone, and was run in a process of its own when this page was written. A *defect* is at odds with the library's documentation, or",
+        "with itself; a *convention* is one of several readings in use; *arithmetic* is what a type of numbers does not hold.",
         *_findings(wrong),
     ]
     return "\n".join([*lines, ""])

@@ -7,8 +7,8 @@
     transformers_laws     the same, as implementations that are put to the laws
     rotary_layers         the rotary layers of torchtune, x-transformers, rotary-embedding-torch and keras-hub
 
-`attnspec verify properties.implementations.peers:GROUPS --only jax` puts some of them to the laws. A library is imported when its adapter is
-called: where it is not installed, its laws are shown as not run, and nothing else fails.
+`attnspec verify properties.implementations.peers:GROUPS --only jax` puts some of them to the laws. A library is imported when its adapter
+is called: where it is not installed, its laws are shown as not run, and nothing else fails.
 """
 
 from properties.contract.implementation import Implementation

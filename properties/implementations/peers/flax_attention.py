@@ -63,17 +63,20 @@ def _nnx_heads(x: Any, wq: Any, wk: Any, wv: Any, wo: Any, num_heads: int, mask:
     return module(x, mask=_headed(mask))
 
 
-def _causal_mask(n_q: int, n_k: int) -> Any:
+def _causal_mask(n_q: int, n_k: int | None = None) -> Any:
     from flax import linen
     from jax import numpy as jnp
 
+    if n_k not in (None, n_q):
+        raise ValueError(f"{n_q} queries and {n_k} keys, but they should be as many.")
     return linen.make_causal_mask(jnp.zeros((1, n_q)), dtype=bool)[0, 0]
 
 
 def _combine_masks(first: Any, second: Any) -> Any:
     from flax import linen
 
-    return linen.combine_masks(first, second, dtype=bool)
+    rank = max(first.ndim, second.ndim)  # masks have the same number of axes
+    return linen.combine_masks(*(x.reshape((1,) * (rank - x.ndim) + x.shape) for x in (first, second)), dtype=bool)
 
 
 def _vjp(attend: Callable[..., Any], q: Any, k: Any, v: Any, mask: Any, grad_out: Any) -> Any:
@@ -126,7 +129,7 @@ _SQUARE = {"n_k_minus_n_q": _equal}
 
 IMPLEMENTATIONS = [
     _implementation("linen attention", "float32", _attention(_linen), (1, 2)),
-    _implementation("linen attention", "bfloat16-eager", {"scaled_dot_product_attention": compiled(_linen)}, (1, 2)),
+    _implementation("linen attention", "float16-eager", {"scaled_dot_product_attention": compiled(_linen)}, (1, 2)),
     _implementation("linen module", "float32", heads_of(_linen_heads), (0, 1)),
     _implementation("linen masks", "float32", {"combine_masks": _combine_masks}, (0, 1, 2)),
     _implementation("linen causal mask", "float32", {"causal_mask": _causal_mask}, (0,), **_SQUARE),

@@ -4,24 +4,36 @@ Attention takes (batch, heads, sequence, width), a mask of booleans or of number
 sinks. The rotation takes the number of channels that rotate, either pairing, a base or the periods of all pairs, and the first position.
 """
 
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from oracles import Conventions
+from oracles import FLOAT32, Conventions
 from properties.contract.implementation import Implementation
 from properties.implementations.peers.library import Library
 
 __all__ = ["IMPLEMENTATIONS"]
 
 MLX = Library("mlx")
+_LEAST = -3.4028234663852886e38
+_PERIODS = replace(FLOAT32, name="float32, frequencies from periods", angle=replace(FLOAT32.angle, product=2.0**-22))
+"""Frequencies are given as periods, and taken from them again: two roundings more of the angle."""
 
 
 def _arrays(x: Any) -> Any:
     import mlx.core as mx
 
     return mx.array(x) if x.dtype.name != "bfloat16" else mx.array(x.astype(np.float32)).astype(mx.bfloat16)
+
+
+def _out(x: Any) -> Any:
+    """NumPy has no bfloat16 of its own, and reads MLX' as nothing that it knows."""
+    import ml_dtypes
+    import mlx.core as mx
+
+    return np.array(x.astype(mx.float32)).astype(ml_dtypes.bfloat16) if x.dtype == mx.bfloat16 else np.array(x)
 
 
 def _attend(
@@ -31,9 +43,13 @@ def _attend(
 
     if causal and (mask is not None or bias is not None):
         raise ValueError("A mask is an array or the word causal, but here it would be both.")
-    both = bias if mask is None else mask if bias is None else mx.where(mask, bias, mx.array(-mx.inf, bias.dtype))
+    if 0 in (*q.shape, *k.shape, *v.shape):
+        raise ValueError("A size is 0, but all should be positive.")
+    if bias is not None:
+        mask, bias = (bias > -mx.inf) & (mx.array(True) if mask is None else mask), mx.maximum(bias, _LEAST)
+    both = bias if mask is None else mask if bias is None else mx.where(mask, bias, mx.array(_LEAST, bias.dtype))
     scale = max(q.shape[-1], 1) ** -0.5 if scale is None else scale
-    return mx.fast.scaled_dot_product_attention(q, k, v, scale=scale, mask="causal" if causal else both, sinks=sink)
+    return _out(mx.fast.scaled_dot_product_attention(q, k, v, scale=scale, mask="causal" if causal else both, sinks=sink))
 
 
 def _plain(q: Any, k: Any, v: Any, mask: Any = None) -> Any:
@@ -43,10 +59,13 @@ def _plain(q: Any, k: Any, v: Any, mask: Any = None) -> Any:
 def _plain_vjp(q: Any, k: Any, v: Any, mask: Any, grad_out: Any) -> Any:
     import mlx.core as mx
 
-    return tuple(mx.vjp(partial(_plain, mask=mask), [q, k, v], [grad_out])[1])
+    def attend(*given: Any) -> Any:
+        return mx.fast.scaled_dot_product_attention(*given, scale=max(q.shape[-1], 1) ** -0.5, mask=mask)
+
+    return tuple(map(_out, mx.vjp(attend, [q, k, v], [grad_out])[1]))
 
 
-def _rope(traditional: bool, x: Any, start_pos: int = 0, *, inv_freq: Any = None, rotary_dim: int | None = None) -> Any:
+def _rotate(traditional: bool, x: Any, start_pos: int = 0, *, inv_freq: Any = None, rotary_dim: int | None = None) -> Any:
     import mlx.core as mx
 
     dims = x.shape[-1] if rotary_dim is None else rotary_dim
@@ -56,18 +75,22 @@ def _rope(traditional: bool, x: Any, start_pos: int = 0, *, inv_freq: Any = None
     return mx.fast.rope(x, dims, traditional=traditional, scale=1.0, offset=start_pos, **rates)
 
 
+def _rope(traditional: bool, x: Any, start_pos: int = 0, **options: Any) -> Any:
+    return _out(_rotate(traditional, x, start_pos, **options))
+
+
 def _rope_vjp(traditional: bool, x: Any, grad_out: Any, start_pos: int = 0, **options: Any) -> Any:
     import mlx.core as mx
 
-    return mx.vjp(lambda x: _rope(traditional, x, start_pos, **options), [x], [grad_out])[1][0]
+    return _out(mx.vjp(lambda x: _rotate(traditional, x, start_pos, **options), [x], [grad_out])[1][0])
 
 
-def _attention(arithmetic: str, **operations: Any) -> Implementation:
+def _attention(name: str, arithmetic: str, **operations: Any) -> Implementation:
     return Implementation(
-        name=MLX.called(f"fast attention {arithmetic}"),
+        name=MLX.called(f"{name} {arithmetic}"),
         operations=operations,
         arithmetic=arithmetic,
-        conventions=Conventions(dead_rows="nan", causal="bottom_right", causal_with_mask="refuse"),
+        conventions=Conventions(dead_rows="uniform", causal="bottom_right", causal_with_mask="refuse"),
         arrays=_arrays,
         batch_ranks=(2,),
         supports=["no log-sum-exp", "positive sizes"],
@@ -76,9 +99,9 @@ def _attention(arithmetic: str, **operations: Any) -> Implementation:
     )
 
 
-def _rotation(arithmetic: str, traditional: bool) -> Implementation:
+def _rotation(arithmetic: Any, traditional: bool) -> Implementation:
     return Implementation(
-        name=MLX.called(f"fast rope {'adjacent' if traditional else 'half'} {arithmetic}"),
+        name=MLX.called(f"fast rope {'adjacent' if traditional else 'half'} {getattr(arithmetic, 'name', arithmetic)}"),
         operations={"rope": partial(_rope, traditional), "rope_vjp": partial(_rope_vjp, traditional)},
         arithmetic=arithmetic,
         conventions=Conventions(rope_pairing="adjacent" if traditional else "half", odd_lane="reject"),
@@ -93,10 +116,10 @@ def _rotation(arithmetic: str, traditional: bool) -> Implementation:
 _PLAIN: dict[str, Any] = {"scaled_dot_product_attention": _plain, "scaled_dot_product_attention_vjp": _plain_vjp}
 
 IMPLEMENTATIONS = [
-    _attention("float32", **_PLAIN, causal_attention=partial(_attend, causal=True), grouped_query_attention=_plain),
-    _attention("float16", scaled_dot_product_attention=_plain),
-    _attention("bfloat16", scaled_dot_product_attention=_plain),
-    _attention("float32", attention=_attend),
-    *(_rotation("float32", traditional) for traditional in (True, False)),
-    _rotation("bfloat16", traditional=False),
+    _attention("fast attention", "float32", **_PLAIN, causal_attention=partial(_attend, causal=True), grouped_query_attention=_plain),
+    _attention("fast attention", "float16-eager", scaled_dot_product_attention=_plain),
+    _attention("fast attention", "bfloat16-eager", scaled_dot_product_attention=_plain),
+    _attention("fast attention with features", "float32", attention=_attend),
+    *(_rotation(_PERIODS, traditional) for traditional in (True, False)),
+    _rotation("bfloat16-elementwise", traditional=False),
 ]

@@ -40,8 +40,8 @@ FINDINGS = [
         "jax",
         "In float16 attention runs eagerly on a CPU, and not under jit",
         "defect",
-        "The product of float16 asks for an algorithm that CPUs do not have, and a bare `except` falls back. Under `jit` the error comes only "
-        "when the whole function is lowered, where nothing catches it: the function that runs eagerly raises.",
+        "The product of float16 asks for an algorithm that CPUs do not have, and a bare `except` falls back. Under `jit` the error comes "
+        "only when the whole function is lowered, where nothing catches it: the function that runs eagerly raises.",
         _JAX,
         "precision = lax.DotAlgorithmPreset.F16_F16_F32",
         "keras-team/keras-hub#2354 works around it; no report to jax found",
@@ -60,8 +60,8 @@ except ValueError as error:
         "jax",
         "In bfloat16 attention of some sizes raises on a CPU, under jit alone",
         "defect",
-        "As for float16: the algorithm BF16_BF16_F32 is there for some shapes, and XLA refuses it when a product is small enough to be written "
-        "out as a loop, as with one query, one key and one channel.",
+        "As for float16: the algorithm BF16_BF16_F32 is there for some shapes, and XLA refuses it when a product is small enough to be "
+        "written out as a loop, as with one query, one key and one channel.",
         _JAX,
         "precision = lax.DotAlgorithmPreset.BF16_BF16_F32",
         "none found",
@@ -80,8 +80,9 @@ except Exception as error:
         "jax",
         "A padded query under is_causal reads the key after it",
         "arithmetic",
-        "Masked scores become −0.7 times the largest number of float32. A visible key whose score is below that, as under a bias of finfo.min, "
-        "the usual fill of additive masks, loses to every masked one: with padding on the left, by a bias, query 0 reads key 1, in the future.",
+        "Masked scores become −0.7 times the largest number of float32. A visible key whose score is below that, as under a bias of "
+        "finfo.min, the usual fill of additive masks, loses to every masked one: with padding on the left, by a bias, query 0 reads key "
+        "1, in the future.",
         _JAX,
         "return jnp.asarray(-0.7 * dtype_max, dtype=dtype)",
         "none found",
@@ -102,7 +103,8 @@ print([round(x, 4) for x in out.ravel().tolist()])""",
         "none found",
         _ONE
         + """q, k, v = one(0), one(0, 0), one(1, 5)
-ways = ({"mask": jnp.zeros((1, 1, 1, 2), bool)}, {"key_value_seq_lengths": jnp.zeros(1, jnp.int32)}, {"bias": jnp.full((1, 1, 1, 2), -jnp.inf)})
+nothing, length = jnp.zeros((1, 1, 1, 2), bool), jnp.zeros(1, jnp.int32)
+ways = ({"mask": nothing}, {"key_value_seq_lengths": length}, {"bias": jnp.where(nothing, 0.0, -jnp.inf)})
 print([jax.nn.dot_product_attention(q, k, v, **way).item() for way in ways])""",
         lambda: [0.0, 0.0, 0.0],
     ),
@@ -110,8 +112,8 @@ print([jax.nn.dot_product_attention(q, k, v, **way).item() for way in ways])""",
         "jax",
         "The residual of a query without keys is −2.38·10³⁸",
         "convention",
-        "`return_residual` gives the log-sum-exp of the masked scores, those that are filled among them. Of no key it is −∞, by which the merge "
-        "of two blocks of keys gives an empty one no weight; here two blocks without keys weigh as much as their sizes.",
+        "`return_residual` gives the log-sum-exp of the masked scores, those that are filled among them. Of no key it is −∞, by which the "
+        "merge of two blocks of keys gives an empty one no weight; here two blocks without keys weigh as much as their sizes.",
         _JAX,
         "lse_residual = logsumexp(padded_logits, axis=-1).astype(key.dtype)",
         "none found",
@@ -125,8 +127,8 @@ print([residual.item()])""",
         "jax",
         "The residual has no gradient",
         "defect",
-        "It goes through `stop_gradient`, which the documentation does not say. What is made of it, a z-loss or a merge of two blocks of keys, "
-        "is trained as if it were a constant.",
+        "It goes through `stop_gradient`, which the documentation does not say. What is made of it, a z-loss or a merge of two blocks of "
+        "keys, is trained as if it were a constant.",
         _JAX,
         "return encoded, lax.stop_gradient(lse_residual)",
         "none found",
@@ -156,8 +158,8 @@ print([round(float(residual.item()), 4)])""",
         "jax",
         "In float64 the softmax is in float32",
         "arithmetic",
-        "Scores of float64 are rounded to float32 in front of the softmax, and the result is returned as float64 with an error of 3·10⁻⁹ here. "
-        "A comment says so, the documentation does not.",
+        "Scores of float64 are rounded to float32 in front of the softmax, and the result is returned as float64 with an error of 3·10⁻⁹ "
+        "here. A comment says so, the documentation does not.",
         _JAX,
         "padded_logits = padded_logits.astype(np.float32)",
         "jax-ml/jax#34114 is about the fill that this rounding makes −∞",
@@ -173,8 +175,8 @@ print(f"{jax.nn.dot_product_attention(q, k, k).item():.12f}")""",
         "jax",
         "NaN in a value behind the mask is NaN in every row",
         "convention",
-        "A masked key may be NaN, for its score is replaced; a masked value is multiplied by a weight of 0. A cache that is allocated and not "
-        "filled has to be cleared, of its values.",
+        "A masked key may be NaN, for its score is replaced; a masked value is multiplied by a weight of 0. A cache that is allocated and "
+        "not filled has to be cleared, of its values.",
         _JAX,
         "encoded = jnp_einsum.einsum('BNTS,BSNH->BTNH', probs, value)",
         "none found",
@@ -189,8 +191,9 @@ print([keys, values])""",
         "jax",
         "is_causal aligns at the first key, also where there are more keys than queries",
         "convention",
-        "One query on three keys sees the first one alone; flash-attention, and cuDNN's bottom-right mask, see all three. The documentation does "
-        "not say how the two sequences are aligned. What is expected here is the reading that decoding with a cache needs.",
+        "One query on three keys sees the first one alone; flash-attention, and cuDNN's bottom-right mask, see all three. The "
+        "documentation does not say how the two sequences are aligned. What is expected here is the reading that decoding with a cache "
+        "needs.",
         _JAX,
         "mask = jnp.tril(jnp.ones((T, S), dtype=bool))",
         "none found",
@@ -201,8 +204,8 @@ print([keys, values])""",
         "flax",
         "nnx: with is_causal, a module that decodes sees the first key alone",
         "defect",
-        "While decoding there is one query and a cache of keys, and the mask of places that are filled is enough. `is_causal` adds the first row "
-        "of a triangle to it, which leaves key 0.",
+        "While decoding there is one query and a cache of keys, and the mask of places that are filled is enough. `is_causal` adds the "
+        "first row of a triangle to it, which leaves key 0.",
         _NNX,
         "causal_mask = jnp.tril(jnp.ones((T, S), dtype=dtype))",
         "google/flax#5591 (open)",
@@ -220,8 +223,8 @@ print([module(jnp.full((1, 1, 1), x), is_causal=True).item() for x in (1.0, 3.0)
         "flax",
         "nnx: is_causal beside a mask of keys raises where the weights are kept, and not where they are not",
         "defect",
-        "The triangle is broadcast to the shape of the mask, (batch, 1, 1, keys), instead of both to that of the scores. Without `module` the "
-        "same call goes to `jax.nn.dot_product_attention`, which takes it; the documentation says that masks broadcast.",
+        "The triangle is broadcast to the shape of the mask, (batch, 1, 1, keys), instead of both to that of the scores. Without `module` "
+        "the same call goes to `jax.nn.dot_product_attention`, which takes it; the documentation says that masks broadcast.",
         _NNX,
         "masks.append(jnp.broadcast_to(causal_mask, target_shape))",
         "none found",
@@ -237,8 +240,8 @@ print([nnx.dot_product_attention(q, q, v, mask=mask, is_causal=True, module=m).r
         "flax",
         "nnx: values of another width than the keys raise, unless the weights are kept",
         "defect",
-        "The documentation promises (…, q_length, num_heads, v_depth_per_head). `jax.nn.dot_product_attention`, to which the call goes, wants "
-        "equal widths; the path with `module` and linen's function have them as promised.",
+        "The documentation promises (…, q_length, num_heads, v_depth_per_head). `jax.nn.dot_product_attention`, to which the call goes, "
+        "wants equal widths; the path with `module` and linen's function have them as promised.",
         _NNX,
         "out = jax.nn.dot_product_attention(query, key, value, bias, mask, is_causal=is_causal)",
         "none found",
@@ -253,8 +256,8 @@ print(list(nnx.dot_product_attention(q, q, v).shape))""",
         "flax",
         "nnx: with two batch axes, a mask that broadcasts over one of them raises",
         "defect",
-        "The batch axes of every array are flattened by themselves, so that (2, 1) becomes 2 beside the 6 of (2, 3). The documentation says that "
-        "masks broadcast to (batch…, heads, q_length, kv_length), as they do with `module`, and in linen.",
+        "The batch axes of every array are flattened by themselves, so that (2, 1) becomes 2 beside the 6 of (2, 3). The documentation "
+        "says that masks broadcast to (batch…, heads, q_length, kv_length), as they do with `module`, and in linen.",
         _NNX,
         "return jnp.reshape(x, (math.prod(x.shape[:-3]), *x.shape[-3:]))",
         "none found",
@@ -270,8 +273,8 @@ print(list(nnx.dot_product_attention(x, x, x, mask=mask).shape))""",
             "flax",
             f"{name}: one position more than the cache has overwrites the last one",
             "defect",
-            "`dynamic_update_slice` moves a start that is too large back to where the update fits. The third of two positions takes the place "
-            "of the second, and the output is attention without it. Expected is an error, or attention on all three.",
+            "`dynamic_update_slice` moves a start that is too large back to where the update fits. The third of two positions takes the "
+            "place of the second, and the output is attention without it. Expected is an error, or attention on all three.",
             module,
             line,
             "none found",
@@ -317,13 +320,12 @@ print([module(jnp.full((1, 1, 1), x)).item() for x in (1.0, 3.0, 8.0)])""",
         "flax",
         "linen: a padded query under a causal mask sees the key after it",
         "arithmetic",
-        "Masked scores become finfo.min, which is also the usual fill of additive masks: where the only visible key has that bias, it weighs as "
-        "much as those behind the mask. `jax.nn.dot_product_attention` gives 5 for the same.",
+        "Masked scores become finfo.min, which is also the usual fill of additive masks: where the only visible key has that bias, it "
+        "weighs as much as those behind the mask. `jax.nn.dot_product_attention` gives 5 for the same.",
         _LINEN,
         "attn_weights = jnp.where(mask, attn_weights, big_neg)",
         "none found",
-        _ONE.replace("import jax\n", "")
-        .replace("import jax.numpy as jnp\n", "import jax.numpy as jnp\nfrom flax import linen\n")
+        _ONE.replace("import jax\n", "").replace("import jax.numpy as jnp\n", "import jax.numpy as jnp\nfrom flax import linen\n")
         + _PADDED
         + """mask = linen.make_causal_mask(jnp.zeros((1, 2)))
 print(linen.dot_product_attention(one(0, 0), one(0, 0), one(1, 5), bias=bias, mask=mask).ravel().tolist())""",
@@ -350,8 +352,8 @@ print([round(float(y), 4) for y in RotaryPositionalEmbedding(4, theta=100.0)(x)[
         "equinox",
         "The rotation that cites RoFormer pairs channels as GPT-NeoX does",
         "convention",
-        "RoFormer's equation rotates channels 2i and 2i + 1 together; here it is i and i + d/2, as in Llama's files of Hugging Face. Weights "
-        "trained with one are wrong under the other, and the documentation names the paper alone.",
+        "RoFormer's equation rotates channels 2i and 2i + 1 together; here it is i and i + d/2, as in Llama's files of Hugging Face. "
+        "Weights trained with one are wrong under the other, and the documentation names the paper alone.",
         "equinox.nn._embedding",
         "return jnp.concatenate([-x[..., d_2:], x[..., :d_2]], axis=-1)",
         "none found",

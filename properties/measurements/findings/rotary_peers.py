@@ -1,12 +1,11 @@
-"""Rotary layers of released libraries: where what comes out is not what their parameters say, each with a script that shows it.
-"""
+"""Rotary layers of released libraries: where what comes out is not what their parameters say, each with a script that shows it."""
 
 from typing import Any
 
 import numpy as np
 
 import oracles
-from properties.measurements.findings.shown import Shown
+from properties.measurements.findings.shown import Shown, shown
 
 __all__ = ["FINDINGS"]
 

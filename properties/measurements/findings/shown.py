@@ -19,7 +19,7 @@ import numpy as np
 __all__ = ["CAUSES", "Shown", "shown"]
 
 CAUSES = ("defect", "convention", "arithmetic")
-"""What a finding may be: at odds with the library's documentation or with itself; one of several readings in use; rounding, or overflow."""
+"""What a finding may be: at odds with the library's documentation or with itself; one of several readings; rounding, or overflow."""
 _ERROR = re.compile(r"[\w.]*(Error|Exception)\b")
 
 
@@ -27,8 +27,8 @@ _ERROR = re.compile(r"[\w.]*(Error|Exception)\b")
 class Shown:
     """A finding: its library, what is the matter and why, the line of source by module and text, a script, and what it should print.
 
-    cause is one of `CAUSES`; known is where it was reported, as far as was found. Of compiled code there is no line to look up: `line` is "",
-    and `module` says where it stands upstream.
+    cause is one of `CAUSES`; known is where it was reported, as far as was found. Of compiled code no line can be looked up: `line` is
+    "", and `module` says where it stands upstream.
     """
 
     library: str
@@ -48,9 +48,9 @@ class Shown:
             return self.module
         top, *rest = self.module.split(".")
         found = find_spec(top)
-        if found is None or found.origin is None:
+        if found is None or not found.submodule_search_locations:
             raise ModuleNotFoundError(f"No module named {top!r}", name=top)
-        lines = Path(found.origin).parent.joinpath(*rest).with_suffix(".py").read_text("utf-8").splitlines()
+        lines = Path(found.submodule_search_locations[0]).joinpath(*rest).with_suffix(".py").read_text("utf-8").splitlines()
         numbers = [i for i, line in enumerate(lines, 1) if self.line in line]
         if len(numbers) != 1:
             raise ValueError(
@@ -69,7 +69,6 @@ class Shown:
     def wanted(self) -> str:
         """What it should print."""
         return shown(self.expected())
-
 
     def markdown(self) -> Iterator[str]:
         """It, measured now. Raises ImportError without the library, and ValueError where nothing is the matter any more."""
