@@ -61,10 +61,14 @@ def _rows(reports: Sequence[dict[str, Any]]) -> list[Row]:
 
 
 def _cell(rows: Sequence[Row]) -> str:
-    """How many laws held, how many are declared not to hold, and how many are broken besides; why, where nothing was run."""
+    """How many laws held, are declared not to hold, had budgets too wide to say, and are broken besides; that nothing was run."""
     count = Counter(row["status"] for row in rows)
-    held = count["held"] + count["suspicious"] + count["vacuous"]
-    told = [(held, "held"), (count["declared"], "declared not to hold"), (count["violated"], "**violated**")]
+    told = [
+        (count["held"] + count["suspicious"], "held"),
+        (count["declared"], "declared not to hold"),
+        (count["vacuous"], "undecided"),
+        (count["violated"], "**violated**"),
+    ]
     if text := ", ".join(f"{n} {what}" for n, what in told if n):
         return text
     return "not run here" if count["not run"] else ""
@@ -120,7 +124,7 @@ def markdown(reports: Sequence[dict[str, Any]], wrong: list[str]) -> str:
     lines = [
         "# Released libraries under the suite",
         "",
-        f"Written by `make peers`, on a {platform.machine()} CPU with {os.cpu_count()} cores, {platform.system()}, Python",
+        f"Written by `make peers`, on one {platform.machine()} machine with {os.cpu_count()} cores, no GPU, {platform.system()}, Python",
         f"{platform.python_version()}. Versions are those of `properties/implementations/peers/constraints.txt`.",
         "",
         "A law counts for each operation of each implementation. What is declared not to hold is below, by its reason; a release that",

@@ -2,7 +2,8 @@
 
     library               a library's version, and why it cannot be run here
     jax_arrays            what the adapters of JAX' libraries share
-    jax_attention, flax_attention, equinox_layers, haiku_attention, keras_attention, keras_hub_positions, mlx_fast, onnx_rotary
+    jax_attention, flax_attention, equinox_layers, haiku_attention, keras_attention, keras_hub_positions, mlx_fast, onnx_rotary,
+    tinygrad_attention
     transformers_rotary   transformers: the frequencies and the rotations of its models
     transformers_laws     the same, as implementations that are put to the laws
     rotary_layers         the rotary layers of torchtune, x-transformers, rotary-embedding-torch and keras-hub
@@ -21,6 +22,7 @@ from properties.implementations.peers import (
     keras_hub_positions,
     mlx_fast,
     onnx_rotary,
+    tinygrad_attention,
     transformers_laws,
 )
 
@@ -35,6 +37,7 @@ GROUPS: dict[str, list[Implementation]] = {
     "keras-hub": keras_hub_positions.IMPLEMENTATIONS,
     "MLX": mlx_fast.IMPLEMENTATIONS,
     "ONNX": onnx_rotary.IMPLEMENTATIONS,
+    "tinygrad": tinygrad_attention.IMPLEMENTATIONS,
     "transformers": transformers_laws.IMPLEMENTATIONS,
 }
 """The libraries, and what of each is put to the laws."""

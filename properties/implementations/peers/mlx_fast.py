@@ -4,6 +4,7 @@ Attention takes (batch, heads, sequence, width), a mask of booleans or of number
 sinks. The rotation takes the number of channels that rotate, either pairing, a base or the periods of all pairs, and the first position.
 """
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -22,14 +23,23 @@ _PERIODS = replace(FLOAT32, name="float32, frequencies from periods", angle=repl
 """Frequencies are given as periods, and taken from them again: two roundings more of the angle."""
 
 
-def _arrays(x: Any) -> Any:
+def _given(x: Any) -> Any:
+    """An array of MLX' for one of NumPy's; anything else as it is."""
     import mlx.core as mx
+
+    if not isinstance(x, np.ndarray):
+        return x
 
     return mx.array(x) if x.dtype.name != "bfloat16" else mx.array(x.astype(np.float32)).astype(mx.bfloat16)
 
 
+def _taking(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of MLX' arrays as one of NumPy's."""
+    return lambda *arguments, **options: function(*map(_given, arguments), **{name: _given(x) for name, x in options.items()})
+
+
 def _out(x: Any) -> Any:
-    """NumPy has no bfloat16 of its own, and reads MLX' as nothing that it knows."""
+    """An array of NumPy's, which reads MLX' bfloat16 as nothing that it knows."""
     import ml_dtypes
     import mlx.core as mx
 
@@ -88,10 +98,9 @@ def _rope_vjp(traditional: bool, x: Any, grad_out: Any, start_pos: int = 0, **op
 def _attention(name: str, arithmetic: str, **operations: Any) -> Implementation:
     return Implementation(
         name=MLX.called(f"{name} {arithmetic}"),
-        operations=operations,
+        operations={operation: _taking(function) for operation, function in operations.items()},
         arithmetic=arithmetic,
         conventions=Conventions(dead_rows="uniform", causal="bottom_right", causal_with_mask="refuse"),
-        arrays=_arrays,
         batch_ranks=(2,),
         supports=["no log-sum-exp", "positive sizes"],
         features=("mask", "bias", "scale", "sink") if "attention" in operations else (),
@@ -102,10 +111,9 @@ def _attention(name: str, arithmetic: str, **operations: Any) -> Implementation:
 def _rotation(arithmetic: Any, traditional: bool) -> Implementation:
     return Implementation(
         name=MLX.called(f"fast rope {'adjacent' if traditional else 'half'} {getattr(arithmetic, 'name', arithmetic)}"),
-        operations={"rope": partial(_rope, traditional), "rope_vjp": partial(_rope_vjp, traditional)},
+        operations={"rope": _taking(partial(_rope, traditional)), "rope_vjp": _taking(partial(_rope_vjp, traditional))},
         arithmetic=arithmetic,
         conventions=Conventions(rope_pairing="adjacent" if traditional else "half", odd_lane="reject"),
-        arrays=_arrays,
         batch_ranks=(1, 2),
         supports=["positive sizes", {"head_dim": lambda d: d % 2 == 0}],
         features=("inv_freq", "rotary_dim"),

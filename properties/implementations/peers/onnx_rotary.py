@@ -1,6 +1,7 @@
 """ONNX's RotaryEmbedding, opset 23, by the reference evaluator of onnx and by onnxruntime on the CPU; and Attention with their versions.
 
-The node takes tables of cosines and sines, one row for each position and one column for each pair, and an attribute for the pairing.
+The node takes tables of cosines and sines, one row for each position and one column for each pair, and an attribute for the pairing: they
+are made here, in float64, and rounded to the type of what is rotated.
 """
 
 from collections.abc import Callable
@@ -46,14 +47,15 @@ def _session(*key: Any) -> Any:
     return InferenceSession(_model(*key).SerializeToString(), providers=["CPUExecutionProvider"])
 
 
-def _apply(engine: Callable[..., Any], interleaved: int, x: Any, cos: Any, sin: Any) -> Any:
-    """x (batch, heads, sequence, width) rotated by tables with two columns for each pair, of which the node takes one."""
-    pairs = x.shape[-1] // 2
-    if x.shape[-1] % 2:
-        raise ValueError(f"The width is {x.shape[-1]}, but should be even.")
-    columns = np.s_[:, ::2] if interleaved else np.s_[:, :pairs]
-    at = np.broadcast_to(np.arange(x.shape[2]), (x.shape[0], x.shape[2]))
-    feeds = {"X": x, "cos": cos[columns].copy(), "sin": sin[columns].copy(), "at": at.copy()}
+def _rope(engine: Callable[..., Any], interleaved: int, x: Any, start_pos: int = 0, *, inv_freq: Any = None) -> Any:
+    """x (batch, heads, sequence, width), whose rows count from a first position."""
+    width, rows = x.shape[-1], x.shape[2]
+    if width % 2 or 0 in x.shape:
+        raise ValueError(f"x has shape {x.shape}, but its width should be even, and no size 0.")
+    rates = 10000.0 ** (-np.arange(0, width, 2) / width) if inv_freq is None else inv_freq
+    angles = (start_pos + np.arange(rows))[:, None] * rates.astype(np.float64)
+    at = np.broadcast_to(np.arange(rows), (x.shape[0], rows)).copy()
+    feeds = {"X": x, "cos": np.cos(angles).astype(x.dtype), "sin": np.sin(angles).astype(x.dtype), "at": at}
     return engine(interleaved, str(x.dtype)).run(None, feeds)[0]
 
 
@@ -61,7 +63,8 @@ def _implementation(library: Library, engine: Callable[..., Any], interleaved: i
     pairing: Any = "adjacent" if interleaved else "half"
     return Implementation(
         name=library.called(f"RotaryEmbedding-23 {pairing} {arithmetic}"),
-        operations={"apply_rotary": partial(_apply, engine, interleaved)},
+        operations={"rope": partial(_rope, engine, interleaved)},
+        features=("inv_freq",),
         arithmetic=arithmetic,
         conventions=Conventions(rope_pairing=pairing, odd_lane="reject"),
         batch_ranks=(2,),
@@ -76,6 +79,6 @@ IMPLEMENTATIONS = [
     *(
         _implementation(library, engine, interleaved, arithmetic)
         for library, engine in ((ONNX, _evaluator), (RUNTIME, _session))
-        for interleaved, arithmetic in ((0, "float32"), (1, "float32"), (0, "float16"))
+        for interleaved, arithmetic in ((0, "float32"), (1, "float32"), (0, "float16-elementwise"))
     ),
 ]

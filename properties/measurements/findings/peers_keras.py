@@ -134,6 +134,19 @@ FINDINGS = [
     ),
     Shown(
         "keras",
+        "Without channels the scale on NumPy is 1/0, and the output NaN",
+        "arithmetic",
+        "A head of width 0 has scores of 0, and 0 times ∞ is no number; of two values the mean is to be expected.",
+        "keras.src.backend.numpy.nn",
+        "scale = (1.0 / np.sqrt(H)) if scale is None else scale",
+        "none found",
+        _NUMPY
+        + """q, v = np.zeros((1, 2, 1, 0), "float32"), np.array([1.0, 5.0], "float32").reshape(1, 2, 1, 1)
+print(ops.dot_product_attention(q, q, v).ravel().tolist())""",
+        lambda: attention([0, 0], [0, 0], [1, 5]),
+    ),
+    Shown(
+        "keras",
         "MultiHeadAttention with a value_dim of its own raises on JAX",
         "defect",
         "`value_dim` is the width of a head of values. `jax.nn.dot_product_attention`, to which the layer goes, wants values as wide as "

@@ -1,4 +1,4 @@
-"""MLX on the CPU: what was found about `mx.fast` and the positions of `mlx.nn`."""
+"""MLX and tinygrad on the CPU: what was found about `mx.fast`, the positions of `mlx.nn`, and tinygrad's attention."""
 
 import numpy as np
 
@@ -17,6 +17,18 @@ def one(*numbers):
 
 
 attend = mx.fast.scaled_dot_product_attention
+"""
+
+_TINY = """import os
+
+os.environ["DEV"] = "PYTHON"  # the device that needs no compiler
+from tinygrad import Tensor
+
+
+def tensor(*numbers):
+    return Tensor(list(numbers)).reshape(1, 1, -1, 1)
+
+
 """
 
 FINDINGS = [
@@ -86,5 +98,32 @@ from mlx.nn import SinusoidalPositionalEncoding
 
 print([round(x, 4) for x in SinusoidalPositionalEncoding(4)(mx.array([1.0]))[0].tolist()])""",
         lambda: np.array([np.sin(1), np.cos(1), np.sin(0.01), np.cos(0.01)]),
+    ),
+    Shown(
+        "tinygrad",
+        "In float16 scores are rounded back in front of the softmax: one above 65504 is NaN",
+        "arithmetic",
+        "The product is accumulated and stored in float32, and then cast to the type of the queries. A score of "
+        "80000 becomes ∞, and the row NaN; flash kernels keep scores in float32.",
+        "tinygrad.mixin.rand",
+        "return qk.cast(self.dtype).softmax(-1).dropout(dropout_p) @ value",
+        "none found",
+        _TINY
+        + """q, k, v = (tensor(*x).cast("float16") for x in ([200.0], [200.0, 400.0], [1.0, 5.0]))
+print(q.scaled_dot_product_attention(k, v).float().flatten().tolist())""",
+        lambda: attention([200], [200, 400], [1, 5]),
+    ),
+    Shown(
+        "tinygrad",
+        "A query without keys is NaN",
+        "convention",
+        "Its text follows PyTorch's, where such a row is 0. A mask fills with −∞.",
+        "tinygrad.mixin.rand",
+        'if attn_mask.dtype == dtypes.bool: attn_mask = attn_mask.where(0, -float("inf"))',
+        "none found",
+        _TINY
+        + """mask = Tensor([[False, False]])
+print(tensor(0.0).scaled_dot_product_attention(tensor(0.0, 0.0), tensor(1.0, 5.0), attn_mask=mask).flatten().tolist())""",
+        lambda: attention([0], [0, 0], [1, 5], mask=np.array([[False, False]])),
     ),
 ]
