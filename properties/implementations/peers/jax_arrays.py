@@ -13,7 +13,7 @@ __all__ = ["FEW", "JAX", "SHAPES", "SIZES", "arrays", "compiled", "jvp", "vjp"]
 
 JAX = Library("jax")
 SHAPES = "at most 24 shapes"
-FEW = "at most 6 shapes"
+FEW = "at most 16 shapes"
 """For what is called without jit: each of its twenty operators is compiled by itself."""
 SIZES: dict[str, Any] = {
     **dict.fromkeys(("n_q", "n_k", "seq_len"), (1, 2, 3, 17)),
