@@ -164,7 +164,7 @@ $(READY): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[torch,dev]'
 	touch $@
 
-# All libraries can live together: 4 GB, and about 5 minutes. keras-hub asks for TensorFlow (2.2 GB), which its layers do not need on other
+# All libraries can live together: 2.5 GB, and about 5 minutes. keras-hub asks for TensorFlow (2.2 GB), which its layers do not need on other
 # back ends: it is installed without what it asks for. A library that does not install is shown as not run.
 PEERS_PIP = $(PEERS)/bin/python -m pip install --quiet --disable-pip-version-check --constraint properties/implementations/peers/constraints.txt
 LIBRARIES := transformers torchtune+torchao x-transformers rotary-embedding-torch jax flax equinox dm-haiku \

@@ -83,7 +83,7 @@ def test_every_operation_has_a_column():
 
 def _report(status: str, reason: str = "") -> dict:
     row = {"implementation": "a 1", "operation": "rope", "law": "pairs", "status": status, "reason": reason}
-    return {"settings": {"implementations": [{"name": "a 1", "group": "A"}]}, "outcomes": [row]}
+    return {"settings": {"max_examples": 10, "implementations": [{"name": "a 1", "group": "A"}]}, "outcomes": [row]}
 
 
 def test_what_one_report_could_not_run_is_taken_from_another(monkeypatch):
