@@ -80,11 +80,11 @@ def _where(calls: tuple[Call, ...], implementation: Implementation) -> Iterator[
 
 
 def _described(wrong: Any) -> str:
-    """The wrong entries of a result, by rows and lanes where they do not fill it."""
+    """The wrong entries of a result, by rows and channels where they do not fill it."""
     if wrong.all():
         return "every entry"
     count = f"{int(wrong.sum())} of {wrong.size} entries"
-    names = (*[f"axis {a}" for a in range(wrong.ndim - 2)], "row", "lane")[-wrong.ndim :]
+    names = (*[f"axis {a}" for a in range(wrong.ndim - 2)], "row", "channel")[-wrong.ndim :]
     parts = []
     for axis, name in enumerate(names):
         at = np.flatnonzero(wrong.any(tuple(a for a in range(wrong.ndim) if a != axis)))
