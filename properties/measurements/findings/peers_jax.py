@@ -207,7 +207,7 @@ print([keys, values])""",
         "While decoding there is one query and a cache of keys, and the mask of places that are filled is enough. `is_causal` adds the "
         "first row of a triangle to it, which leaves key 0.",
         _NNX,
-        "causal_mask = jnp.tril(jnp.ones((T, S), dtype=dtype))",
+        "      is_causal=is_causal",
         "google/flax#5591 (open)",
         """import jax.numpy as jnp
 from flax import nnx
