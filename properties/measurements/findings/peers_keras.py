@@ -46,10 +46,10 @@ def _sines(position: int) -> Any:
 
 def _refusals(call: str) -> str:
     """A script that prints, for each back end, what a call gives, each in a process of its own."""
-    return f"""import subprocess
+    return f'''import subprocess
 import sys
 
-script = '''
+script = """
 import os
 import sys
 
@@ -63,10 +63,10 @@ try:
     print(np.round(ops.convert_to_numpy({call}), 4).ravel().tolist())
 except Exception as error:
     print(type(error).__name__)
-'''
+"""
 names = ("numpy", "jax", "torch")
 runs = [subprocess.run([sys.executable, "-c", script, name], capture_output=True, text=True) for name in names]
-print("; ".join(f"{{name}}: {{run.stdout.strip()}}" for name, run in zip(names, runs)))"""
+print("; ".join(f"{{name}}: {{run.stdout.strip()}}" for name, run in zip(names, runs)))'''
 
 
 def _each(x: str) -> str:
