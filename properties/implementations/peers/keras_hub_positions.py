@@ -6,6 +6,7 @@ import numpy as np
 
 from oracles import Conventions
 from properties.contract.implementation import Implementation
+from properties.implementations.peers.jax_arrays import SHAPES, SIZES
 from properties.implementations.peers.keras_attention import BACKENDS, unavailable
 from properties.implementations.peers.library import Library
 
@@ -48,7 +49,7 @@ def _implementation(on: str, name: str, supports: Any, conventions: Conventions,
         arithmetic="float32",
         conventions=conventions,
         batch_ranks=(1,),
-        supports=supports,
+        supports=[*supports, *((SHAPES, SIZES) if on == "jax" else ())],
         features=("positions",) if "rope" in operations else (),
         refuses=(Exception,),
         unavailable=unavailable(HUB, on),
@@ -63,7 +64,7 @@ IMPLEMENTATIONS = [
             on, "RotaryEmbedding", ["positive sizes", {"head_dim": lambda d: d % 2 == 0}],
             Conventions(rope_pairing="half", odd_lane="reject"), rope=_rope,
         ),
-        _implementation(on, "SinePositionEncoding", "positive sizes", Conventions(), sinusoidal_positional_encoding=_sines),
-        _implementation(on, "AlibiBias", "positive sizes", Conventions(alibi_reference="key"), alibi_bias=_alibi),
+        _implementation(on, "SinePositionEncoding", ["positive sizes"], Conventions(), sinusoidal_positional_encoding=_sines),
+        _implementation(on, "AlibiBias", ["positive sizes"], Conventions(alibi_reference="key"), alibi_bias=_alibi),
     )
 ]  # fmt: skip
