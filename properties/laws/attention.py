@@ -253,8 +253,8 @@ def a_query_with_no_allowed_key_follows_its_convention(subject: Subject, q: Any,
     may, convention = allowed(mask, q, k), subject.conventions.dead_rows
     dead, out = ~may.any(-1), subject(q, k, v, mask)
     if convention == "uniform":
-        v = v if subject.operation == SDPA else v[..., own_heads(subject.implementation, q.shape[-3], k.shape[-3]), :, :]
-        subject.close(out.ball[dead], mean(v, np.ones(may.shape, bool))[dead])
+        own = v if subject.operation == SDPA else v[..., own_heads(subject.implementation, q.shape[-3], k.shape[-3]), :, :]
+        subject.close(out.ball[dead], mean(own, np.ones(may.shape, bool))[dead])
     else:
         subject.same(out.value[dead], np.full(out.value[dead].shape, 0.0 if convention == "zero" else np.nan), "a dead row")
     subject.close(out.ball[~dead], subject(q, k, v, may | dead[..., None]).ball[~dead])
