@@ -23,7 +23,7 @@ def _heads(x: Any, wq: Any, wk: Any, wv: Any, wo: Any, num_heads: int, mask: Any
     from torchtune.modules import MultiHeadAttention
 
     def linear(w: Any) -> Any:
-        layer = torch.nn.utils.skip_init(torch.nn.Linear, *w.shape, bias=False)
+        layer = torch.nn.utils.skip_init(torch.nn.Linear, *w.shape, bias=False)  # type: ignore[no-untyped-call]
         layer.weight = torch.nn.Parameter(w.T)
         return layer
 
