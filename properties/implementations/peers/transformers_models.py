@@ -123,7 +123,11 @@ MODELS = [
     Model(
         "Mamba 2", "Mamba2Config", {"num_heads": 4, "head_dim": 8, "state_size": 8, "n_groups": 1, "chunk_size": 4}, cache="cache_params"
     ),
-    Model("Jamba", "JambaConfig", _MLP | {"attn_layer_period": 2, "num_experts": 1, "num_experts_per_tok": 1, "mamba_dt_rank": 2}),
+    Model(
+        "Jamba",
+        "JambaConfig",
+        _MLP | {"attn_layer_period": 2, "attn_layer_offset": 1, "num_experts": 1, "num_experts_per_tok": 1, "mamba_dt_rank": 2},
+    ),
     Model("Bamba", "BambaConfig", _MLP | _MAMBA | {"attn_layer_indices": [1]}),
     Model("MiniMax", "MiniMaxConfig", _HEAD | _EXPERTS | {"layer_types": ["linear_attention", "full_attention"]}),
     Model("RecurrentGemma", "RecurrentGemmaConfig", _HEAD | {"lru_width": 16, "attention_window_size": 4, "num_hidden_layers": 3}),
@@ -159,16 +163,19 @@ def _moved(model: Model) -> Iterator[Any]:
         yield made(_ids()).logits
 
 
-def compared(model: Model, path: str) -> Compared:
-    """A path of a model against the eager one on the whole sequences. A path that the library says it has not is missing."""
+def compared(model: Model) -> Iterator[tuple[str, Compared]]:
+    """Each path of a model, by name, against the eager one on the whole sequences. One that the library says it has not is missing."""
     import torch
 
     with torch.no_grad():
         wanted = _plain(model)
-        try:
-            found = PATHS[path](model)
-        except ValueError as error:
-            return Compared(missing=str(error).splitlines()[0])
         farthest = max(float((moved - wanted).abs().max()) for moved in _moved(model))
         terms = max(max(p.shape) for p in model.make("eager").parameters())
-    return Compared(float((found - wanted).abs().max()), MARGIN * 2 * max(terms, LENGTH) * 2.0**-24 * farthest / EPSILON)
+        bound = MARGIN * 2 * max(terms, LENGTH) * 2.0**-24 * farthest / EPSILON
+        for path, run in PATHS.items():
+            try:
+                found = run(model)
+            except ValueError as error:
+                yield path, Compared(missing=str(error).splitlines()[0])
+            else:
+                yield path, Compared(float((found - wanted).abs().max()), bound)

@@ -105,7 +105,7 @@ print(Attend()(q, k, v)[0].flatten().tolist())""",
         "The squares of the norms are two more channels, and the kernel's own scale is of the width with them: 1/√(d + 2) and not 1/√d.",
         "x_transformers.attend",
         "q = F.pad(q, (0, 1), value = -1.)",
-        "none found",
+        "none found; related: lucidrains/x-transformers#190 (closed)",
         _ATTEND
         + """q, k, v = torch.zeros(1, 1, 1, 2), torch.tensor([[[[0.0, 0.0], [1.0, 1.0]]]]), torch.eye(2)[None, None]
 print([round(Attend(l2_distance=True, flash=flash)(q, k, v)[0][0, 0, 0, 0].item(), 4) for flash in (False, True)])""",
@@ -160,7 +160,7 @@ print(round(float((first - other).abs().max()), 4))""",
         "ten keys is off by (10 // 2 − 1 // 2) / 512 in the exponent.",
         "rotary_embedding_torch.rotary_embedding_torch",
         "q_scale = self.get_scale(seq[-q_len:]).type(dtype)",
-        "none found",
+        "none found; related: lucidrains/rotary-embedding-torch#27 (closed)",
         """import torch
 from rotary_embedding_torch import RotaryEmbedding
 
@@ -192,7 +192,7 @@ print(angles[0, :, 4].tolist())""",
         "The same table serves `rotate_queries_or_keys`, whose row 0 then stands at position 5.",
         "rotary_embedding_torch.rotary_embedding_torch",
         "self.cached_freqs[:seq_len] = freqs.detach()",
-        "none found",
+        "none found; related: lucidrains/rotary-embedding-torch#11 (closed)",
         """import torch
 from rotary_embedding_torch import RotaryEmbedding
 

@@ -71,7 +71,7 @@ print(round(float((first - other).abs().max()), 4))""",
         "Attention(qk_norm=…) makes the norms of queries and keys; AttnProcessor2_0 applies them, the others do not, and nothing is said.",
         "diffusers.models.attention_processor",
         "class SlicedAttnProcessor:",
-        "none found",
+        "none found; related: huggingface/diffusers#9071",
         _PROCESSORS.format(options='qk_norm="layer_norm"'),
         lambda: 0.0,
     ),
@@ -141,7 +141,7 @@ print([round(x, 4) for x in TemporalEncoding(4)(torch.tensor([1.0]))[0].tolist()
         "device that device's.",
         "positional_encodings.torch_encodings",
         "class PositionalEncoding1D(nn.Module):",
-        "none found",
+        "none found; the cache came with tatp22/multidim-positional-encoding#19",
         _ENCODING
         + """encoding = PositionalEncoding1D(2)
 encoding(torch.zeros(1, 1, 2))

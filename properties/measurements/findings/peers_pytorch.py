@@ -15,7 +15,7 @@ FINDINGS = [
             "aligned top left, and that column is in the future of every query.",
             "torch.nn.functional",
             "if is_causal and key_padding_mask is None and not need_weights:",
-            "none found",
+            "none found; related: pytorch/pytorch#99282, #178588 (closed)",
             f"""import torch
 
 torch.manual_seed(0)
@@ -54,7 +54,7 @@ print([round(x, 4) for x in scaled_dot_product_attention(q, k, v, attn_mask=caus
         "and so are the math backend's gradients. At 10⁶ a weight is already off by a hundredth.",
         "torch.nn.functional",
         "def scaled_dot_product_attention",
-        "none found",
+        "pytorch/pytorch#125674, of another kernel: a property of the method",
         """import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
@@ -75,7 +75,7 @@ print(dv.flatten().tolist())""",
         "is not recognised, and stays NaN.",
         "torch._inductor.fx_passes.fuse_attention",
         "def _sfdp_pattern_5(",
-        "none found",
+        "none found; the other way round: pytorch/pytorch#100318 (closed)",
         """import torch
 
 
@@ -88,6 +88,29 @@ mask = torch.zeros(2, 1, 16, 16)
 mask[:, :, 0] = -torch.inf
 print([f(q, q, q, mask)[0, 0, 0, 0].item() for f in (attend, torch.compile(attend))])""",
         lambda: "[nan, nan]",
+    ),
+    Shown(
+        "torch",
+        "Attention with a mask, written by hand, cannot be compiled for sizes that are symbols",
+        "defect",
+        "The compiler recognises it, and hands √d to the kernel as a tensor, where the kernel takes a number: BackendCompilerFailed. With a batch "
+        "of 2 it is not recognised, and compiles.",
+        "torch._inductor.fx_passes.fuse_attention",
+        "def _sfdp_replacement_5(",
+        "none found",
+        """import torch
+
+
+def attend(q, k, v, mask):
+    return torch.softmax(q @ k.transpose(-2, -1) / q.shape[-1] ** 0.5 + mask, -1) @ v
+
+
+q, mask = torch.ones(1, 2, 7, 4), torch.zeros(1, 1, 7, 7)
+try:
+    print(torch.compile(attend, dynamic=True)(q, q, q, mask)[0, 0, 0, 0].item())
+except Exception as error:
+    print(type(error).__name__)""",
+        lambda: "1.0",
     ),
     Shown(
         "torch",

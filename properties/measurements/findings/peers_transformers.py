@@ -1,5 +1,7 @@
 """transformers: paths of one model that give different numbers, and masks and caches at their ends."""
 
+from textwrap import wrap
+
 from properties.measurements.findings.rotary_peers import Shown
 
 __all__ = ["FINDINGS"]
@@ -8,7 +10,10 @@ _TINY = """import torch
 from transformers import AutoModelForCausalLM, {config}
 
 torch.manual_seed(0)
-tiny = dict(vocab_size=32, hidden_size=16, num_hidden_layers={layers}, num_attention_heads=2, {options})
+tiny = dict(vocab_size=32, hidden_size=16, num_hidden_layers={layers}, num_attention_heads=2)
+tiny |= dict(
+    {options},
+)
 model = AutoModelForCausalLM.from_config({config}(**tiny), attn_implementation="{path}"){dtype}.eval()
 for p in model.parameters():
     torch.nn.init.normal_(p, std=0.5)
@@ -17,7 +22,8 @@ _MLP = "intermediate_size=16, num_key_value_heads=2"
 
 
 def _model(config: str, options: str, layers: int = 1, path: str = "eager", dtype: str = "") -> str:
-    return _TINY.format(config=config, options=options, layers=layers, path=path, dtype=dtype)
+    wrapped = "\n    ".join(wrap(options, 110, break_long_words=False))
+    return _TINY.format(config=config, options=wrapped, layers=layers, path=path, dtype=dtype)
 
 
 def _in_chunks(config: str, options: str, sizes: str, cache: str = "past_key_values", layers: int = 1) -> str:
@@ -43,7 +49,7 @@ FINDINGS = [
         "0·NaN in the next layer reaches all tokens. The same line stands in most models.",
         "transformers.models.llama.modeling_llama",
         "attn_weights = nn.functional.softmax(attn_weights, dim=-1, dtype=torch.float32).to(query.dtype)",
-        "none found",
+        "none found; related: huggingface/transformers#17306 (float16)",
         _model("LlamaConfig", _MLP, layers=2, dtype=".double()")
         + """ids, mask = torch.tensor([[0, 1, 2]]), torch.tensor([[0, 1, 1]])
 print(bool(model(ids, attention_mask=mask).logits[0, 1:].isfinite().all()))""",
@@ -58,7 +64,7 @@ print(bool(model(ids, attention_mask=mask).logits[0, 1:].isfinite().all()))""",
         "that is allowed gets one more, and none is masked.",
         "transformers.models.falcon.modeling_falcon",
         "attention_scores = F.softmax(attention_scores + attention_mask, dim=-1",
-        "none found",
+        "none found; related: huggingface/transformers#30123, #30652 (closed)",
         _model("FalconConfig", "alibi=False", path="sdpa")
         + "out = model(torch.tensor([[1, 2]]), output_attentions=True)\nprint(round(float(out.attentions[0][0, 0, 0, 1]), 4))",
         lambda: 0.0,
@@ -72,7 +78,7 @@ print(bool(model(ids, attention_mask=mask).logits[0, 1:].isfinite().all()))""",
         "them once.",
         "transformers.models.falcon.modeling_falcon",
         "attention_logits = attention_scores + alibi.view(batch_size, self.num_heads, 1, -1)",
-        "none found",
+        "none found; related: huggingface/transformers#29946 (closed)",
         """import torch
 from transformers import AutoModelForCausalLM, FalconConfig
 
@@ -127,7 +133,7 @@ print([round(x, 4) for x in (2 * biases[256:259]).tolist()])""",
         "FalconMamba has the same lines; Mamba2 scans from the state.",
         "transformers.models.mamba.modeling_mamba",
         "scan_result = mamba_selective_scan(",
-        "none found",
+        "none found; of Mamba 2: huggingface/transformers#46032, #46741 (closed)",
         _in_chunks("MambaConfig", "state_size=4", "(4, 4)", "cache_params"),
         lambda: 0.0,
     ),
@@ -138,7 +144,7 @@ print([round(x, 4) for x in (2 * biases[256:259]).tolist()])""",
         "As in Mamba: the scan over several tokens begins at zero, though its attention layers go on from the cache.",
         "transformers.models.jamba.modeling_jamba",
         "scan_result = mamba_selective_scan(",
-        "none found",
+        "none found; of Mamba 2: huggingface/transformers#46032, #46741 (closed)",
         _in_chunks(
             "JambaConfig",
             f"{_MLP}, attn_layer_period=2, attn_layer_offset=1, num_experts=1, num_experts_per_tok=1, mamba_d_state=4, mamba_dt_rank=2",
