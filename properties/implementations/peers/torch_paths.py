@@ -22,20 +22,19 @@ def _biased(name: str, q: Any, k: Any, v: Any) -> Any:
     return scaled_dot_product_attention(q, k, v, attn_mask=getattr(bias, name)(q.shape[-2], k.shape[-2]))
 
 
-def _implementation(name: str, operation: str, function: Any, **promises: Any) -> Implementation:
-    return Implementation(
-        name=_LIBRARY.called(f"{name} float32"),
-        operations={operation: function},
-        arithmetic="float32",
-        arrays="torch",
-        batch_ranks=(2,),
-        refuses=(RuntimeError, ValueError),
-        unavailable=_LIBRARY.unavailable,
-        **promises,
-    )
-
+_ALIGNED = {"causal_upper_left": Conventions(causal="top_left"), "causal_lower_right": Conventions(causal="bottom_right")}
 
 IMPLEMENTATIONS = [
-    _implementation(name, "causal_attention", partial(_biased, name), conventions=Conventions(causal=alignment), supports="positive sizes")
-    for name, alignment in (("causal_upper_left", "top_left"), ("causal_lower_right", "bottom_right"))
+    Implementation(
+        name=_LIBRARY.called(f"{name} float32"),
+        operations={"causal_attention": partial(_biased, name)},
+        arithmetic="float32",
+        conventions=conventions,
+        arrays="torch",
+        batch_ranks=(2,),
+        supports="positive sizes",
+        refuses=(RuntimeError, ValueError),
+        unavailable=_LIBRARY.unavailable,
+    )
+    for name, conventions in _ALIGNED.items()
 ]

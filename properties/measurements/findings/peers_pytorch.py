@@ -93,11 +93,11 @@ print([f(q, q, q, mask)[0, 0, 0, 0].item() for f in (attend, torch.compile(atten
         "torch",
         "Attention with a mask, written by hand, cannot be compiled for sizes that are symbols",
         "defect",
-        "The compiler recognises it, and hands √d to the kernel as a tensor, where the kernel takes a number: BackendCompilerFailed. With a batch "
-        "of 2 it is not recognised, and compiles.",
+        "The compiler recognises it, and hands √d to the kernel as a tensor, where the kernel takes a number: BackendCompilerFailed. "
+        "With a batch of 2 it is not recognised, and compiles.",
         "torch._inductor.fx_passes.fuse_attention",
         "def _sfdp_replacement_5(",
-        "none found",
+        "pytorch/pytorch#191203 (closed after 2.13.0), #194444",
         """import torch
 
 
