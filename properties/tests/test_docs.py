@@ -20,6 +20,7 @@ from properties.command.cli import main
 from properties.contract.operations import OPERATIONS
 from properties.laws import LAWS
 from properties.measurements.numbers import shown
+from properties.tests.test_readme import without_numbers
 from spec.errata import ERRATA
 from spec.extended.rotary_frequencies import KINDS
 from spec.tests.declarations import MODULES
@@ -93,10 +94,6 @@ def run(command, status, capsys):
     return subprocess.run(words, check=True, capture_output=True, text=True).stdout
 
 
-def without_numbers(text):
-    return re.sub(r"-?\d+(\.\d*)?(e[-+]?\d+)?", "#", text).split()
-
-
 def test_every_section_with_code_is_found():
     assert sum(len(re.findall(r"^```\w", page.read_text("utf-8"), re.MULTILINE)) for page in GUIDE) == sum(
         len(section.values[0]) for section in SECTIONS
@@ -120,10 +117,10 @@ def test_the_guide_says_what_a_term_costs_when_it_is_forgotten(case, monkeypatch
 
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory):
-    """The sources of all pages by name."""
+    """The sources of all pages by name, and the pictures on them."""
     folder = tmp_path_factory.mktemp("docs")
     subprocess.run([sys.executable, ROOT / "docs/site", folder], check=True)
-    return {str(path.relative_to(folder)): path.read_text("utf-8") for path in folder.rglob("*.md")}
+    return {str(path.relative_to(folder)): path.read_text("utf-8") for path in folder.rglob("*.*")}
 
 
 @pytest.fixture(scope="module")
