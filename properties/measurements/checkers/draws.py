@@ -9,7 +9,7 @@ import torch
 
 from oracles.ball import Array
 from oracles.formats import BINARY16, BINARY32, BRAIN16, Format
-from properties.bugs.attended import alibi_distances, key_heads, may_read
+from properties.bugs.reference_attention import alibi_distances, key_heads, may_read
 from properties.measurements.checkers.trial import Trial, posed, tensor
 from properties.strategies.choices import rounded
 

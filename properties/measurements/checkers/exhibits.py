@@ -10,9 +10,9 @@ import oracles
 from oracles.ball import Array
 from oracles.formats import BINARY32, BRAIN16, Format
 from properties.bugs import CATALOGUE
-from properties.bugs.attended import group_sums, key_heads
 from properties.bugs.bug import Bug
 from properties.bugs.reference import OPERATIONS
+from properties.bugs.reference_attention import group_sums, key_heads
 from properties.contract.implementation import Implementation
 from properties.contract.operations import FEATURES
 from properties.measurements.checkers.comparisons import beyond_both

@@ -10,8 +10,8 @@ import torch
 
 from oracles.ball import Array
 from oracles.formats import BINARY16, BINARY32, BINARY64, BRAIN16, Format
-from properties.bugs.attended import may_read
 from properties.bugs.reference import OPERATIONS as REFERENCE
+from properties.bugs.reference_attention import may_read
 from properties.contract.caller import Caller
 from properties.contract.implementation import Implementation
 from properties.contract.operations import OPERATIONS
