@@ -46,7 +46,7 @@ FINDINGS = [
         "defect",
         "The mask is the least number of float64, and the softmax is asked for in float32, where that is −∞: a padded query has no "
         "key left, and "
-        "0·NaN in the next layer reaches all tokens. The same line stands in most models.",
+        "0·NaN in the next layer reaches all tokens. The same line stands in 234 files of models.",
         "transformers.models.llama.modeling_llama",
         "attn_weights = nn.functional.softmax(attn_weights, dim=-1, dtype=torch.float32).to(query.dtype)",
         "none found; related: huggingface/transformers#17306 (float16)",
@@ -110,7 +110,7 @@ print([round(x, 4) for x in (2 * biases[256:259]).tolist()])""",
         "transformers",
         "Bamba counts positions from 0 in each call, whatever its cache holds",
         "defect",
-        "Where position_ids are not given they are made of the length of the input alone; every other model adds the length of the "
+        "Where position_ids are not given they are made of the length of the input alone; Llama and others add the length of the "
         "cache. A token "
         "that follows four is rotated as the first one.",
         "transformers.models.bamba.modeling_bamba",
