@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from properties.contract.caches import Decoder as Decoder
     from properties.contract.concatenating import concatenating as concatenating
     from properties.contract.implementation import Implementation as Implementation
+    from properties.contract.twins import Twin as Twin
     from properties.pytest_plugin import parametrize_with_laws as parametrize_with_laws
     from properties.verifier.replay import call as call
     from properties.verifier.replay import replay as replay
@@ -27,6 +28,7 @@ _WHERE = {
     "Decoder": "properties.contract.caches",
     "Implementation": "properties.contract.implementation",
     "Report": "properties.verifier.report",
+    "Twin": "properties.contract.twins",
     "Violation": "properties.verifier.report",
     "call": "properties.verifier.replay",
     "concatenating": "properties.contract.concatenating",
@@ -34,7 +36,7 @@ _WHERE = {
     "replay": "properties.verifier.replay",
     "verify": "properties.verifier.verify",
 }
-__all__ = ["Decoder", "Implementation", "Report", "Violation", "call", "concatenating", "parametrize_with_laws", "replay", "verify"]
+__all__ = ["Decoder", "Implementation", "Report", "Twin", "Violation", "call", "concatenating", "parametrize_with_laws", "replay", "verify"]
 
 _home = Path(__file__).resolve().parent.parent
 _found = find_spec("oracles")
