@@ -1,6 +1,7 @@
 """positional-encodings: the table of `PositionalEncoding1D`, and `Summer`, which adds it.
 
-Angles are of float32, the type of the inverse frequencies. An odd width has the columns of the next even one, without the last.
+Angles are of float32, the type of the inverse frequencies. An odd width gets the columns of the next even one, without
+the last, and so other frequencies than its own: it is refused here.
 """
 
 from typing import Any
@@ -19,6 +20,8 @@ def _table(seq_len: int, embed_dim: int, start_pos: int = 0) -> Any:
 
     if start_pos:
         raise ValueError(f"start_pos={start_pos}, but should be 0: positions are counted from it.")
+    if embed_dim % 2:
+        raise ValueError(f"embed_dim={embed_dim}, but should be even: the frequencies are those of {embed_dim + 1} columns.")
     return PositionalEncoding1D(embed_dim)(torch.zeros(1, seq_len, embed_dim))[0]
 
 
