@@ -172,7 +172,8 @@ $(READY): pyproject.toml constraints.txt
 # back ends: it is installed without what it asks for. A library that does not install is shown as not run.
 PEERS_PIP = $(PEERS)/bin/python -m pip install --quiet --disable-pip-version-check --constraint properties/implementations/peers/constraints.txt
 LIBRARIES := transformers torchtune+torchao x-transformers rotary-embedding-torch jax flax equinox dm-haiku \
-	keras+sentencepiece+kagglehub+kagglesdk+tokenizers+regex onnx onnxruntime mlx[cpu] tinygrad
+	keras+sentencepiece+kagglehub+kagglesdk+tokenizers+regex onnx onnxruntime mlx[cpu] tinygrad \
+	local-attention diffusers torch_geometric positional-encodings
 $(PEERS)/.ready: pyproject.toml properties/implementations/peers/constraints.txt
 	$(PYTHON) -m venv $(PEERS)
 	$(PEERS_PIP) torch==2.13.0

@@ -13,21 +13,35 @@ import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from properties.contract.operations import OPERATIONS
+from properties.implementations.peers.transformers_models import DEVIATIONS, MODELS, PATHS, compared
+from properties.measurements.findings import (
+    peers_jax,
+    peers_keras,
+    peers_local,
+    peers_mlx,
+    peers_modules,
+    peers_pytorch,
+    peers_transformers,
+    peers_x_transformers,
+    rotary_peers,
+)
 from properties.measurements.findings.shown import CAUSES, Shown
 from properties.verifier.reading import read
 
 __all__ = ["FINDINGS", "families", "markdown"]
 
-_MODULES = ("rotary_peers", "peers_jax", "peers_keras", "peers_mlx", "peers_torch")
-_PACKAGE = "properties.measurements.findings"
 FINDINGS: list[Shown] = [
-    found for name in _MODULES if find_spec(f"{_PACKAGE}.{name}") for found in import_module(f"{_PACKAGE}.{name}").FINDINGS
+    found
+    for module in (
+        *(rotary_peers, peers_jax, peers_keras, peers_mlx),
+        *(peers_transformers, peers_x_transformers, peers_local, peers_modules, peers_pytorch),
+    )
+    for found in module.FINDINGS
 ]
 """All findings about released libraries."""
 
@@ -117,6 +131,23 @@ def _findings(wrong: list[str]) -> Iterator[str]:
             wrong.append(str(changed))
 
 
+def _models(wrong: list[str]) -> Iterator[str]:
+    """Whole decoders: the error ÷ bound of each path against the eager one on whole sequences; what is not as declared is noted."""
+    if not find_spec("transformers"):
+        yield "Not run here: transformers is not installed."
+        return
+    yield f"| model | {' | '.join(PATHS)} |"
+    yield "|---" * (len(PATHS) + 1) + "|"
+    for model in MODELS:
+        cells = []
+        for path, found in compared(model):
+            declared = (model.name, path) in DEVIATIONS
+            if found.agree == declared:
+                wrong.append(f"{model.name} by {path} is {'as' if declared else 'not as'} the eager path.")
+            cells.append("–" if found.missing else f"**{found.ratio:.2g}**" if declared else f"{found.ratio:.2g}")
+        yield f"| {model.name} | {' | '.join(cells)} |"
+
+
 def markdown(reports: Sequence[dict[str, Any]], wrong: list[str]) -> str:
     """The page; what is not as declared is added to a list."""
     rows, count = _rows(reports), Counter(found.cause for found in FINDINGS)
@@ -139,6 +170,14 @@ def markdown(reports: Sequence[dict[str, Any]], wrong: list[str]) -> str:
         "",
         "## Laws that are declared not to hold",
         *_declared(rows),
+        "",
+        "## Whole decoders",
+        "",
+        "Tiny and without weights: how far the logits of a path are from those of the eager path on whole sequences, in units of a",
+        "bound that is no proof (`properties.implementations.peers.transformers_models` derives it). Bold is declared, by a finding below;",
+        "– is a path that the model does not have.",
+        "",
+        *_models(wrong),
         "",
         "## What was found",
         "",

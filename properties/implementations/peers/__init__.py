@@ -3,7 +3,10 @@
     library               a library's version, and why it cannot be run here
     jax_arrays            what the adapters of JAX' libraries share
     jax_attention, flax_attention, equinox_layers, haiku_attention, keras_attention, keras_hub_positions, mlx_fast, onnx_rotary,
-    tinygrad_attention
+    tinygrad_attention, x_transformers, rotary_embedding_torch, local_attention, torchtune, diffusers, torch_geometric,
+    positional_encodings, torch_paths
+    transformers_attention, transformers_caches
+    transformers_models   whole decoders: paths of one model that must agree
     transformers_rotary   transformers: the frequencies and the rotations of its models
     transformers_laws     the same, as implementations that are put to the laws
     rotary_layers         the rotary layers of torchtune, x-transformers, rotary-embedding-torch and keras-hub
@@ -14,16 +17,26 @@ is called: where it is not installed, its laws are shown as not run, and nothing
 
 from properties.contract.implementation import Implementation
 from properties.implementations.peers import (
+    diffusers,
     equinox_layers,
     flax_attention,
     haiku_attention,
     jax_attention,
     keras_attention,
     keras_hub_positions,
+    local_attention,
     mlx_fast,
     onnx_rotary,
+    positional_encodings,
+    rotary_embedding_torch,
     tinygrad_attention,
+    torch_geometric,
+    torch_paths,
+    torchtune,
+    transformers_attention,
+    transformers_caches,
     transformers_laws,
+    x_transformers,
 )
 
 __all__ = ["GROUPS"]
@@ -38,6 +51,14 @@ GROUPS: dict[str, list[Implementation]] = {
     "MLX": mlx_fast.IMPLEMENTATIONS,
     "ONNX": onnx_rotary.IMPLEMENTATIONS,
     "tinygrad": tinygrad_attention.IMPLEMENTATIONS,
-    "transformers": transformers_laws.IMPLEMENTATIONS,
+    "transformers": [*transformers_laws.IMPLEMENTATIONS, *transformers_attention.IMPLEMENTATIONS, *transformers_caches.IMPLEMENTATIONS],
+    "x-transformers": x_transformers.IMPLEMENTATIONS,
+    "rotary-embedding-torch": rotary_embedding_torch.IMPLEMENTATIONS,
+    "local-attention": local_attention.IMPLEMENTATIONS,
+    "torchtune": torchtune.IMPLEMENTATIONS,
+    "diffusers": diffusers.IMPLEMENTATIONS,
+    "torch_geometric": torch_geometric.IMPLEMENTATIONS,
+    "positional-encodings": positional_encodings.IMPLEMENTATIONS,
+    "PyTorch": torch_paths.IMPLEMENTATIONS,
 }
 """The libraries, and what of each is put to the laws."""

@@ -1,0 +1,38 @@
+"""positional-encodings: the table of `PositionalEncoding1D`, and `Summer`, which adds it.
+
+Angles are of float32, the type of the inverse frequencies. An odd width gets the columns of the next even one, without
+the last, and so other frequencies than its own: it is refused here.
+"""
+
+from typing import Any
+
+from properties.contract.implementation import Implementation
+from properties.implementations.peers.library import Library
+
+__all__ = ["IMPLEMENTATIONS"]
+
+_LIBRARY = Library("positional-encodings", "positional_encodings")
+
+
+def _table(seq_len: int, embed_dim: int, start_pos: int = 0) -> Any:
+    import torch
+    from positional_encodings.torch_encodings import PositionalEncoding1D
+
+    if start_pos:
+        raise ValueError(f"start_pos={start_pos}, but should be 0: positions are counted from it.")
+    if embed_dim % 2:
+        raise ValueError(f"embed_dim={embed_dim}, but should be even: the frequencies are those of {embed_dim + 1} columns.")
+    return PositionalEncoding1D(embed_dim)(torch.zeros(1, seq_len, embed_dim))[0]
+
+
+IMPLEMENTATIONS = [
+    Implementation(
+        name=_LIBRARY.called("PositionalEncoding1D float32"),
+        operations={"sinusoidal_positional_encoding": _table},
+        arithmetic="float32",
+        arrays="torch",
+        supports=["positive sizes", {"embed_dim": lambda d: d % 2 == 0, "start_pos": lambda p: p == 0}],
+        refuses=(ValueError, RuntimeError),
+        unavailable=_LIBRARY.unavailable,
+    )
+]
