@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from properties.contract.caches import Decoder as Decoder
     from properties.contract.concatenating import concatenating as concatenating
     from properties.contract.implementation import Implementation as Implementation
+    from properties.gatehouse.gate import gate as gate
+    from properties.gatehouse.verdict import Verdict as Verdict
     from properties.pytest_plugin import parametrize_with_laws as parametrize_with_laws
     from properties.verifier.replay import call as call
     from properties.verifier.replay import replay as replay
@@ -27,14 +29,28 @@ _WHERE = {
     "Decoder": "properties.contract.caches",
     "Implementation": "properties.contract.implementation",
     "Report": "properties.verifier.report",
+    "Verdict": "properties.gatehouse.verdict",
     "Violation": "properties.verifier.report",
     "call": "properties.verifier.replay",
     "concatenating": "properties.contract.concatenating",
+    "gate": "properties.gatehouse.gate",
     "parametrize_with_laws": "properties.pytest_plugin",
     "replay": "properties.verifier.replay",
     "verify": "properties.verifier.verify",
 }
-__all__ = ["Decoder", "Implementation", "Report", "Violation", "call", "concatenating", "parametrize_with_laws", "replay", "verify"]
+__all__ = [
+    "Decoder",
+    "Implementation",
+    "Report",
+    "Verdict",
+    "Violation",
+    "call",
+    "concatenating",
+    "gate",
+    "parametrize_with_laws",
+    "replay",
+    "verify",
+]
 
 _home = Path(__file__).resolve().parent.parent
 _found = find_spec("oracles")
