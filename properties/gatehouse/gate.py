@@ -33,7 +33,10 @@ QUICK = Limits(call=1.0, calls=1.5)
 _UNSEEN = ("it prints nothing and leaves the interpreter alone", "the result is no view of an input")
 """Laws of what cannot be seen from another process: the first concerns nobody there, and the second is seen in each call."""
 
-_CASES, _FEW = 24, 6  # further cases of each operation
+_EXAMPLES, _CASES = (
+    (100, QUICKLY),
+    (24, 6),
+)  # cases of each operation for the laws, and for the checks; the second number is the quick plan's
 _EXPLAINING = 4.0, 0.5  # seconds in which smaller inputs are looked for
 
 
@@ -71,7 +74,7 @@ def gate(
         ended = unusable or [f"It {c.process.ended}." for c in (first, second) if c.process.ended]
     outcomes, causes, calls = found
     told, causes = with_causes(outcomes, causes, lambda violation: "")
-    settings = {"seed": seed, "quick": quick, "arithmetic": promised.resolved_arithmetic.name}
+    settings = {"max_examples": _EXAMPLES[quick], "seed": seed, "quick": quick, "arithmetic": promised.resolved_arithmetic.name}
     report = Report(told, settings, causes=causes)
     held = (*(["files"] if first.enclosed and second.enclosed else []), *(["processes"] if first.process.apart else []))
     accepted = report.ok and not ended
@@ -101,9 +104,9 @@ def _examined(
     ends: Callable[[str], bool] = lambda law: bool(first.process.ended)  # noqa: E731
     outcomes: list[Outcome] = []
     for group in grouped(laws):
-        outcomes += examine(group, implementation, QUICKLY if quick else 100, seed, ends=ends)
+        outcomes += examine(group, implementation, _EXAMPLES[quick], seed, ends=ends)
     calls, violations = _right(outcomes, laws), _telling(outcomes, laws)
-    outcomes += checked(implementation, first, second, _FEW if quick else _CASES, seed)
+    outcomes += checked(implementation, first, second, _CASES[quick], seed)
     outcomes.append(finished(implementation, candidates))
     first.process.seconds = 0.0
     until = time.monotonic() + _EXPLAINING[quick]
