@@ -12,14 +12,14 @@ from properties.contract.operations import OPERATIONS, Operation
 from properties.contract.results import BrokenError
 from properties.contract.wording import printable
 from properties.gatehouse import wire
+from properties.gatehouse.answers import FINISHED, IMPORTED, UNUSABLE, answers, has
 from properties.gatehouse.process import EndedError, Process
 
 __all__ = ["Candidate", "Limits"]
 
 _MOST_KEPT = 16  # calls whose results are looked at again at the end
 _KEPT = 0.1  # the share of calls that are, up to that
-_RAISED, _OTHER = {"raised": (str, str)}, {"other": str}
-_RETURNED = {"results": [object], "kinds": [str], "several": bool, "shares": [(int, int)], "written": [int], "after": [object]}
+_LONGEST = 300  # characters of what it says
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class Candidate:
         """Have it imported. Why it cannot be used, as a sentence; "" where it can."""
         try:
             answer, _ = self.process.ask(self._asked, [], self.limits.imports, "when it was imported")
-            if not (_has(answer, {"enclosed": int}) or _has(answer, {"enclosed": int, **_RAISED})):
+            if not (has(answer, IMPORTED) or has(answer, UNUSABLE)):
                 raise self.process.end("wrote something else than an answer, when it was imported")
         except EndedError as ended:
             return f"It {ended}."
@@ -70,7 +70,7 @@ class Candidate:
         """Whether it is as it should be after all calls: sentences on what is not."""
         try:
             answer, data = self.process.ask({}, [], self.limits.call, "after all calls")
-            if not _has(answer, {"kept": [object], "forked": bool}):
+            if not has(answer, FINISHED):
                 raise wire.NonsenseError
             kept = wire.unlisted(answer["kept"], data)
         except (EndedError, wire.NonsenseError):
@@ -94,7 +94,7 @@ class Candidate:
         if "raised" in told:
             raise self._raised(told)
         if "other" in told:
-            raise BrokenError(f"returned {printable(told['other'])}, but should return arrays.")
+            raise BrokenError(f"returned {printable(told['other'][:_LONGEST])}, but should return arrays.")
         if keep:
             self._kept += [_copy(x) for x in told["results"] if isinstance(x, np.ndarray)]
         return self._returned(told, (*positional, *options.values()), (*(p for p in o.parameters if p not in o.options), *options))
@@ -116,77 +116,31 @@ class Candidate:
         ]
         header, data = self.process.ask({"calls": asked, "keep": keep}, chunks, min(self.limits.call, left), doing)
         try:
-            return _read(header, data, calls)
+            return answers(header, data, [(*positional, *options.values()) for _, positional, options in calls])
         except wire.NonsenseError:
             raise self.process.end(f"wrote something else than an answer, {doing}") from None
 
     def _returned(self, told: dict[str, Any], given: tuple[Any, ...], names: tuple[str, ...]) -> Any:
         """What a call returned; what it wrote to its arguments is written to them here."""
         for x, kind in zip(told["results"], told["kinds"], strict=True):
+            if not (x is None or isinstance(x, np.ndarray | float) or (type(x) is int and abs(x) < 2**63)):
+                raise BrokenError(f"returned a value of type {type(x).__name__}, but should return arrays.")
             if isinstance(x, np.ndarray) and kind != self.arrays:
                 wanted = "torch.Tensor" if self.arrays == "torch" else "numpy.ndarray"
                 raise BrokenError(f"returned an array of another type than {wanted}, but should return one of exactly that.")
         for _, j in told["shares"]:
             raise BrokenError(f"returned memory of {names[j]}, but should return an array of its own.")
         for j, x in zip(told["written"], told["after"], strict=True):
+            if not given[j].flags.writeable:
+                raise BrokenError(f"{names[j]} was written to, though it is read-only.")
             np.copyto(given[j], x)
         return told["results"] if told["several"] else told["results"][0]
 
     def _raised(self, told: dict[str, Any]) -> BaseException:
         """The exception of which the process tells: one of those by which it may refuse, or one of the same name."""
-        name, text = (printable(part) for part in told["raised"])
+        name, text = (printable(part[:_LONGEST]) for part in told["raised"])
         kind = self._refuses.get(name)
         return kind(text) if kind is not None else type(name if name.isidentifier() else "Exception", (Exception,), {})(text)
-
-
-def _read(header: dict[str, Any], data: memoryview, calls: list[Any]) -> list[dict[str, Any]]:
-    """What is told of each call, with its arrays. Raises NonsenseError for what is told of none."""
-    if not _has(header, {"answers": [object]}) or len(header["answers"]) != len(calls):
-        raise wire.NonsenseError
-    answers: list[dict[str, Any]] = header["answers"]
-    if not all(
-        _has(told, like)
-        for told in answers
-        for like in [_RETURNED if _has(told, _RETURNED) else _RAISED if _has(told, _RAISED) else _OTHER]
-    ):
-        raise wire.NonsenseError
-    returned = [told for told in answers if "results" in told]
-    values = wire.unlisted([[told["results"], told["after"]] for told in returned], data)
-    for told, (results, after) in zip(returned, values, strict=True):
-        told["results"], told["after"] = results, after
-    for told, (_, positional, options) in zip(answers, calls, strict=True):
-        if "results" in told:
-            _require_possible(told, (*positional, *options.values()))
-    return answers
-
-
-def _require_possible(told: dict[str, Any], given: tuple[Any, ...]) -> None:
-    """Raise NonsenseError unless what is told of a call's results and arguments can be so."""
-    results, written, after = told["results"], told["written"], told["after"]
-    possible = (
-        len(results) == len(told["kinds"])
-        and len(written) == len(after)
-        and all(0 <= i < len(results) and 0 <= j < len(given) for i, j in told["shares"])
-        and all(
-            0 <= j < len(given) and isinstance(given[j], np.ndarray) and isinstance(x, np.ndarray)
-            for j, x in zip(written, after, strict=True)
-        )
-        and all((given[j].shape, given[j].dtype) == (x.shape, x.dtype) for j, x in zip(written, after, strict=True))
-        and (told["several"] or len(results) == 1)
-    )
-    if not possible:
-        raise wire.NonsenseError
-
-
-def _has(told: Any, like: Any) -> bool:
-    """Whether JSON has a form: a dict of forms by keys, a list of one form, a tuple of forms, a type, or `object` for anything."""
-    if isinstance(like, dict):
-        return type(told) is dict and told.keys() == like.keys() and all(_has(told[key], like[key]) for key in like)
-    if isinstance(like, tuple):
-        return type(told) is list and len(told) == len(like) and all(map(_has, told, like))
-    if isinstance(like, list):
-        return type(told) is list and all(_has(each, like[0]) for each in told)
-    return like is object or type(told) is like
 
 
 def _copy(x: Any) -> Any:

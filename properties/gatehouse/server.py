@@ -6,6 +6,7 @@ What this process says of itself is as honest as the code that it runs, which ca
 import importlib
 import mmap
 import os
+import select
 import sys
 import threading
 from contextlib import suppress
@@ -22,6 +23,7 @@ def main(settings: dict[str, Any], requests: BinaryIO, wire: Any, enclosed: int)
     nothing = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1, 2):
         os.dup2(nothing, stream)
+    threading.Thread(target=_end_with, args=(requests.fileno(),), daemon=True).start()
     sys.path[:0] = [os.getcwd()]
     Server(settings, requests, answers, wire).run(enclosed)
 
@@ -91,9 +93,10 @@ class Server:
         places = [*asked["arguments"], *asked["options"]]
         laid = [_laid(x, told) for x, told in zip((*values[0], *values[1]), places, strict=True)]
         before = [x.copy() if isinstance(x, np.ndarray) else x for x in laid]
-        handed = [self.handed(x) for x in laid]
-        positional, named = handed[: len(asked["arguments"])], dict(zip(asked["names"], handed[len(asked["arguments"]) :], strict=True))
+        number = len(asked["arguments"])
         try:
+            handed = [self.handed(x) for x in laid]
+            positional, named = handed[:number], dict(zip(asked["names"], handed[number:], strict=True))
             returned = self.functions[asked["function"]](*positional, **named)
         except BaseException as error:
             self.stay_alone()
@@ -154,6 +157,14 @@ class Server:
                 return x.view(torch.int16).numpy().view(ml_dtypes.bfloat16), "torch"
             return x.numpy(), "torch"
         return x, "numpy" if type(x) is np.ndarray else ""
+
+
+def _end_with(pipe: int) -> None:
+    """End this process when nobody is left to ask it, even in the middle of a call."""
+    hung_up = select.poll()
+    hung_up.register(pipe, 0)
+    hung_up.poll()
+    os._exit(0)
 
 
 def _laid(x: Any, told: Any) -> Any:

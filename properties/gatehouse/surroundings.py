@@ -64,13 +64,13 @@ def surroundings(folder: Path, libraries: Iterable[str], sources: dict[str, str]
         if not (links / target.name).exists():
             (links / target.name).symlink_to(target)
     python = os.path.realpath(sys.executable)
-    standard = (sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib"), f"{sys.base_prefix}/bin")
-    readable = tuple(path for root in (*_SYSTEM, *standard) for path in _visible(Path(root)))
     threads = os.environ.get("OMP_NUM_THREADS", str(min(2, os.cpu_count() or 1)))
     environment = {"PATH": "/usr/bin:/bin", "HOME": str(work), "TMPDIR": str(work), "LANG": "C.UTF-8", "OMP_NUM_THREADS": threads}
     command = (*(("unshare", *_APART, "--") if _can_be_apart() else ()), python, "-I", "-S")
     writable = (str(work), *_WRITABLE)
-    return Surroundings(command, environment, work, links, (*readable, str(links), *map(str, targets)), writable, _can_be_apart())
+    return Surroundings(
+        command, environment, work, links, (*_of_the_interpreter(), str(links), *map(str, targets)), writable, _can_be_apart()
+    )
 
 
 @cache
@@ -111,17 +111,22 @@ def _tops(there: Distribution) -> Iterator[Path]:
             yield Path(str(there.locate_file(name)))
 
 
-def _visible(root: Path) -> Iterator[str]:
-    """The paths that together are a folder without what is to be hidden: installed packages of the interpreter's, and ours."""
-    hidden = [Path(spec.origin).resolve().parent for name in _HIDDEN if (spec := find_spec(name)) and spec.origin]
-    hidden += [Path(path).resolve() for path in (sysconfig.get_path("purelib"), sysconfig.get_path("platlib"))]
-    hidden += [Path(sysconfig.get_path("stdlib")) / name for name in ("site-packages", "dist-packages")]
-    root = root.resolve()
-    if any(place == root or place in root.parents for place in hidden):
-        return
-    if not any(root in place.parents for place in hidden):
+@cache
+def _of_the_interpreter() -> tuple[str, ...]:
+    """The paths of the system and the standard library, without what is installed besides, and without ours, wherever they are."""
+    ours = [spec.origin for name in _HIDDEN if (spec := find_spec(name)) and spec.origin]
+    installed = [sysconfig.get_path(kind) for kind in ("purelib", "platlib")]
+    standard = [sysconfig.get_path(kind) for kind in ("stdlib", "platstdlib")]
+    there = [Path(folder, name) for folder in standard for name in ("site-packages", "dist-packages")]
+    hidden = {place.resolve() for place in (*(Path(path).parent for path in ours), *map(Path, installed), *there)}
+    return tuple(path for root in (*_SYSTEM, *standard, f"{sys.base_prefix}/bin") for path in _visible(Path(root).resolve(), hidden))
+
+
+def _visible(root: Path, hidden: set[Path]) -> Iterator[str]:
+    """The paths that together are what is at a place, without what is to be hidden."""
+    if not any(root in (place, *place.parents) for place in hidden):
         yield str(root)
-        return
-    for child in root.iterdir():
-        if not child.is_symlink():
-            yield from _visible(child)
+    elif root not in hidden:
+        for child in root.iterdir():
+            if not child.is_symlink():
+                yield from _visible(child, hidden)

@@ -67,7 +67,10 @@ def listed(x: Any, chunks: list[bytes]) -> Any:
 
 def unlisted(told: Any, data: memoryview) -> Any:
     """The value that a header lists, arrays as fresh contiguous ones. Raises NonsenseError, also where bytes are left."""
-    value, end = _taken(told, data, 0)
+    try:
+        value, end = _taken(told, data, 0)
+    except RecursionError:
+        raise NonsenseError from None
     if end != len(data):
         raise NonsenseError
     return value
