@@ -42,7 +42,7 @@ def entry(q, k, v):
     q, k, v = (x.reshape(-1, *x.shape[-2:]) for x in (q, k, v))
     problems = torch.arange(len(q))
     sequence, kv_head = problems // KV_HEADS, problems % KV_HEADS
-    head = kv_head * group + problems % group
+    head = kv_head * group + sequence % group
     sequences = -(-len(q) // KV_HEADS)
     queries = q.new_zeros(sequences, n_q, HEADS, width)
     keys, values = (x.new_zeros(sequences, n_k, KV_HEADS, width) for x in (k, v))

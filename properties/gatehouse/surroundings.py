@@ -66,7 +66,7 @@ def surroundings(folder: Path, libraries: Iterable[str], sources: dict[str, str]
     python = os.path.realpath(sys.executable)
     threads = os.environ.get("OMP_NUM_THREADS", str(min(2, os.cpu_count() or 1)))
     environment = {"PATH": "/usr/bin:/bin", "HOME": str(work), "TMPDIR": str(work), "LANG": "C.UTF-8", "OMP_NUM_THREADS": threads}
-    command = (*(("unshare", *_APART, "--") if _can_be_apart() else ()), python, "-I", "-S")
+    command = (*(("unshare", *_APART, "--") if _can_be_apart() else ()), python, "-I", "-S", "-B")
     writable = (str(work), *_WRITABLE)
     return Surroundings(
         command, environment, work, links, (*_of_the_interpreter(), str(links), *map(str, targets)), writable, _can_be_apart()
