@@ -5,7 +5,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-from properties.command.conventions import parsed
 from properties.command.outputs import file_to_write, printing
 
 __all__ = ["add_to"]
@@ -115,6 +114,7 @@ def _promises(options: argparse.Namespace, submission: Any) -> dict[str, Any]:
     from dataclasses import replace
 
     from oracles import Conventions
+    from properties.command.conventions import parsed
 
     found: dict[str, Any] = {}
     if options.arithmetic is not None:

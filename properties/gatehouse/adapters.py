@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from oracles import Conventions
-from properties.gatehouse.submission import Submission, of_file, parsed
+from properties.gatehouse.submission import Submission, of_file, parsed, text_of
 
 __all__ = ["flashinfer_bench", "kernelbench"]
 
@@ -60,7 +60,7 @@ def kernelbench(problem: Path, solution: Path, libraries: tuple[str, ...] = ()) 
     """A solution of one of KernelBench's problems whose Model calls scaled_dot_product_attention(Q, K, V) on tensors (B, H, S, D), and at
     most says is_causal. The problem is read and not run. Raises ValueError for another problem, and for files that cannot be read."""
     candidate = of_file(solution, {"ModelNew": "attention"}, arrays="torch", libraries=libraries)
-    tree = parsed(_read(problem)) or ast.Module([], [])
+    tree = parsed(text_of(problem)) or ast.Module([], [])
     calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and ast.unparse(node.func).endswith(_CALLED)]
     options = [(len(call.args), {option.arg: ast.unparse(option.value) for option in call.keywords}) for call in calls]
     if options not in ([(3, {})], [(3, {"is_causal": "False"})], [(3, {"is_causal": "True"})]):
@@ -84,8 +84,9 @@ def flashinfer_bench(solution: Path, libraries: tuple[str, ...] = ()) -> Submiss
     """A solution of flashinfer-bench's definitions gqa_ragged_prefill_causal_h…_kv…_d…, in Python, as causal attention: sequences of equal
     lengths, of each group of query heads one at a time, and the output without its log-sum-exp. Raises ValueError for another definition
     or language, and for what is no solution."""
+    text = text_of(solution)
     try:
-        told = json.loads(_read(solution))
+        told = json.loads(text)
         definition, spec = told["definition"], told["spec"]
         sources = {source["path"]: source["content"] for source in told["sources"]}
         file, function = spec["entry_point"].split("::")
@@ -115,13 +116,6 @@ def flashinfer_bench(solution: Path, libraries: tuple[str, ...] = ()) -> Submiss
         },
         libraries,
     )
-
-
-def _read(file: Path) -> str:
-    try:
-        return file.read_text("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ValueError(f"{file} cannot be read: {getattr(error, 'strerror', None) or error}.") from error
 
 
 def _made_of(tree: ast.Module, problem: Path) -> list[Any]:

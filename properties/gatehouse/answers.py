@@ -7,13 +7,13 @@ import numpy as np
 
 from properties.gatehouse import wire
 
-__all__ = ["FINISHED", "IMPORTED", "UNUSABLE", "answers", "has"]
+__all__ = ["FINISHED", "IMPORTED", "RAISED", "answers", "has"]
 
-_RAISED, _OTHER = {"raised": (str, str)}, {"other": str}
+_OTHER = {"other": str}
 _RETURNED = {"results": [object], "kinds": [str], "several": bool, "shares": [(int, int)], "written": [int], "after": [object]}
 
-IMPORTED, UNUSABLE, FINISHED = {"enclosed": int}, {"enclosed": int, **_RAISED}, {"kept": [object], "forked": bool}
-"""The forms of the answer to an import that went well, and one that did not, and of the last one."""
+IMPORTED, RAISED, FINISHED = {"imported": bool}, {"raised": (str, str)}, {"kept": [object], "forked": bool}
+"""The forms of the answers to an import, to an import or a call that raised something, and to the last question."""
 
 
 def has(told: Any, form: Any) -> bool:
@@ -32,7 +32,7 @@ def answers(header: dict[str, Any], data: memoryview, given: Sequence[tuple[Any,
     if not has(header, {"answers": [object]}) or len(header["answers"]) != len(given):
         raise wire.NonsenseError
     found: list[dict[str, Any]] = header["answers"]
-    if not all(any(has(told, form) for form in (_RETURNED, _RAISED, _OTHER)) for told in found):
+    if not all(any(has(told, form) for form in (_RETURNED, RAISED, _OTHER)) for told in found):
         raise wire.NonsenseError
     returned = [(told, arguments) for told, arguments in zip(found, given, strict=True) if "results" in told]
     values = wire.unlisted([[told["results"], told["after"]] for told, _ in returned], data)

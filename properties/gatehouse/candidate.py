@@ -12,13 +12,12 @@ from properties.contract.operations import OPERATIONS, Operation
 from properties.contract.results import BrokenError
 from properties.contract.wording import printable
 from properties.gatehouse import wire
-from properties.gatehouse.answers import FINISHED, IMPORTED, UNUSABLE, answers, has
+from properties.gatehouse.answers import FINISHED, IMPORTED, RAISED, answers, has
 from properties.gatehouse.process import EndedError, Process
 
 __all__ = ["Candidate", "Limits"]
 
-_MOST_KEPT = 16  # calls whose results are looked at again at the end
-_KEPT = 0.1  # the share of calls that are, up to that
+_KEPT, _MOST_KEPT = 0.1, 2**23  # the share of calls whose results are looked at again at the end, and of how many bytes they are
 _LONGEST = 300  # characters of what it says
 
 
@@ -36,8 +35,8 @@ class Candidate:
     """The functions of a candidate, in one process.
 
     `functions` are those by the operations' names, to be an implementation's: each asks the process, and raises BrokenError where what
-    comes is no result. While `in_two_threads`, the call before is made again at the same time as each call. `enclosed` is what the process
-    says of itself before it has run the candidate's code.
+    comes is no result. While `in_two_threads`, the call before is made again at the same time as each call. `enclosed` says whether the
+    process has given up files, as it tells before it runs the candidate's code.
     """
 
     def __init__(
@@ -55,13 +54,15 @@ class Candidate:
     def begin(self) -> str:
         """Have it imported. Why it cannot be used, as a sentence; "" where it can."""
         try:
+            began, _ = self.process.ask({"begin": True}, [], self.limits.imports, "before it was imported")
+            self.enclosed = bool(began["enclosed"])  # it has run no code but ours
             answer, _ = self.process.ask(self._asked, [], self.limits.imports, "when it was imported")
-            if not (has(answer, IMPORTED) or has(answer, UNUSABLE)):
+            if not (has(answer, IMPORTED) or has(answer, RAISED)):
                 raise self.process.end("wrote something else than an answer, when it was imported")
         except EndedError as ended:
             return f"It {ended}."
-        self.process.seconds, self.enclosed = 0.0, bool(answer["enclosed"])
-        if "raised" in answer:
+        self.process.seconds = 0.0
+        if has(answer, RAISED):
             raised = self._raised(answer)
             return f"It raised {type(raised).__name__} when it was imported: {raised}"
         return ""
@@ -86,7 +87,7 @@ class Candidate:
         call = o, positional, options
         calls = [call, self._last] if self.in_two_threads and self._last is not None else [call]
         self._last = o, tuple(map(_copy, positional)), {name: _copy(x) for name, x in options.items()}
-        keep = len(self._kept) < _MOST_KEPT and self._random.random() < _KEPT and len(calls) == 1
+        keep = sum(x.nbytes for x in self._kept) < _MOST_KEPT and self._random.random() < _KEPT and len(calls) == 1
         try:
             told = self._answers(calls, keep)[0]
         except EndedError as ended:

@@ -13,6 +13,7 @@ from typing import Any
 
 from oracles import Arithmetic, Conventions
 from properties.contract.implementation import Implementation
+from properties.contract.wording import shown
 from properties.gatehouse.candidate import Candidate, Limits
 from properties.gatehouse.checks import checked, finished
 from properties.gatehouse.process import Process
@@ -33,10 +34,12 @@ QUICK = Limits(call=1.0, calls=1.5)
 _UNSEEN = ("it prints nothing and leaves the interpreter alone", "the result is no view of an input")
 """Laws of what cannot be seen from another process: the first concerns nobody there, and the second is seen in each call."""
 
-_EXAMPLES, _CASES = (
-    (100, QUICKLY),
-    (24, 6),
-)  # cases of each operation for the laws, and for the checks; the second number is the quick plan's
+_OF_SUBMISSIONS = ("arrays", "libraries")
+_PROMISES = ("batch_ranks", "deterministic", "features", "layouts", "refuses", "supports")
+
+# By the default plan, and by the quick one:
+_EXAMPLES = 100, QUICKLY  # cases of each operation, to which laws are put
+_CASES = 24, 6  # further ones, for the checks
 _EXPLAINING = 4.0, 0.5  # seconds in which smaller inputs are looked for
 
 
@@ -54,15 +57,16 @@ def gate(
     """The verdict on a candidate, a file of Python or a `Submission`, which is never imported in this process.
 
     `functions` maps functions of the file to the operations that they do; without it each function with an operation's name does that. The
-    seed is of the system's entropy, unless one is given. `arrays` and `libraries` are those of a `Submission`, other promises fields of
-    `Implementation`. Raises ValueError and TypeError for what cannot be put to it; what cannot be imported is not accepted.
+    seed is of the system's entropy, unless one is given. Promises are `arrays` and `libraries`, of a file, as a `Submission` has them, and
+    batch_ranks, deterministic, features, layouts, refuses and supports, as an `Implementation`. Raises ValueError and TypeError for what
+    cannot be put to it; what cannot be imported is not accepted.
     """
+    _require_sensible(candidate, functions, quick, seed, limits, promises)
     seed, start = secrets.randbits(32) if seed is None else seed, time.monotonic()
     limits = limits or (QUICK if quick else Limits())
     if not isinstance(candidate, Submission):
-        candidate = of_file(
-            Path(candidate), functions, **{name: promises.pop(name) for name in ("arrays", "libraries") if name in promises}
-        )
+        own = {name: promises.pop(name) for name in _OF_SUBMISSIONS if name in promises}
+        candidate = of_file(candidate, functions, **own)
     given = {name: x for name, x in (("arithmetic", arithmetic), ("conventions", conventions)) if x is not None}
     promised = Implementation(candidate.name, dict.fromkeys(candidate.entry, _never), **{**candidate.promises, **given, **promises})
     laws = [law for law in plan(promised, quick=quick) if law.name not in _UNSEEN]
@@ -79,6 +83,23 @@ def gate(
     held = (*(["files"] if first.enclosed and second.enclosed else []), *(["processes"] if first.process.apart else []))
     accepted = report.ok and not ended
     return Verdict(accepted, score([*told], calls), cause(ended, report), held, time.monotonic() - start, report)
+
+
+def _require_sensible(candidate: Any, functions: Any, quick: Any, seed: Any, limits: Any, promises: Mapping[str, Any]) -> None:
+    """Raise TypeError for an argument of another type, and for a promise that there is not."""
+    named = isinstance(functions, Mapping) and all(isinstance(x, str) for each in functions.items() for x in each)
+    for name, x, holds, wanted in (
+        ("candidate", candidate, isinstance(candidate, str | PathLike | Submission), "a path or a Submission"),
+        ("functions", functions, functions is None or named, "a mapping from names of functions to names of operations"),
+        ("quick", quick, isinstance(quick, bool), "a bool"),
+        ("seed", seed, seed is None or (isinstance(seed, int) and not isinstance(seed, bool)), "None or a whole number"),
+        ("limits", limits, limits is None or isinstance(limits, Limits), "None or Limits"),
+    ):
+        if not holds:
+            raise TypeError(f"{name}={shown(x)}, but should be {wanted}.")
+    for name in promises:
+        if name not in _PROMISES and (name not in _OF_SUBMISSIONS or isinstance(candidate, Submission)):
+            raise TypeError(f"A promise is called {shown(name)}, but should be one of {', '.join(_PROMISES)}.")
 
 
 def _never(*arguments: Any, **options: Any) -> Any:

@@ -43,8 +43,10 @@ class Server:
             asked = self.wire.header_of(self.requests.read(header))
             data = memoryview(self.requests.read(arrays))
             chunks: list[bytes] = []
-            if "import" in asked:
-                answer = self.imported(asked["import"]) | {"enclosed": enclosed}
+            if "begin" in asked:
+                answer: dict[str, Any] = {"enclosed": enclosed}
+            elif "import" in asked:
+                answer = self.imported(asked["import"])
             elif "calls" in asked:
                 calls = list(
                     zip(asked["calls"], self.wire.unlisted([[c["arguments"], c["options"]] for c in asked["calls"]], data), strict=True)
@@ -68,7 +70,7 @@ class Server:
             self.functions = {name: getattr(importlib.import_module(module), function) for name, (module, function) in functions.items()}
         except BaseException as error:
             return {"raised": _said(error)}
-        return {}
+        return {"imported": True}
 
     def together(self, calls: list[Any]) -> list[Any]:
         """What comes of several calls, each in a thread of its own, or of one."""

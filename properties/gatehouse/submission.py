@@ -3,13 +3,14 @@
 import ast
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
 from properties.contract.operations import OPERATIONS
-from properties.contract.wording import shown
+from properties.contract.wording import printable, shown
 
-__all__ = ["Submission", "defined", "of_file", "parsed"]
+__all__ = ["Submission", "defined", "of_file", "parsed", "text_of"]
 
 
 @dataclass(frozen=True)
@@ -29,8 +30,10 @@ class Submission:
     libraries: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        if self.arrays not in ("numpy", "torch"):
+        if not isinstance(self.arrays, str) or self.arrays not in ("numpy", "torch"):
             raise ValueError(f"arrays={shown(self.arrays)}, but should be 'numpy' or 'torch'.")
+        if not isinstance(self.libraries, tuple) or not all(isinstance(name, str) and name for name in self.libraries):
+            raise TypeError(f"libraries={shown(self.libraries)}, but should be a tuple of names of distributions.")
         for name in self.entry:
             if name not in OPERATIONS:
                 raise ValueError(f"An operation is {shown(name)}, but should be one of {', '.join(OPERATIONS)}.")
@@ -40,16 +43,13 @@ class Submission:
             raise ValueError(f"{self.name} offers no operation, but should offer some: a function of an operation's name.")
 
 
-def of_file(file: str | Path, functions: Mapping[str, str] | None = None, **rest: Any) -> Submission:
+def of_file(file: str | PathLike[str], functions: Mapping[str, str] | None = None, **rest: Any) -> Submission:
     """The candidate that a file of Python is. `functions` maps its functions to the operations that they do; without it each function with
     an operation's name does that. Raises ValueError for a file that cannot be read, and for a function that it does not define."""
     place = Path(file)
-    try:
-        text = place.read_text("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ValueError(f"{file} cannot be read: {getattr(error, 'strerror', None) or error}.") from error
+    text = text_of(place)
     if place.suffix != ".py" or not place.stem.isidentifier():
-        raise ValueError(f"{file} should be a file of Python, with a name that can be imported: kernel.py.")
+        raise ValueError(f"{printable(str(place))} should be a file of Python, with a name that can be imported: kernel.py.")
     there = set(defined(text))
     chosen = functions if functions is not None else {name: name for name in OPERATIONS if name in there}
     for function in chosen:
@@ -57,6 +57,14 @@ def of_file(file: str | Path, functions: Mapping[str, str] | None = None, **rest
             raise ValueError(f"{file} defines no function {function!r}, but {', '.join(sorted(there))}.")
     entry = {operation: (place.stem, function) for function, operation in chosen.items()}
     return Submission(place.name, {place.name: text}, entry, **rest)
+
+
+def text_of(file: Path) -> str:
+    """What a file says. Raises ValueError, a sentence, where it cannot be read."""
+    try:
+        return file.read_text("utf-8")
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{printable(str(file))} cannot be read: {getattr(error, 'strerror', None) or error}.") from error
 
 
 def parsed(text: str) -> ast.Module | None:
