@@ -40,6 +40,7 @@ _PROMISES = ("batch_ranks", "deterministic", "features", "layouts", "refuses", "
 # By the default plan, and by the quick one:
 _EXAMPLES = 100, QUICKLY  # cases of each operation, to which laws are put
 _CASES = 24, 6  # further ones, for the checks
+_EVIDENCE = 24, 6  # calls, right ones and wrong ones, to which known mistakes are put
 _EXPLAINING = 4.0, 0.5  # seconds in which smaller inputs are looked for
 
 
@@ -126,7 +127,7 @@ def _examined(
     outcomes: list[Outcome] = []
     for group in grouped(laws):
         outcomes += examine(group, implementation, _EXAMPLES[quick], seed, ends=ends)
-    calls, violations = _right(outcomes, laws), _telling(outcomes, laws)
+    calls, violations = _right(outcomes, laws), _telling(outcomes, laws, _EVIDENCE[quick])
     outcomes += checked(implementation, first, second, _CASES[quick], seed)
     outcomes.append(finished(implementation, candidates))
     first.process.seconds = 0.0
@@ -135,12 +136,14 @@ def _examined(
     return [o if o.violation is None else replace(o, violation=o.violation.without_calls()) for o in outcomes], causes, calls
 
 
-def _telling(outcomes: list[Outcome], laws: list[Law]) -> list[Violation]:
-    """Of each operation the violation by which its cause is looked for: that of its agreement with the oracle, or else the first one."""
+def _telling(outcomes: list[Outcome], laws: list[Law], most: int) -> list[Violation]:
+    """Of each operation the violation by which its cause is looked for, with so many calls as evidence: that of its agreement with the
+    oracle, or else the first one."""
     found: dict[str, Violation] = {}
     for law, outcome in sorted(zip(laws, outcomes, strict=True), key=lambda each: not each[0].agreement):
         if outcome.status == "violated" and outcome.violation is not None:
-            found.setdefault(law.operation, outcome.violation)
+            v = outcome.violation
+            found.setdefault(law.operation, replace(v, right=v.right[:most], wrong=v.wrong[:most]))
     return list(found.values())
 
 

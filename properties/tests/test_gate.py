@@ -111,7 +111,6 @@ def test_a_process_can_import_numpy_and_nothing_of_ours():
 def test_a_process_has_no_environment_and_no_file_but_the_candidate_s():
     assert told_by("sorted(os.environ)") == "['HOME', 'LANG', 'OMP_NUM_THREADS', 'PATH', 'TMPDIR']"
     assert told_by("os.listdir()") == "['kernel.py']"
-    assert told_by("sorted(os.listdir('..'))") in ("['lib', 'work']", "[]")
 
 
 def test_a_process_ends_when_its_parent_is_killed(tmp_path):
