@@ -13,13 +13,13 @@ from typing import Any
 from properties.command import gate, listings, new, vectors
 from properties.command.outputs import complain, folder_of_page, open_streams, printing
 
-__all__ = ["main"]
+__all__ = ["main", "parser_of_command"]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command. Returns 0 when every law held or the page was printed, 1 when some law failed, 2 when it cannot be done, and 129,
     130 or 143 when SIGHUP, SIGINT or SIGTERM ended it."""
-    parser = _parser()
+    parser = parser_of_command()
     if "_ARGCOMPLETE" in os.environ:  # a shell asks, at a press of Tab
         from properties.command.completion import answer
 
@@ -98,7 +98,8 @@ _VERIFY: dict[str, tuple[str, dict[str, Any]]] = {
 """The arguments of `attnspec verify`: what each is for, and how it is parsed."""
 
 
-def _parser() -> argparse.ArgumentParser:
+def parser_of_command() -> argparse.ArgumentParser:
+    """What `attnspec` understands."""
     parser = argparse.ArgumentParser(prog="attnspec", description="Laws of attention and positional encodings, and who breaks them.")
     parser.add_argument("--version", action=_Version, nargs=0, help="print the version")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")

@@ -64,13 +64,16 @@ def configure(options: argparse.Namespace, file: Path = _FILE) -> None:
 def _read(file: Path) -> dict[str, Any]:
     """The table, each entry as it should be; empty where there is none."""
     try:
-        table = tomllib.loads(file.read_text("utf-8")).get("tool", {}).get("attnspec", {})
+        tools = tomllib.loads(file.read_text("utf-8")).get("tool", {})
     except FileNotFoundError:
         return {}
     except OSError as error:
         raise ValueError(f"{file} cannot be read: {error.strerror}.") from error
     except ValueError as error:
         raise ValueError(f"{file} is no TOML: {error}.") from error
+    table = tools.get("attnspec", {}) if isinstance(tools, dict) else tools
+    if not isinstance(table, dict):
+        raise ValueError(f"{file} says {table!r} for [tool.attnspec], which should be a table.")
     try:
         return {key: _checked(key, value) for key, value in table.items()}
     except ValueError as error:

@@ -188,7 +188,7 @@ class Runner:
         why = f"When smaller inputs were looked for, the implementation {how}."
         first = task.violations[0]
         example = replace(first, notes=(*first.notes, why)).without_calls()
-        yield task.entry, (Cause(example.implementation, tuple(v.law_id for v in task.violations), (), example, searched=False),)
+        yield task.entry, (Cause(example.implementation, tuple(v.law_id for v in task.violations), example, searched=False),)
 
     def _bury(self, child: Child) -> None:
         self._children.remove(child)

@@ -36,7 +36,7 @@ def _vectors(options: argparse.Namespace) -> int:
             for place in written(folder) if folder is not None else ():
                 print(place)
         except OSError as error:
-            raise ValueError(f"{folder} cannot be written: {error}") from error
+            raise ValueError(f"{folder} cannot be written: {error.strerror}.") from error
     return 0
 
 

@@ -1,6 +1,6 @@
 """What comes of a call: results in float64, each beside its budget, or the error that it ended with."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -10,7 +10,7 @@ import numpy as np
 from oracles import Enclosure
 from oracles.ball import Array, Ball, ball
 
-__all__ = ["BrokenError", "Call", "RaisedError", "Result", "Watched", "entry"]
+__all__ = ["BrokenError", "Call", "RaisedError", "Result", "Watched", "entry", "is_right"]
 
 
 class BrokenError(AssertionError):
@@ -37,6 +37,12 @@ class Call:
     layout: str
     outputs: tuple[Array, ...]
     error: str = ""
+
+
+def is_right(call: Call, expected: Sequence[Any]) -> bool:
+    """Whether a call returned what was expected: masks as they should be, numbers within their budgets."""
+    pairs = zip(call.outputs, expected, strict=False)
+    return not call.error and all(not (e.excess(x) > 1).any() if isinstance(e, Enclosure) else np.array_equal(x, e) for x, e in pairs)
 
 
 class Result:

@@ -10,14 +10,15 @@ import contextlib
 import inspect
 import io
 import math
+import re
 import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from fractions import Fraction
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, get_args
 
 import hypothesis.strategies as st
 import numpy as np
@@ -31,6 +32,8 @@ import spec
 from oracles import formats
 from properties.bugs.reference import OPERATIONS as REFERENCE
 from properties.command.cli import main as main_of_command
+from properties.command.cli import parser_of_command
+from properties.contract.features import KINDS
 from properties.contract.operations import OPERATIONS
 from properties.contract.results import BrokenError
 from properties.verifier.report import counted
@@ -112,19 +115,19 @@ _FLOATS = st.one_of(
 )
 _MASKS = st.one_of(st.none(), st.sampled_from([(2, 2), (1, 2), (2,), (2, 2, 2), (3, 2)]).flatmap(lambda shape: arrays.arrays(bool, shape)))
 _COUNTS = st.integers(0, 4)
-_CONVENTIONS = st.one_of(
-    st.none(),
-    st.builds(
-        oracles.Conventions,
-        dead_rows=st.sampled_from(["zero", "nan", "uniform"]),
-        causal=st.sampled_from(["top_left", "bottom_right"]),
-        mask_polarity=st.sampled_from(["true_allows", "true_blocks"]),
-        rope_pairing=st.sampled_from(["adjacent", "half"]),
-        odd_lane=st.sampled_from(["literal", "passthrough", "reject"]),
-        sinusoid_layout=st.sampled_from(["interleaved", "concatenated", "tensor2tensor"]),
-        kv_heads=st.sampled_from(["repeat", "tile"]),
-    ),
-)
+_READINGS = {f.name: st.sampled_from(get_args(f.type) or (2.0, f.default)) for f in fields(oracles.Conventions)}
+_CONVENTIONS = st.one_of(st.none(), st.fixed_dictionaries({}, optional=_READINGS).map(lambda found: oracles.Conventions(**found)))
+
+
+def _help(*words: str) -> str:
+    """What the command says about itself, or about a command of its own."""
+    with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.suppress(SystemExit):
+        parser_of_command().parse_args([*words, "--help"])
+    return out.getvalue()
+
+
+_COMMANDS = re.findall(r"^ {4}(\w+)", _help(), re.MULTILINE)
+_OPTIONS = ["--help", "--version", *re.findall(r"(?<=\[)--[a-z-]+", _help("verify"))]
 _RIGHT = {"rope": REFERENCE["rope"]}
 _LAW = "what it returns is as promised[rope]"
 _MEANT: dict[str, st.SearchStrategy[Any]] = {
@@ -141,6 +144,18 @@ _MEANT: dict[str, st.SearchStrategy[Any]] = {
     "conventions": _CONVENTIONS,
     "method": st.sampled_from(["auto", "fast", "arb"]),
     "scale": st.sampled_from([None, 0.5, 0, 2]),
+    "softcap": st.sampled_from([None, 0.5, 30.0, 0, -1.0, 5e-324, math.inf]),
+    "window": st.sampled_from([None, 1, (0, 0), (1, None), (None, 2), (-1, 1), (2**62, 2**62)]),
+    "offset": st.sampled_from([None, 0, 2, -3, 2**53, np.array([0, 1]), np.array([[0], [1]])]),
+    "causal": st.booleans(),
+    "sink": st.sampled_from([None, np.zeros(2), np.array([math.inf]), np.array([-math.inf, 0.0]), np.zeros(3)]),
+    "positions": st.lists(st.sampled_from([-1, 0, 3, 2**31, 2**53]), max_size=3).map(lambda x: np.array(x, int)),
+    "inv_freq": st.sampled_from([None, np.ones(1), np.array([1.0, 0.5]), np.array([math.nan]), np.zeros(0)]),
+    "attention_factor": st.sampled_from([1.0, 0.0, -2.5, 1e308]),
+    "rotary_dim": st.sampled_from([None, 0, 1, 2, 4]),
+    "sections": st.sampled_from([None, (1, 0, 0), (1, 1, 1), (0, 0, 0), (2,)]),
+    "kind": st.sampled_from([*KINDS, "none", ""]),
+    "base": st.sampled_from([10000.0, 1.0, 0.0, 1e300]),
     "is_causal": st.booleans(),
     "name": st.sampled_from(["float32", "bfloat16", "mine"]),
     "scalar": st.sampled_from(spec.SCALARS),
@@ -153,23 +168,11 @@ _MEANT: dict[str, st.SearchStrategy[Any]] = {
     "max_examples": st.just(1),
     "seed": st.integers(0, 3),
     "known_deviations": st.sampled_from([None, {}, {"parts add up": "It is so."}]),
-    "command": st.sampled_from(["verify", "verify", "report", "laws", "bugs", "explain", "completion", "nothing", ""]),
+    "command": st.sampled_from([*_COMMANDS, "verify", "nothing", ""]),
     "words": st.sampled_from(
         [
             *("nowhere", "json:loads", "os:", ":", "", "-", "--", ".", "x", "rope", "[rope]", "1", "0", "1e9", "nan", "float32", "bash"),
-            *(
-                "--json",
-                "--html",
-                "--laws",
-                "--only",
-                "--jobs",
-                "--timeout",
-                "--max-examples",
-                "--seed",
-                "--arithmetic",
-                "--quick",
-                "--help",
-            ),
+            *_OPTIONS,
             *("/dev/full", "/dev/null", "/proc/self", "\x1b[2J", "\udc80", "a\nb", "x" * 300),
         ]
     ),

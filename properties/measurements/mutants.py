@@ -89,7 +89,9 @@ def examples_to_kill(mutant: Mutant, law: Law, cases: Iterable[tuple[tuple[Any, 
 
 
 def kills_of(law_id: str, mutants: Sequence[str] | None = None, seed: int = SEED) -> dict[str, int]:
-    """The mutants, among some or all, that a law kills, and after how many examples."""
+    """The mutants, among some or all, that a law kills, and after how many examples. Raises ValueError for a mutant that there is not."""
+    if unknown := {*(mutants or ())} - {*MUTANTS, *TRAPS}:
+        raise ValueError(f"There are no mutants {', '.join(sorted(unknown))}.")
     (law,) = find(law_id)
     entries = [m for m in (MUTANTS | TRAPS).values() if m.operation in law.operations and (mutants is None or m.id in mutants)]
     usual, answers, found = cases_of(law, Implementation("NumPy", OPERATIONS, features=FEATURES), seed), dict[Any, tuple[Any, ...]](), {}

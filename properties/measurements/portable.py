@@ -125,7 +125,7 @@ def _tested(setting: Setting, jobs: int) -> bool:
 def main(arguments: list[str] | None = None) -> int:
     """Test and compare; returns 1 if a test fails or an outcome differs."""
     parser = argparse.ArgumentParser(prog="python -m properties.measurements.portable", description=__doc__)
-    parser.add_argument("--examples", type=int, default=25, help="cases of each law (25)")
+    parser.add_argument("--examples", type=int, default=25, help="cases of each operation (25)")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--another", action="store_true", help="one other setting only, and its tests: a share for every day")
     options = parser.parse_args(arguments)
@@ -146,7 +146,12 @@ def main(arguments: list[str] | None = None) -> int:
         print(*differ, f"{len(outcomes)} laws: {len(differ)} differ, {errors} in their worst error only.", sep="\n", flush=True)
         if differ or not _tested(setting, options.jobs):
             failed.append(setting.name)
-    print(f"The same under {len(found)} settings." if not failed else f"Not the same: {', '.join(failed)}.")
+    played = sum(not setting.reason for setting in found)
+    print(
+        f"The same under {played} settings; {len(found) - played} cannot be played here."
+        if not failed
+        else f"Not the same: {', '.join(failed)}."
+    )
     return 1 if failed else 0
 
 

@@ -61,7 +61,7 @@ def _page(tallies: dict[str, _Tally], seeds: int, examples: int) -> str:
     width = max(map(len, tallies))
     alarms = [alarm for tally in tallies.values() for alarm in tally.alarms]
     lines = [
-        f"False alarms on correct implementations, seeds 0 to {seeds - 1}, {examples} examples of each law for each seed.",
+        f"False alarms on correct implementations, seeds 0 to {seeds - 1}, {examples} cases of each operation for each seed.",
         "",
         f"{'implementation':{width}}  {'held':>9}  {'declared':>8}  {'examples':>9}  {'max error ÷ budget':>20}  "
         f"{'÷ line':>6}  {'suspicious':>10}  {'false alarms':>12}",
@@ -80,7 +80,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Run them; returns 1 if there was a false alarm."""
     parser = argparse.ArgumentParser(prog="python -m properties.measurements.seeds", description=__doc__)
     parser.add_argument("--seeds", type=int, default=50, help="from 0 on (50)")
-    parser.add_argument("--examples", type=int, default=100, help="of each law, for each seed (100)")
+    parser.add_argument("--examples", type=int, default=100, help="cases of each operation, for each seed (100)")
     parser.add_argument("--only", nargs="+", default=list(_ONLY), metavar="TEXT", help=f"how names begin ({', '.join(_ONLY)})")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--output", type=Path, default=Path("docs/seeds.txt"))

@@ -18,7 +18,7 @@ def shrunk(operation, factor):
     def unsound(*arguments, **options):
         found = operation(*arguments, **options)
         enclosures = [e for e in (found if isinstance(found, tuple) else (found,)) if e is not None]
-        smaller = tuple(oracles.Enclosure(e.mid, np.where(np.isinf(e.rad), np.inf, factor * np.nan_to_num(e.rad))) for e in enclosures)
+        smaller = tuple(oracles.Enclosure(e.mid, np.where(np.isinf(e.rad), np.inf, factor * e.rad)) for e in enclosures)
         return smaller if isinstance(found, tuple) else smaller[0]
 
     return unsound
@@ -29,8 +29,7 @@ def shrunk(operation, factor):
 
 @pytest.mark.parametrize("operation", cases.OPERATIONS)
 def test_exact_values_are_within_the_radius(operation, unchecked):
-    by_keyword = not cases.draw(operation, 1, 0).given
-    count = (50 if by_keyword else 200) // cases.SHARES.get(operation, 1)
+    count = 50 // cases.SHARES.get(operation, 1)
     for method, numbers in (("fast", range(count)), ("arb", range(-(-count // 10)))):
         found = soundness.tally(operation, method, numbers, seed=1)
         assert found.cases == len(numbers)

@@ -12,7 +12,6 @@ from properties.bugs.reference import OPERATIONS, scaled_dot_product_attention
 from properties.contract.implementation import Implementation, implementation_of
 from properties.laws import LAWS, find
 from properties.verifier import explaining
-from properties.verifier.causes import HALF
 from properties.verifier.verify import examine, verify
 
 # Two names of one function: no behaviour tells them apart, and both are named.
@@ -206,11 +205,12 @@ def test_what_reproduces_less_than_half_is_a_hint_and_the_smaller_input_is_no_de
         e = np.exp(s - s.max(-1, keepdims=True))
         return e / e.sum(-1, keepdims=True) @ v
 
-    (cause,) = verify({SDPA: leaks}, max_examples=40, seed=1).causes  # with seed 0 a known bug reproduces more than half
+    (cause,) = verify({SDPA: leaks}, max_examples=40).causes
     assert cause.example.law == "attention is within its budget"
     assert cause.example.counterexample["mask"].any(-1).all()
-    assert all(hint.explains < HALF for hint in cause.diagnosis)
     assert cause.diagnosis
+    assert all(each.hint for each in cause.diagnosis)
+    assert not cause.likely
 
 
 def test_a_mistake_of_the_forward_is_that_of_what_is_made_of_it():

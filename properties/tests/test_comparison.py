@@ -143,7 +143,7 @@ def test_a_violation_is_known_by_its_law_and_by_its_cause():
 
     def cause(*names, laws=(LAW,)):
         diagnosis = tuple(Diagnosis(name, 0.5, "", "", 1.0) for name in names)
-        return Cause("mine", laws, diagnosis, Violation("", "rope", "mine", "is wrong.", {}, 2.0))
+        return Cause("mine", laws, Violation("", "rope", "mine", "is wrong.", {}, 2.0, diagnosis=diagnosis))
 
     assert [known.may_be(cause(*names)) for names in (["b", "c"], [], ["c"])] == [True, True, False]
     assert not known.may_be(cause("a", laws=(LAW, "adds up[rope]")))

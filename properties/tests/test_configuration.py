@@ -144,3 +144,10 @@ def test_what_is_no_toml_is_refused_in_a_sentence(project, capsys):
     project("[tool.attnspec\n")
     assert main(["verify", "configured_kernels:right"]) == 2
     assert capsys.readouterr().err.startswith("attnspec: pyproject.toml is no TOML: ")
+
+
+@pytest.mark.parametrize("text", ["[tool]\nattnspec = 5\n", "tool = 5\n"])
+def test_what_is_no_table_is_refused_in_a_sentence(project, capsys, text):
+    project(text)
+    assert main(["verify", "configured_kernels:right"]) == 2
+    assert capsys.readouterr().err == "attnspec: pyproject.toml says 5 for [tool.attnspec], which should be a table.\n"

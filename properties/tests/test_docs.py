@@ -20,6 +20,7 @@ from properties.command.cli import main
 from properties.contract.operations import OPERATIONS
 from properties.laws import LAWS
 from properties.measurements.numbers import shown
+from properties.tests.test_readme import without_numbers
 from spec.errata import ERRATA
 from spec.extended.rotary_frequencies import KINDS
 from spec.tests.declarations import MODULES
@@ -91,10 +92,6 @@ def run(command, status, capsys):
         assert main(words[1:]) == status
         return capsys.readouterr().out
     return subprocess.run(words, check=True, capture_output=True, text=True).stdout
-
-
-def without_numbers(text):
-    return re.sub(r"-?\d+(\.\d*)?(e[-+]?\d+)?", "#", text).split()
 
 
 def test_every_section_with_code_is_found():

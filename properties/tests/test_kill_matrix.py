@@ -102,6 +102,6 @@ def test_the_quick_plan_sees_nearly_all_on_its_few_cases():
     for mutant in list(MUTANTS.values())[::8]:
         implementation = mutant.implementation()
         laws = [law for law in plan(implementation, quick=True) if law.operation == mutant.operation]
-        if all(found.status != "violated" for found in examine(laws, implementation, QUICKLY, 0)):
+        if all(found.status != "violated" for found in examine(laws, implementation, QUICKLY, 0, ends=lambda law: True)):
             missed.append(mutant.id)
     assert len(missed) <= 0.05 * len(MUTANTS) / 8, missed

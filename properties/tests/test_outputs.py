@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 from functools import partial, wraps
 from pathlib import Path
 from xml.etree import ElementTree
@@ -47,8 +48,10 @@ def report_of(*outcomes, causes=(), strict=False, name="mine", **settings):
 
 def broken(name="mine", known=False):
     """A report with one cause that breaks two laws, a law that holds, one that is declared, and one that was not run."""
-    violations = [Violation(law.partition("[")[0], "rope", name, f"is wrong{HOSTILE}", {"n": 3}, 2.0) for law in (FIRST, SECOND)]
-    cause = Cause(name, (FIRST, SECOND), (Diagnosis("a-bug", 0.5, "a/b#1", "Mend it.", 1.0),), violations[0])
+    laws = [law.partition("[")[0] for law in (FIRST, SECOND)]
+    violations = [Violation(law, "rope", name, f"is wrong{HOSTILE}", {"n": 3}, 2.0) for law in laws]
+    diagnosis = (Diagnosis("a-bug", 0.5, "a/b#1", "Mend it.", 1.0),)
+    cause = Cause(name, (FIRST, SECOND), replace(violations[0], diagnosis=diagnosis))
     violated = [outcome(v.law_id, "violated", name, violation=v, seconds=1.0, known=known) for v in violations]
     others = [outcome(THIRD, "declared", name, reason="As its page says."), outcome("holds[rope]", name=name)]
     return report_of(

@@ -37,7 +37,8 @@ def test_the_command_prints_what_the_readme_shows(adapter, monkeypatch, capsys):
 
 
 def without_numbers(text):
-    return re.sub(r"-?\d+(\.\d*)?(e[-+]?\d+)?", "#", text).split()
+    """The words of a text; of its numbers those that count something."""
+    return re.sub(r"-?\d++(\.\d*+)?(e[-+]?\d++)?(?! (more )?(laws?|causes?|held|violated|not|declared)\b)", "#", text).split()
 
 
 @pytest.mark.parametrize(

@@ -74,7 +74,7 @@ def test_it_fails_on_what_is_broken_and_passes_when_that_is_mended(tmp_path, mon
 
 def cause(name, law="a law", script="properties.replay()\n", **more):
     example = Violation(law, "rope", name, 'is wrong: """ \\ \udcff.', {"x": np.ones(1)}, 2.0, script=script)
-    return Cause(name, (example.law_id,), (), example, **more)
+    return Cause(name, (example.law_id,), example, **more)
 
 
 def test_each_cause_has_a_file_of_its_own_and_what_no_case_shows_has_none(tmp_path):

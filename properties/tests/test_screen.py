@@ -96,7 +96,7 @@ def test_a_screen_holds_the_cause_of_every_law_of_an_operation():
     laws = [law.id for law in LAWS if law.operation in (SDPA, f"{SDPA}_vjp", "causal_attention")]
     example = Violation(laws[0].partition("[")[0], SDPA, "implementation", "is wrong.", {"n": 3}, 2.0, script="import numpy as np\n" * 400)
     outcomes = tuple(Outcome(*law.removesuffix("]").split("["), "implementation", "violated", violation=example) for law in laws)
-    lines = printed(Report(outcomes, causes=(Cause("implementation", tuple(laws), (), example),)))
+    lines = printed(Report(outcomes, causes=(Cause("implementation", tuple(laws), example),)))
     assert len(lines) <= LINES
     assert "    400 lines of Python, which --all prints, and --write-tests DIR writes as a test." in lines
 

@@ -3,10 +3,12 @@
 import os
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from oracles import preset
 from properties.command.targets import load
 from properties.laws import find
 from properties.verifier.note import Noted
@@ -67,6 +69,8 @@ def run(folder, code):
         ("planted_adapters:GROUPS", 1, None),
         ("planted_adapters:GROUPS", 2, None),
         ("planted_adapters:rounded", 0, None),
+        ("planted_adapters:twice", 0, replace(preset("float32"), name="mine", sum_depth=64, scores=preset("float16").inputs)),
+        ("planted_adapters:twice", 0, preset("float32-torch-tanh")),
     ],
 )
 def test_a_script_fails_with_the_same_summary(adapters, target, place, arithmetic):

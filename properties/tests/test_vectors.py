@@ -106,6 +106,11 @@ def _changed(tmp_path, change, tensor=""):
     ("tensor", "change", "sentence"),
     [
         ("lower", lambda x: x + 0.5, r"weights: lower\[.*\]=.*, but should be .*; 1 of \d+ entries differ\."),
+        ("lower", lambda x: x - 0.5, r"weights: lower\[.*\]=.*, but should be .*; 1 of \d+ entries differ\."),
+        ("upper", lambda x: np.inf, r"weights: upper\[.*\]=inf, but should be .*; 1 of \d+ entries differ\."),
+        ("value", lambda x: np.nan, r"weights: value\[.*\]=nan, but should be .*"),
+        ("decided", lambda x: not x, r"weights: decided\[.*\]=.*, but should be .*"),
+        ("", lambda test: test["outputs"]["weights"].update(atol=1e9), r"weights: atol is 1000000000\.0, but should be .*\."),
         ("budget", lambda x: 2 * x + 1, r"weights: budget\[.*\]=.*, but should be .*"),
         ("value", lambda x: x + 1, r"weights: value\[.*\]=.*, but should be .*"),
         ("mask", lambda x: not x, r"weights: (lower|value|budget)\[.*"),
@@ -162,19 +167,34 @@ def test_a_reader_finds_the_right_one(language, tmp_path):
         assert (int(failed) == 0) == (name == "right")
 
 
-LONG_JUDGED = """
+ODD = """
 from example import attention, attention_scaled_by_width
 from vectors import judged
 
-for function in (attention, attention_scaled_by_width):
-    print([passed for _, passed in judged(r"{data}/long/scaled_dot_product_attention.json", function, "float32")])
+def refuses(**given):
+    raise IndexError
+
+def judge(name, function, number_format="float32"):
+    print([passed for _, passed in judged(rf"{data}/{{name}}.json", function, number_format)])
+
+judge("long/scaled_dot_product_attention", attention)
+judge("long/scaled_dot_product_attention", attention_scaled_by_width)
+judge("long/rope", lambda x, **more: x, "bfloat16")
+judge("scaled_dot_product_attention_vjp", lambda **given: ())
+judge("scaled_dot_product_attention_vjp", refuses)
 """
 
 
-def test_the_python_reader_reads_long_cases_too():
-    command = [sys.executable, "-c", LONG_JUDGED.format(data=DATA)]
+def test_the_python_reader_reads_long_cases_and_takes_neither_too_few_results_nor_a_refusal_for_right():
+    command = [sys.executable, "-c", ODD.format(data=DATA)]
     printed = subprocess.run(command, cwd=READERS / "python", capture_output=True, text=True, check=True).stdout
-    assert printed == "[True, True]\n[False, True]\n"  # where one key has all the weight, the scale does not matter
+    right, scaled, same, nothing, refused = map(json.loads, printed.lower().splitlines())
+    assert (right, scaled) == ([True, True], [False, True])  # where one key has all the weight, the scale does not matter
+    assert not any(same)
+    groups = json.loads((DATA / "scaled_dot_product_attention_vjp.json").read_text())["groups"]
+    asked = [test for group in groups if group["format"] == "float32" and not group["conventions"] for test in group["tests"]]
+    assert refused == [test["result"] == "invalid" for test in asked]
+    assert nothing == [False] * len(asked)
 
 
 def test_every_reader_is_run():

@@ -12,7 +12,7 @@ from oracles import Conventions, preset
 from oracles.conventions import DEFAULT
 from properties.contract.operations import OPERATIONS, Operation
 from properties.vectors.container import unpacked
-from properties.vectors.expectation import Expected, expected
+from properties.vectors.expectation import Expected, expected, tolerances
 from properties.vectors.formulas import Formula
 from properties.vectors.kinds import dtype_of
 from properties.vectors.refused import is_refused
@@ -29,7 +29,8 @@ def read(file: Path) -> tuple[dict[str, Any], dict[str, Any]]:
         told = json.loads(file.read_text("utf-8"))
         jsonschema.validate(told, json.loads(SCHEMA.read_text("utf-8")))
     except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise ValueError(f"{file} cannot be read: {error}") from error
+        why = f"{error.strerror}." if isinstance(error, OSError) else error
+        raise ValueError(f"{file} cannot be read: {why}") from error
     except jsonschema.ValidationError as error:
         raise ValueError(f"{file} is no file of vectors: {error.json_path}: {error.message}") from error
     if told["operation"] not in OPERATIONS:
@@ -115,14 +116,13 @@ def _differs(of: Expected, told: Json, tensors: Json) -> Iterator[str]:
             yield f"{key} has shape {x.shape}, but should have {of.lower.shape}."
             return
     decided = np.full(of.lower.shape, True) if told["decided"] is True else tensors[told["decided"]]
-    apart = ~((parts["lower"] <= of.lower) & (of.upper <= parts["upper"])) & ~(np.isnan(parts["lower"]) & np.isnan(of.lower))
-    value = ~((parts["value"] == of.value) | np.isnan(of.value)) & decided & of.decided
-    for key, wrong, right in (("lower", apart, of.lower), ("value", value, of.value), ("budget", parts["budget"] != of.budget, of.budget)):
+    parts["decided"] = decided.astype(np.float64)
+    for key, x in parts.items():
+        right = getattr(of, key).astype(np.float64)
+        wrong = ~((x == right) | (np.isnan(x) & np.isnan(right)))
         if wrong.any():
             place = np.unravel_index(int(wrong.argmax()), wrong.shape)
             index = ", ".join(map(str, place))
-            yield f"{key}[{index}]={parts[key][place]}, but should be {right[place]}; {int(wrong.sum())} of {wrong.size} entries differ."
-    if bool((decided & ~of.decided).any()):
-        yield "An entry is said to be decided that the bounds do not decide."
-    if told["vacuous"] != of.vacuous:
-        yield f"vacuous is {told['vacuous']}, but should be {of.vacuous}."
+            yield f"{key}[{index}]={x[place]}, but should be {right[place]}; {int(wrong.sum())} of {wrong.size} entries differ."
+    of_all = dict(zip(("rtol", "atol"), tolerances(of), strict=True)) | {"vacuous": of.vacuous}
+    yield from (f"{key} is {told[key]}, but should be {x}." for key, x in of_all.items() if told[key] != x)

@@ -119,15 +119,16 @@ def is_right(out: Any, of: Expected) -> Any:
 
 
 def tolerances(of: Expected) -> tuple[float, float]:
-    """(rtol, atol) so that |out − value| ≤ atol + rtol·|value| holds of whatever is within the budget.
+    """(rtol, atol) so that |out − value| ≤ atol + rtol·|value| holds of whatever is within the budget, by arithmetic of float64.
 
     rtol is the least relative reach of an entry, atol what the others need beside it: both are accepted by `allclose`, which accepts more
-    than the budget does.
+    than the budget does. The bound plus the budget, and its distance from the value, are each rounded by less than half of its spacing.
     """
     finite = np.isfinite(of.lower) & np.isfinite(of.budget)
     value, size = of.value[finite].astype(np.float64), np.abs(of.value[finite].astype(np.float64))
     reach = np.fmax(of.upper[finite] - value, value - of.lower[finite]) + of.budget[finite]
     with np.errstate(all="ignore"):
+        reach += np.where(of.budget[finite] > 0, np.spacing(size + reach), 0.0)
         rtol = float(np.min(reach[size > 0] / size[size > 0], initial=1.0)) if (size > 0).any() else 0.0
         atol = float(np.max(reach - rtol * size, initial=0.0))
     return float(upwards(np.array(rtol))), float(upwards(np.array(atol)))

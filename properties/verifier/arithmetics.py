@@ -25,7 +25,7 @@ from oracles.ball import Array
 from oracles.formats import BINARY16, BINARY32, BRAIN16, FLOAT32, FLOAT32_FAMILIES, PRESETS, TF32, Elementary, Format
 from properties.contract.implementation import Implementation
 from properties.contract.operations import OPERATIONS
-from properties.contract.results import BrokenError, Call
+from properties.contract.results import BrokenError, Call, is_right
 from properties.contract.subject import Subject
 from properties.laws.law import Law
 from properties.strategies.choices import rounded
@@ -86,7 +86,7 @@ class Candidate:
 
     def accepts(self, call: Call, implementation: Implementation) -> bool:
         """Whether all of a call's outputs are within the budget."""
-        return not call.error and not any(x.any() for x in self.outside(call, implementation))
+        return not call.error and is_right(call, self.expected(call, implementation))
 
 
 _ROUNDED: dict[str, Callable[[Arithmetic], float]] = {

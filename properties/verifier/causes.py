@@ -12,54 +12,39 @@ Other arithmetics are tried besides, as `properties.verifier.arithmetics` says: 
 before a candidate that does not reproduce some call.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 
-from oracles import Conventions, Enclosure
+from oracles import Enclosure
 from oracles.ball import Array
-from oracles.conventions import DEFAULT, ONNX
-from properties.bugs import CATALOGUE, Bug
-from properties.bugs.reference import OPERATIONS as REFERENCE
 from properties.contract.caller import Caller
 from properties.contract.implementation import Implementation
-from properties.contract.operations import OPERATIONS, Operation
-from properties.contract.results import BrokenError, Call
+from properties.contract.operations import OPERATIONS
+from properties.contract.results import BrokenError, Call, is_right
 from properties.contract.subject import Subject
 from properties.laws.law import Law
-from properties.strategies.choices import rounded
 from properties.verifier.arithmetics import explained
+from properties.verifier.candidates import Candidate, candidates, stand_in_for
 from properties.verifier.derived import FORWARD, of_own_attention
-from properties.verifier.relaid import relaid
 from properties.verifier.report import Diagnosis, Violation
 
-__all__ = ["HALF", "causes"]
+__all__ = ["causes"]
 
-_NUMBERS = {"rope_base": (100.0, 1000.0, 500_000.0, 1_000_000.0), "rope_scale": (0.125, 0.25, 0.5, 2.0)}
 _SHOWN = 5  # candidates named at most
 _OTHERS = 24  # calls of other cases than those of the violations that are put to a candidate, or 4 for each violation
 _LOOSEST = 2.0**-6  # of the largest result: how far apart results may be where the right ones have no radius
 _MOST = 0.95  # the share of right calls that it must reproduce
-HALF = 0.5  # the share of calls that a cause reproduces, or is a hint where others are not explained
+_HALF = 0.5  # the share of calls that a cause reproduces, or is a hint where others are not explained
 _ARITHMETIC = 3  # their rank
 
 
-@dataclass(frozen=True)
-class _Candidate:
-    """An explanation to try: its name, what it would mean, and fresh instances of the operations that it changes."""
-
-    id: str
-    citation: str
-    repair: str
-    rank: int  # among equals: documented bugs first, then conventions, then other bugs
-    operations: frozenset[str]
-    fresh: Callable[[], dict[str, Callable[..., Any]]]
-    remembers: bool = False  # what it returns depends on earlier calls
-    layout: Conventions = DEFAULT  # in which the arrays of what it changes are laid out
+_Group = tuple[tuple[int, ...], tuple[Diagnosis, ...]]
+"""Places of violations, and what explains them."""
 
 
 @dataclass(frozen=True)
@@ -76,21 +61,20 @@ class _Explanation:
         return -self.diagnosis.explains, self.rank, 0.0 if self.rank == _ARITHMETIC else self.diagnosis.excess
 
 
-def causes(
-    implementation: Implementation, violations: Sequence[tuple[Law, Violation]]
-) -> list[tuple[tuple[int, ...], tuple[Diagnosis, ...]]]:
+def causes(implementation: Implementation, violations: Sequence[tuple[Law, Violation]]) -> list[_Group]:
     """The places of the violations that have a cause in common, cause by cause, each with what explains them all, best first.
 
     Greedy: the explanation of most violations is the first cause, that of most of the others the second; what reproduces every call of the
     pool comes before what does not. Of those that nothing explains each operation has one cause; so has each end of the process. What
-    reproduces less than half of the calls is no cause beside it, but a hint, its diagnosis: where a mask leaks, queries that may read
-    nothing take the mean, which follows from the mistake, and is not another.
+    does not reproduce every call, and breaks fewer laws of an operation than nothing explains, or reproduces less than half of the calls,
+    is no cause beside it, but a hint, its diagnosis: where a mask leaks, queries that may read nothing take the mean, which follows from
+    the mistake, and is not another.
     """
     pool = _Pool(implementation, violations)
     called = dict.fromkeys(call.operation for _, v in violations for call in v.calls)
     follows = pool.of_own_attention()
-    exact = [e for c in _candidates([OPERATIONS[name] for name in called], implementation) if (e := pool.explanation(c))]
-    left, found = set(range(len(violations))) - follows, []
+    exact = [e for c in candidates([OPERATIONS[name] for name in called], implementation) if (e := pool.explanation(c))]
+    left, found = set(range(len(violations))) - follows, list[_Group]()
     while left:
         options = [e for e in (*exact, *pool.arithmetics(left)) if e.breaks & left]
         if not options:
@@ -102,23 +86,30 @@ def causes(
             alike.setdefault(e.diagnosis.id, e.diagnosis)
         found.append((tuple(sorted(group)), tuple(alike.values())[:_SHOWN]))
         left -= group
+    every = _with_the_unexplained([v for _, v in violations], found, left)
+    if not follows:
+        return every
+    first = next(i for i, (members, _) in enumerate(every) if any(violations[p][1].operation == FORWARD for p in members))
+    return [(tuple(sorted({*members, *follows})) if i == first else members, d) for i, (members, d) in enumerate(every)]
+
+
+def _with_the_unexplained(violations: Sequence[Violation], found: Sequence[_Group], left: set[int]) -> list[_Group]:
+    """What was found, and a cause for what is left of each operation, in which is told what explains a part of it only."""
     unknown: dict[tuple[str, str], list[int]] = {}
     for place in sorted(left):
-        v = violations[place][1]
-        unknown.setdefault((v.operation, "" if v.calls else v.summary), []).append(place)
-    told: list[tuple[tuple[int, ...], tuple[Diagnosis, ...]]] = []
-    hints: dict[tuple[str, str], tuple[Diagnosis, ...]] = {}
+        unknown.setdefault((violations[place].operation, "" if violations[place].calls else violations[place].summary), []).append(place)
+    rest = {key: len(members) for key, members in unknown.items()}
+    told, hints = list[_Group](), dict[tuple[str, str], tuple[Diagnosis, ...]]()
     for members, diagnosis in found:
-        keys = dict.fromkeys((violations[place][1].operation, "") for place in members)
-        if diagnosis[0].explains < HALF and keys.keys() <= unknown.keys():
+        keys = dict.fromkeys((violations[place].operation, "") for place in members)
+        share, unexplained = diagnosis[0].explains, sum(rest.get(key, 0) for key in keys)
+        if keys.keys() <= rest.keys() and (share < _HALF or (share < 1 and len(members) < unexplained)):
             for place in members:
-                unknown[violations[place][1].operation, ""].append(place)
-            hints |= {key: (*hints.get(key, ()), diagnosis[0]) for key in keys}
+                unknown[violations[place].operation, ""].append(place)
+            hints |= {key: (*hints.get(key, ()), replace(diagnosis[0], hint=True)) for key in keys}
         else:
             told.append((members, diagnosis))
-    every = [*told, *((tuple(sorted(members)), hints.get(key, ())) for key, members in unknown.items())]
-    first = next(i for i, (members, _) in enumerate(every) if any(violations[p][1].operation == FORWARD for p in members)) if follows else 0
-    return [(tuple(sorted({*members, *follows})) if i == first else members, d) for i, (members, d) in enumerate(every)]
+    return [*told, *((tuple(sorted(members)), hints.get(key, ())) for key, members in unknown.items())]
 
 
 class _Pool:
@@ -131,17 +122,17 @@ class _Pool:
         self.wrong = [v.wrong[:few] for _, v in violations]
         self._budgets: dict[int, tuple[Enclosure, ...]] = {}
 
-    def explanation(self, c: "_Candidate") -> _Explanation | None:
+    def explanation(self, c: Candidate) -> _Explanation | None:
         """The violations that a candidate reproduces, if it reproduces nearly all calls that are right too."""
         excesses = {place: excess for place in range(len(self.broken)) if (excess := self._reproduced(c, place)) is not None}
         if not excesses:
             return None
         agree: dict[bool, list[bool]] = {True: [], False: []}
         for place, (law, v) in enumerate(self.broken):
-            stand_in = _stand_in(c, law, self.implementation)
+            stand_in = stand_in_for(c, law, self.implementation)
             for call in (*self.right[place], *(() if c.remembers else (*v.calls, *self.wrong[place]))):
                 if call.operation in c.operations:
-                    agree[self._is_right(call)].append(self._repeats(call, stand_in))
+                    agree[not call.error and is_right(call, self._expected(call))].append(self._repeats(call, stand_in))
         if sum(agree[True]) < _MOST * len(agree[True]):
             return None
         every = agree[True] + agree[False]
@@ -154,7 +145,7 @@ class _Pool:
         if all(v.operation != FORWARD for _, v in self.broken):
             return set()
         made = of_own_attention(self.implementation)
-        several = {name: _Candidate(name, "", "", 1, frozenset([name]), partial(dict, [(name, f)])) for name, f in made.items()}
+        several = {name: Candidate(name, "", "", 1, frozenset([name]), partial(dict, [(name, f)])) for name, f in made.items()}
         explained = {name: e.breaks for name, c in several.items() if (e := self.explanation(c))}
         follows: set[int] = set()
         for name in several:
@@ -165,7 +156,7 @@ class _Pool:
                 follows |= places
         return follows
 
-    def _reproduced(self, c: "_Candidate", place: int) -> float | None:
+    def _reproduced(self, c: Candidate, place: int) -> float | None:
         """How far a candidate is from what was returned in a violation, in budgets, if it returns the same and breaks the law too."""
         v = self.broken[place][1]
         if not v.calls or c.operations.isdisjoint(call.operation for call in v.calls):
@@ -174,10 +165,10 @@ class _Pool:
         found = (self._repeated(c, place, calls) for calls in before)
         return next((excess for excess in found if excess is not None), None)
 
-    def _repeated(self, c: "_Candidate", place: int, before: Sequence[Call]) -> float | None:
+    def _repeated(self, c: Candidate, place: int, before: Sequence[Call]) -> float | None:
         """The same, after some calls."""
         law, v = self.broken[place]
-        stand_in = _stand_in(c, law, self.implementation)
+        stand_in = stand_in_for(c, law, self.implementation)
         for call in before:
             self._repeats(call, stand_in)
         excess = 0.0
@@ -210,14 +201,6 @@ class _Pool:
                 meaning = f"an arithmetic: within budget as if {c.sentence}"
                 repair = "Round to more bits there, or declare an arithmetic of which this is so, if it is what is meant."
                 yield _Explanation(Diagnosis(c.id, excess, meaning, repair, 1.0), frozenset(places), _ARITHMETIC)
-
-    def _is_right(self, call: Call) -> bool:
-        """Whether a call's results are within their budgets."""
-        if call.error:
-            return False
-        if OPERATIONS[call.operation].returns_booleans:
-            return all(np.array_equal(x, y) for x, y in zip(call.outputs, self._expected(call), strict=True))
-        return not any((e.excess(x) > 1).any() for e, x in zip(self._expected(call), call.outputs, strict=False))
 
     def _expected(self, call: Call) -> tuple[Any, ...]:
         if id(call) not in self._budgets:
@@ -252,93 +235,6 @@ class _Pool:
         longest = max((n for x in a.arguments if isinstance(x, np.ndarray) for n in x.shape), default=1)
         roundoff = self.implementation.resolved_arithmetic.output.unit_roundoff
         return max(_apart(x, y, e.rad, roundoff, longest) for x, y, e in zip(a.outputs, b.outputs, self._expected(a), strict=False))
-
-
-def _candidates(called: list[Operation], implementation: Implementation) -> Iterator[_Candidate]:
-    """Every other value of every convention that matters to the operations called, and every known bug of one of them: in all of those
-    that have it, and in each alone, as where one was mended and the others were not.
-    """
-    for field in fields(Conventions):
-        concerned = [o for o in called if field.name in o.conventions]
-        actual = getattr(implementation.resolved_conventions, field.name)
-        for value in _NUMBERS.get(field.name, get_args(field.type)) if concerned else ():
-            if value == actual:
-                continue
-            answers: dict[str, Callable[..., Any]] = {o.name: partial(_answer, o, implementation, {field.name: value}) for o in concerned}
-            name = f"{field.name}={value:g}" if isinstance(value, float) else f"{field.name}={value}"
-            meaning = f"a convention: {field.name} was taken to be {actual!r}"
-            repair = f"Declare Conventions({field.name}={value!r}), if that is what is meant."
-            yield _Candidate(name, meaning, repair, 1, frozenset(answers), answers.copy, layout=implementation.resolved_conventions)
-    yield from _versions(called, implementation)
-    for bug in CATALOGUE.values():
-        wrong = tuple(o.name for o in called if o.name in bug.mutants)
-        rank, remembers = 0 if bug.public else 2, "two calls in a row" in bug.requires
-        for names in dict.fromkeys((wrong, *((name,) for name in wrong))) if wrong else ():
-            fresh, layout = partial(_instances, bug, names), bug.promises.get("conventions", DEFAULT)
-            yield _Candidate(bug.id, bug.citation, bug.repair, rank, frozenset(names), fresh, remembers, layout)
-
-
-def _versions(called: list[Operation], implementation: Implementation) -> Iterator[_Candidate]:
-    """Each set of conventions that a version of ONNX has, where it is several that matter to one of the operations called."""
-    actual = implementation.resolved_conventions
-    for version in ONNX:
-        meant = Conventions.onnx(version)
-        differ = {field.name: x for field in fields(Conventions) if (x := getattr(meant, field.name)) != getattr(actual, field.name)}
-        concerned = [o for o in called if len(differ.keys() & set(o.conventions)) > 1]
-        if concerned:
-            answers: dict[str, Callable[..., Any]] = {o.name: partial(_answer, o, implementation, differ) for o in concerned}
-            meaning = f"conventions: this is what ONNX {version} means: {', '.join(f'{name}={x}' for name, x in differ.items())}"
-            repair = f"Declare Conventions.onnx({version!r}), if that is what is meant."
-            yield _Candidate(f"onnx={version}", meaning, repair, 2, frozenset(answers), answers.copy, layout=actual)
-
-
-def _instances(bug: Bug, names: tuple[str, ...]) -> dict[str, Callable[..., Any]]:
-    return {name: bug.mutants[name]() for name in names}
-
-
-def _answer(operation: Operation, implementation: Implementation, other: dict[str, Any], *positional: Any, **options: Any) -> Any:
-    """The oracle's own values where one field of the conventions has another value, or some have."""
-    arguments = operation.arguments(positional, options)
-    inverted = "mask_polarity" in other
-    changed = {**other, "mask_polarity": "true_allows"}
-    given = tuple(
-        ~x if inverted and x is not None and operation.is_mask(p) else x for p, x in zip(operation.parameters, arguments, strict=False)
-    )
-    found = operation.expected(given, implementation.resolved_arithmetic, replace(implementation.resolved_conventions, **changed))
-    values = tuple((~x if inverted else x.copy()) if isinstance(x, np.ndarray) else x.mid.copy() for x in found)
-    each = dict(zip(operation.returned(arguments), values, strict=True))
-    return values[0] if len(operation.outputs) == 1 else tuple(each.get(name) for name in operation.outputs)
-
-
-def _stand_in(c: _Candidate, law: Law, implementation: Implementation) -> Subject:
-    """The candidate in place of the implementation, by float64 arrays, with the reference's other operations and the same promises."""
-    own, conventions = c.fresh(), implementation.resolved_conventions
-    operations: dict[str, Callable[..., Any]] = {
-        name: relaid(OPERATIONS[name], own.get(name, REFERENCE[name]), c.layout if name in own else DEFAULT, conventions)
-        for name in (law.operation, *law.needs)
-    }
-    promises = replace(
-        implementation,
-        operations={name: partial(_stored, OPERATIONS[name], operations[name], implementation) for name in (law.operation, *law.needs)},
-        conventions=replace(implementation.resolved_conventions, mask_polarity="true_allows"),
-        arrays="numpy",
-        dtype="float64",
-        layouts=None,
-        known_deviations={},
-        beside=(),
-    )
-    return Subject(promises, law.operation)
-
-
-def _stored(operation: Operation, function: Callable[..., Any], implementation: Implementation, *arguments: Any, **options: Any) -> Any:
-    """What a function returns, float64 results as numbers of the implementation's format: they may be given to another operation."""
-    found, a = function(*arguments, **options), implementation.resolved_arithmetic
-    several = found if isinstance(found, tuple) and len(found) == len(operation.outputs) else (found,)
-    kept = tuple(
-        rounded(x, operation.stored(name, a, result=True)) if isinstance(x, np.ndarray) and x.dtype == np.float64 else x
-        for name, x in zip(operation.outputs, several, strict=False)
-    )
-    return kept if several is found else kept[0]
 
 
 def _apart(x: Array, y: Array, rad: Array, roundoff: float, terms: int) -> float:

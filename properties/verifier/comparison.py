@@ -61,7 +61,7 @@ class Known:
 
     def may_be(self, cause: Cause) -> bool:
         """Whether all laws that a cause breaks were violated, for a cause that may be the same."""
-        keys, names = [(cause.implementation, law) for law in cause.laws], frozenset(d.id for d in cause.diagnosis)
+        keys, names = [(cause.implementation, law) for law in cause.laws], frozenset(d.id for d in cause.diagnosis if not d.hint)
         return all(key in self.explained and _alike(self.explained[key], names) for key in keys)
 
 
@@ -112,7 +112,7 @@ def _known(was: Outcome, now: Outcome) -> bool:
 
 def _explained(o: Outcome) -> frozenset[str]:
     """The names of what explains the violation of an outcome; none where nothing known does."""
-    return frozenset(d["id"] for d in o.get("violation", {"diagnosis": ()})["diagnosis"])
+    return frozenset(d["id"] for d in o.get("violation", {"diagnosis": ()})["diagnosis"] if not d.get("hint"))
 
 
 def _alike(was: frozenset[str], now: frozenset[str]) -> bool:
@@ -129,7 +129,7 @@ def _change(was: Outcome | None, now: Outcome | None, why: str = "") -> Change:
 
 def _cause(o: Outcome) -> str:
     violation = o.get("violation", {"diagnosis": [], "summary": o["reason"]})
-    return str(violation["diagnosis"][0]["id"] if violation["diagnosis"] else violation["summary"])
+    return str(next((d["id"] for d in violation["diagnosis"] if not d.get("hint")), violation["summary"]))
 
 
 def _slower(pairs: list[tuple[Outcome, Outcome]]) -> Iterator[Change]:

@@ -9,7 +9,7 @@ from properties.contract.implementation import Implementation
 from properties.contract.operations import OPERATIONS
 from properties.laws import find
 from properties.laws.law import Law
-from properties.verifier.causes import HALF, causes
+from properties.verifier.causes import causes
 from properties.verifier.examination import Observer
 from properties.verifier.remarks import Seen, handed_over, notes
 from properties.verifier.report import Cause, Violation
@@ -43,7 +43,7 @@ def causes_of(
         told = f"{worst.summary} ({worst.law})" if worst.excess > example.excess else ""
         example = _with_calls(implementation, example)
         example = replace(example, diagnosis=diagnosis).without_calls()
-        found.append(Cause(implementation.name, tuple(each.id for each, _ in group), diagnosis, example, told, searched))
+        found.append(Cause(implementation.name, tuple(each.id for each, _ in group), example, told, searched))
     return tuple(found)
 
 
@@ -68,7 +68,7 @@ def _smaller(
     except Exception as error:  # of the law, or of the oracle, on so small an input
         why = f"Looking for a smaller input ended with {type(error).__name__}: {error}."
         return replace(violation, notes=(*violation.notes, why))
-    if violation.diagnosis and violation.diagnosis[0].explains >= HALF and violation.diagnosis[0].id not in {d.id for d in diagnosis}:
+    if violation.likely and violation.likely.id not in {d.id for d in diagnosis}:
         return violation
     o = OPERATIONS[law.operation]
     smaller = Seen(o.sizes(tuple(found.counterexample[p] for p in o.parameters)), held=False)

@@ -10,7 +10,7 @@ from properties.contract import exchange
 from properties.contract.caller import Caller
 from properties.contract.implementation import Implementation
 from properties.contract.operations import OPERATIONS
-from properties.contract.results import Call
+from properties.contract.results import Call, is_right
 
 __all__ = ["Seen", "handed_over", "notes", "share_of_wrong"]
 
@@ -39,7 +39,7 @@ def handed_over(case: Mapping[str, Any], operation: str, calls: tuple[Call, ...]
     """
     if not calls:
         return
-    call = next((call for call in calls if _is_wrong(call, implementation)), calls[-1])
+    call = next((call for call in calls if not _is_right(call, implementation)), calls[-1])
     o = OPERATIONS[call.operation]
     given = Caller(implementation, o.name).given(o, call.arguments, call.layout)
     own = call.operation == operation and call.layout == "contiguous"
@@ -52,13 +52,9 @@ def handed_over(case: Mapping[str, Any], operation: str, calls: tuple[Call, ...]
         yield f"The numbers are handed over as {' and '.join(types)}."
 
 
-def _is_wrong(call: Call, implementation: Implementation) -> bool:
-    """Whether a call is wrong by itself."""
+def _is_right(call: Call, implementation: Implementation) -> bool:
     o = OPERATIONS[call.operation]
-    if call.error or o.returns_booleans:
-        return bool(call.error)
-    expected = Caller(implementation, o.name).expected(o, call.arguments)
-    return any(bool((e.excess(x) > 1).any()) for x, e in zip(call.outputs, expected, strict=False))
+    return not call.error and is_right(call, Caller(implementation, o.name).expected(o, call.arguments))
 
 
 def _brief(x: Any) -> str:
@@ -84,11 +80,11 @@ def _where(calls: tuple[Call, ...], implementation: Implementation) -> Iterator[
 
 
 def _described(wrong: Any) -> str:
-    """The wrong entries of a result, by rows and lanes where they do not fill it."""
+    """The wrong entries of a result, by rows and channels where they do not fill it."""
     if wrong.all():
         return "every entry"
     count = f"{int(wrong.sum())} of {wrong.size} entries"
-    names = (*[f"axis {a}" for a in range(wrong.ndim - 2)], "row", "lane")[-wrong.ndim :]
+    names = (*[f"axis {a}" for a in range(wrong.ndim - 2)], "row", "channel")[-wrong.ndim :]
     parts = []
     for axis, name in enumerate(names):
         at = np.flatnonzero(wrong.any(tuple(a for a in range(wrong.ndim) if a != axis)))

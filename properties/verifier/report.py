@@ -26,7 +26,7 @@ class Diagnosis:
 
     `id` is "rope_pairing=half", the bug's, or "scores=float16"; `excess` the largest difference from what was seen in units of the budget,
     or, for an arithmetic, the largest error in units of its own; `explains` the share of the results seen, right and wrong ones, that it
-    reproduces.
+    reproduces. A `hint` explains a part of what a cause did, the rest of which nothing known does.
     """
 
     id: str
@@ -34,6 +34,7 @@ class Diagnosis:
     citation: str
     repair: str
     explains: float
+    hint: bool = False
 
     def to_dict(self) -> dict[str, Any]:
         """Numbers and strings only."""
@@ -71,6 +72,11 @@ class Violation:
         """The law and its operation: "law[operation]"."""
         return f"{self.law}[{self.operation}]"
 
+    @property
+    def likely(self) -> Diagnosis | None:
+        """What explains it best; None where nothing known explains its cause as a whole."""
+        return next((d for d in self.diagnosis if not d.hint), None)
+
     def without_calls(self) -> "Violation":
         """Without that by which its cause is found, which is much, when the cause is known or is looked for elsewhere."""
         return replace(self, calls=(), right=(), wrong=(), seen=())
@@ -106,17 +112,25 @@ class Violation:
 class Cause:
     """What broke some laws, "law[operation]", on an implementation.
 
-    `diagnosis` ranks what explains all of them; where nothing known does it has hints at most, which reproduce less than half of the calls.
-    `example` is a violation of one of them, on the smallest input found; `worst` says in a sentence by what an output was furthest from its
-    budget, and under which law, where that is another one. What ended the process cannot be `searched` for.
+    `example` is a violation of one of them, on the smallest input found, and its diagnosis that of all; `worst` says in a sentence by what
+    an output was furthest from its budget, and under which law, where that is another one. What ended the process cannot be `searched` for.
     """
 
     implementation: str
     laws: tuple[str, ...]
-    diagnosis: tuple[Diagnosis, ...]
     example: Violation
     worst: str = ""
     searched: bool = True
+
+    @property
+    def diagnosis(self) -> tuple[Diagnosis, ...]:
+        """What explains all violations, best first; where nothing known does there are hints at most."""
+        return self.example.diagnosis
+
+    @property
+    def likely(self) -> Diagnosis | None:
+        """What explains them best; None where nothing known explains all."""
+        return self.example.likely
 
     def to_dict(self) -> dict[str, Any]:
         """Numbers, strings, lists and mappings only."""

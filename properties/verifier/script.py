@@ -5,11 +5,14 @@ import keyword
 import textwrap
 import zlib
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import is_dataclass
 from typing import Any
 
 import numpy as np
 
-from oracles import Conventions
+from oracles import Arithmetic, Conventions, preset
+from oracles.formats import PRESETS, resolve
 from properties.contract.operations import OPERATIONS
 from properties.laws import find
 from properties.verifier.note import Noted
@@ -27,14 +30,14 @@ def script(
     violation: Violation,
     target: str = "",
     pick: str = "",
-    arithmetic: str | None = None,
+    arithmetic: Arithmetic | str | None = None,
     conventions: Conventions | None = None,
     beside: Sequence[str] = (),
 ) -> str:
     """Python that raises a violation's summary again, as an AssertionError; "" where no case shows it.
 
     `target` is where the implementation is, as `place` reads it; without it a line is left to be filled in. `pick` is the Python
-    that picks it out of the attribute; the preset `arithmetic` and `conventions` replace what it declares. `beside` picks others
+    that picks it out of the attribute; `arithmetic` and `conventions` replace what it declares. `beside` picks others
     between whose calls it is called, where the law calls them.
     """
     case = violation.told
@@ -46,7 +49,11 @@ def script(
 
 
 def script_of_call(
-    noted: Noted, target: str = "", pick: str = "", arithmetic: str | None = None, conventions: Conventions | None = None
+    noted: Noted,
+    target: str = "",
+    pick: str = "",
+    arithmetic: Arithmetic | str | None = None,
+    conventions: Conventions | None = None,
 ) -> str:
     """Python that makes one call again: for an implementation that ends the process, or never returns."""
     o = OPERATIONS[noted.operation]
@@ -56,9 +63,10 @@ def script_of_call(
     return _text("call", noted.operation, _implementation(target, pick, case), case, named)
 
 
-def _replaced(arithmetic: str | None, conventions: Conventions | None) -> list[str]:
+def _replaced(arithmetic: Arithmetic | str | None, conventions: Conventions | None) -> list[str]:
     """The arguments that replace what the implementation declares."""
-    found = [f"arithmetic={literal(arithmetic)}"] if arithmetic is not None else []
+    meant = resolve(arithmetic)
+    found = [f"arithmetic={_preset(meant)}"] if meant is not None else []
     if conventions is not None:
         default = vars(Conventions())
         given = (f"{name}={literal(value)}" for name, value in vars(conventions).items() if value != default[name])
@@ -66,15 +74,30 @@ def _replaced(arithmetic: str | None, conventions: Conventions | None) -> list[s
     return found
 
 
+def _preset(a: Arithmetic) -> str:
+    """An arithmetic as the preset that differs in the fewest fields, with those replaced; its name does not matter."""
+
+    def differing(known: Arithmetic) -> dict[str, str]:
+        return {name: literal(x) for name, x in vars(a).items() if name != "name" and x != getattr(known, name)}
+
+    with suppress(ValueError):
+        if preset(a.name) == a:
+            return literal(a.name)
+    known = min(PRESETS, key=lambda each: len(differing(each)))
+    changed = ", ".join(f"{name}={x}" for name, x in differing(known).items())
+    return f"dataclasses.replace(oracles.preset({literal(known.name)}), {changed})" if changed else literal(known.name)
+
+
 def _text(function: str, what: str, implementation: tuple[list[str], list[str], str], case: Mapping[str, Any], named: list[str]) -> str:
     """The whole of it: what is imported, the implementation, the arrays of the case, and the call of a function of `properties`."""
     imports, bound, name = implementation
     setup, given = _case(case)
     call = f"properties.{function}({', '.join([literal(what), name, *(f'{key}={x}' for key, x in given.items()), *named])})"
-    packed = ["import base64", "import zlib", ""] if any("zlib" in line for line in setup) else []
-    arrays = ["import numpy as np", ""] if any("np." in line for line in [*setup, call]) else []
-    ours = ["import oracles"] if any("oracles." in each for each in named) else []
-    return "\n".join([*packed, *arrays, *ours, "import properties", *imports, "", *bound, *setup, call, ""])
+    text = "\n".join([*setup, call])
+    usual = [f"import {name}" for name in ("base64", "dataclasses", "zlib") if f"{name}." in text]
+    arrays = ["import numpy as np", ""] if "np." in text else []
+    ours = ["import oracles"] if "oracles." in call else []
+    return "\n".join([*usual, *([""] if usual else []), *arrays, *ours, "import properties", *imports, "", *bound, text, ""])
 
 
 def _implementation(target: str, pick: str, case: Mapping[str, Any]) -> tuple[list[str], list[str], str]:
@@ -143,6 +166,8 @@ def literal(x: Any) -> str:
         return f"({', '.join(map(literal, x))}{',' if len(x) == 1 else ''})"
     if isinstance(x, dict):
         return f"{{{', '.join(f'{literal(key)}: {literal(value)}' for key, value in x.items())}}}"
+    if is_dataclass(x):
+        return f"oracles.{type(x).__name__}({', '.join(f'{field}={literal(value)}' for field, value in vars(x).items())})"
     return f'"{x}"' if isinstance(x, str) and x.isprintable() and '"' not in x and "\\" not in x else repr(x)
 
 

@@ -36,8 +36,9 @@ def examine(
     """What becomes of some laws about one operation, in their order, on so many cases, none of whose calls may take longer.
 
     The same seed draws the same cases; None, as seed or number, takes what the caller's Hypothesis profile says. `observe` is told of every
-    call before it is made, and `began` of the law that is put to the case. No case is drawn after `until`, of time.monotonic, or after a
-    violation of a law that `ends` it. Violations are as they were found, and not diagnosed, which `causes_of` does for all laws together.
+    call before it is made, and `began` of the law that is put to the case. With a seed no case is drawn after `until`, of time.monotonic,
+    or after a violation of a law that `ends` it. Violations are as they were found, and not diagnosed, which `causes_of` does for all laws
+    together.
     """
     examination = Examination(implementation, laws[0].operation, laws, observe, seconds_per_call, began, until, ends)
     examination.run(max_examples or (settings.default or settings()).max_examples, random_seed)
@@ -120,9 +121,9 @@ def verify(
     except KeyboardInterrupt:
         interrupted = True
     outcomes += [Outcome(law.name, law.operation, implementation.name, "not run", reason=why) for law in chosen[len(outcomes) :]]
-    name = implementation.resolved_arithmetic.name if arithmetic else None
+    rounds = implementation.resolved_arithmetic if arithmetic else None
     read = implementation.resolved_conventions if conventions is not None else None
-    told, causes = with_causes(outcomes, causes, lambda violation: script(violation, arithmetic=name, conventions=read))
+    told, causes = with_causes(outcomes, causes, lambda violation: script(violation, arithmetic=rounds, conventions=read))
     numbers = {"max_examples": max_examples, "seed": seed, "budget": budget}
     settings_ = numbers | {"arithmetic": implementation.resolved_arithmetic.name, "exclude": [*exclude]}
     return Report(told, settings_, interrupted, strict, causes)

@@ -52,7 +52,7 @@ def _violated(report: Report) -> Iterator[Result]:
     told: set[tuple[str, str]] = set()
     for cause in report.causes:
         told |= {(cause.implementation, law) for law in cause.laws}
-        named, example = cause.diagnosis[0].id if cause.diagnosis else "", cause.example
+        named, example = cause.likely.id if cause.likely else "", cause.example
         yield Result(
             cause.implementation,
             example.law_id,
@@ -72,8 +72,8 @@ def _violated(report: Report) -> Iterator[Result]:
 def _summary(cause: Cause) -> str:
     """What is wrong, what explains it and what mends it, and how many laws are broken by it."""
     said = [cause.example.summary]
-    if cause.diagnosis:
-        said += [f"Likely cause: {cause.diagnosis[0].id}.", cause.diagnosis[0].repair]
+    if cause.likely:
+        said += [f"Likely cause: {cause.likely.id}.", cause.likely.repair]
     if len(cause.laws) > 1:
         said.append(f"{counted(len(cause.laws), 'law')} are broken by it: {'; '.join(cause.laws)}.")
     return " ".join(filter(None, said))

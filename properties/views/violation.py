@@ -13,8 +13,7 @@ from rich.text import Text
 from properties.laws import LAWS, LONG
 from properties.laws.law import Law
 from properties.laws.names import parts_of
-from properties.verifier.causes import HALF
-from properties.verifier.report import Cause, Diagnosis, Violation, counted
+from properties.verifier.report import Cause, Violation, counted
 
 __all__ = ["SIGNS", "named", "print_cause", "print_indented", "print_violation", "shown", "statement_of", "violation_text"]
 
@@ -40,12 +39,11 @@ def print_cause(console: Console, cause: Cause, everything: bool = False) -> Non
 
     Without `everything` names of many laws, and a long script, are told by their numbers.
     """
-    known = bool(cause.diagnosis) and cause.diagnosis[0].explains >= HALF
-    name = cause.diagnosis[0].id if known else "an unknown cause" if cause.searched else "one cause"
+    name = cause.likely.id if cause.likely else "an unknown cause" if cause.searched else "one cause"
     sign, style = SIGNS["violated"]
     what = f" breaks {counted(len(cause.laws), 'law')} of "
     console.print(Text.assemble((f"{sign} {name}", style), what, (cause.implementation, "bold")))
-    _print_diagnosis(console, cause.diagnosis, known, cause.searched)
+    _print_diagnosis(console, cause.example, cause.searched)
     console.print()
     v = cause.example
     console.print(Text.assemble("  ", (v.law, "bold"), f" [{v.operation}]"))
@@ -63,12 +61,12 @@ def print_violation(console: Console, violation: Violation, at_length: bool = Tr
     console.print(Text.assemble((f"{sign} {violation.law}", style), f" [{violation.operation}]: ", (violation.implementation, "bold")))
     if not at_length:
         print_indented(console, violation.summary)
-        for d in violation.diagnosis[:1]:
-            print_indented(console, f"Likely cause: {d.id}")
+        if violation.likely:
+            print_indented(console, f"Likely cause: {violation.likely.id}")
         return
-    if violation.diagnosis:
-        print_indented(console, Text.assemble("Likely cause: ", (violation.diagnosis[0].id, "bold yellow")))
-    _print_diagnosis(console, violation.diagnosis, bool(violation.diagnosis), bool(violation.calls))
+    if violation.likely:
+        print_indented(console, Text.assemble("Likely cause: ", (violation.likely.id, "bold yellow")))
+    _print_diagnosis(console, violation, bool(violation.calls))
     console.print()
     _print_case(console, violation)
     _print_script(console, violation.script, everything=True)
@@ -98,18 +96,18 @@ def named(laws: Sequence[str], width: int, everything: bool) -> Iterator[str]:
         yield f"{operation}: {'; '.join(names[:some])}{more}"
 
 
-def _print_diagnosis(console: Console, diagnosis: Sequence[Diagnosis], known: bool, searched: bool) -> None:
+def _print_diagnosis(console: Console, violation: Violation, searched: bool) -> None:
     """What the first explanation means and how it is mended, and which others there are; or that there is none."""
-    if known:
-        first = diagnosis[0]
+    first = violation.likely
+    if first:
         share = "" if first.explains >= 1 else f"It reproduces {first.explains:.0%} of the recorded calls."
         for line in filter(None, (first.repair, "" if first.citation.startswith("none") else first.citation, share)):
             print_indented(console, line)
     elif searched:
         print_indented(console, "No known bug of this operation, and no other convention, gives the same.")
-    if others := diagnosis[known:]:
+    if others := [d for d in violation.diagnosis if d is not first]:
         told = ", ".join(d.id if d.explains >= 1 else f"{d.id} ({d.explains:.0%} of the recorded calls)" for d in others)
-        print_indented(console, f"{'It could also be' if known else 'A part of it could be'} {told}.")
+        print_indented(console, f"{'It could also be' if first else 'A part of it could be'} {told}.")
 
 
 def _print_case(console: Console, violation: Violation, worst: str = "") -> None:
