@@ -66,10 +66,13 @@ def _gate(options: argparse.Namespace) -> int:
     except TypeError as error:
         raise ValueError(str(error)) from error
     text = json.dumps(verdict.to_dict(), indent=1, allow_nan=False) + "\n"
-    if place is not None:
-        write_whole(place, text)
     name = options.candidate.name
     said = f"{name} is accepted" if verdict.accepted else f"{name} is not accepted. {verdict.cause}"
+    if place is not None:
+        try:
+            write_whole(place, text)
+        except OSError as error:
+            raise ValueError(f"{place} cannot be written: {error.strerror}. The verdict was: {said}") from error
     with printing(said):
         if options.json == "-":
             print(text, end="")

@@ -3,7 +3,6 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-from properties.verifier.causes import HALF
 from properties.verifier.report import Outcome, Report
 
 __all__ = ["VERSION", "Verdict", "score"]
@@ -48,7 +47,7 @@ def cause(ended: list[str], report: Report) -> str:
     if ended:
         return ended[0]
     for found in report.causes:
-        if found.diagnosis and found.diagnosis[0].explains >= HALF:
+        if found.diagnosis and not found.diagnosis[0].hint:
             d = found.diagnosis[0]
             return f"{d.id}: {found.example.summary} {d.repair}".strip()
     for violation in report.violations:
