@@ -84,7 +84,7 @@ def finished(implementation: Implementation, candidates: Sequence[Candidate]) ->
 
 def _made(implementation: Implementation, candidate: Candidate, operation: str, cases: Sequence[tuple[Any, ...]]) -> list[_Made]:
     """What comes of some cases in a candidate's process, each judged by the oracle."""
-    subject = Subject(_in(implementation, candidate), operation)
+    subject = Subject(replace(implementation, operations=candidate.functions), operation)
     found = []
     for case in cases:
         subject.begin()
@@ -96,10 +96,6 @@ def _made(implementation: Implementation, candidate: Candidate, operation: str, 
             wrong = str(broken)
         found.append(_Made(case, subject.calls[-1].outputs, wrong))
     return found
-
-
-def _in(implementation: Implementation, candidate: Candidate) -> Implementation:
-    return replace(implementation, operations=candidate.functions)
 
 
 def _outcome(implementation: str, operation: str, name: str, found: Sequence[tuple[tuple[Any, ...], str]]) -> Outcome:

@@ -1,6 +1,8 @@
 """Putting a candidate to the gate: its functions run in processes that know nothing of attnspec, and everything is decided here."""
 
+import os
 import secrets
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping
@@ -62,6 +64,8 @@ def gate(
     batch_ranks, deterministic, features, layouts, refuses and supports, as an `Implementation`. Raises ValueError and TypeError for what
     cannot be put to it; what cannot be imported is not accepted.
     """
+    if os.name != "posix":
+        raise ValueError(f"The gate needs processes as POSIX has them, which {sys.platform} does not.")
     _require_sensible(candidate, functions, quick, seed, limits, promises)
     seed, start = secrets.randbits(32) if seed is None else seed, time.monotonic()
     limits = limits or (QUICK if quick else Limits())
@@ -89,9 +93,10 @@ def gate(
 def _require_sensible(candidate: Any, functions: Any, quick: Any, seed: Any, limits: Any, promises: Mapping[str, Any]) -> None:
     """Raise TypeError for an argument of another type, and for a promise that there is not."""
     named = isinstance(functions, Mapping) and all(isinstance(x, str) for each in functions.items() for x in each)
+    named = named and not isinstance(candidate, Submission)
     for name, x, holds, wanted in (
         ("candidate", candidate, isinstance(candidate, str | PathLike | Submission), "a path or a Submission"),
-        ("functions", functions, functions is None or named, "a mapping from names of functions to names of operations"),
+        ("functions", functions, functions is None or named, "a mapping from a file's functions to operations, by names"),
         ("quick", quick, isinstance(quick, bool), "a bool"),
         ("seed", seed, seed is None or (isinstance(seed, int) and not isinstance(seed, bool)), "None or a whole number"),
         ("limits", limits, limits is None or isinstance(limits, Limits), "None or Limits"),

@@ -18,7 +18,7 @@ _LONGEST = 300  # characters of what an exception says
 
 
 def main(settings: dict[str, Any], requests: BinaryIO, wire: Any, enclosed: int) -> None:
-    """Answer until the pipe is closed: first whether the module could be imported. All other streams lead nowhere."""
+    """Answer until the pipe is closed. All other streams lead nowhere; `enclosed` is told first, before any module is imported."""
     answers = os.fdopen(os.dup(1), "wb")
     nothing = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1, 2):
@@ -37,7 +37,7 @@ class Server:
         self.kept: list[Any] = []
 
     def run(self, enclosed: int) -> None:
-        """Import the module, and answer each request."""
+        """Answer each request: what this process has given up, an import, calls, and at last what became of results that were kept."""
         while start := self.requests.read(self.wire.START.size):
             header, arrays = self.wire.sizes(start)
             asked = self.wire.header_of(self.requests.read(header))
@@ -48,9 +48,8 @@ class Server:
             elif "import" in asked:
                 answer = self.imported(asked["import"])
             elif "calls" in asked:
-                calls = list(
-                    zip(asked["calls"], self.wire.unlisted([[c["arguments"], c["options"]] for c in asked["calls"]], data), strict=True)
-                )
+                values = self.wire.unlisted([[call["arguments"], call["options"]] for call in asked["calls"]], data)
+                calls = list(zip(asked["calls"], values, strict=True))
                 answer = {"answers": [self.told(found, asked["keep"], chunks) for found in self.together(calls)]}
             else:
                 answer = {"kept": self.wire.listed(self.kept, chunks), "forked": bool(self.forked[0])}

@@ -16,18 +16,9 @@ from pathlib import Path
 __all__ = ["Surroundings", "surroundings"]
 
 _HIDDEN = ("spec", "oracles", "properties")
-_SYSTEM = (
-    "/usr",
-    "/lib",
-    "/lib64",
-    "/bin",
-    "/etc",
-    "/sys/devices/system/cpu",
-    "/dev/urandom",
-    "/dev/zero",
-    "/proc/cpuinfo",
-    "/proc/meminfo",
-)
+_ETC = ("ld.so.cache", "ld.so.conf", "ld.so.conf.d", "localtime", "passwd", "group", "nsswitch.conf")
+_TOLD = ("/sys/devices/system/cpu", "/dev/urandom", "/dev/zero", "/proc/cpuinfo", "/proc/meminfo")
+_SYSTEM = ("/usr", "/lib", "/lib64", "/bin", *(f"/etc/{name}" for name in _ETC), *_TOLD)
 _WRITABLE = ("/dev/null", "/proc/self")
 _APART = ("--user", "--map-current-user", "--pid", "--fork", "--mount-proc", "--ipc", "--net", "--kill-child")
 
@@ -67,10 +58,8 @@ def surroundings(folder: Path, libraries: Iterable[str], sources: dict[str, str]
     threads = os.environ.get("OMP_NUM_THREADS", str(min(2, os.cpu_count() or 1)))
     environment = {"PATH": "/usr/bin:/bin", "HOME": str(work), "TMPDIR": str(work), "LANG": "C.UTF-8", "OMP_NUM_THREADS": threads}
     command = (*(("unshare", *_APART, "--") if _can_be_apart() else ()), python, "-I", "-S", "-B")
-    writable = (str(work), *_WRITABLE)
-    return Surroundings(
-        command, environment, work, links, (*_of_the_interpreter(), str(links), *map(str, targets)), writable, _can_be_apart()
-    )
+    readable = (*_of_the_interpreter(), str(links), *map(str, targets))
+    return Surroundings(command, environment, work, links, readable, (str(work), *_WRITABLE), _can_be_apart())
 
 
 @cache

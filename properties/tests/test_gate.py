@@ -72,6 +72,12 @@ def test_a_right_candidate_is_accepted(structure, arithmetic, seed):
     assert (verdict.score, verdict.cause) == (1.0, "")
 
 
+def test_a_right_candidate_is_accepted_by_the_default_plan():
+    verdict = gate(candidate(RIGHT["online, by tiles"][0]), arithmetic="float32", limits=PATIENT)
+    assert verdict.accepted, said(verdict)
+    assert sum(o.status == "held" for o in verdict.report.outcomes) > 40
+
+
 @pytest.mark.parametrize("name", WRONG)
 def test_an_adversary_is_not_accepted_and_it_is_told_why(name, port, tmp_path):
     """What needs a fence that the system has not is not run, or not judged: it would be right there."""
