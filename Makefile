@@ -138,6 +138,10 @@ sharpness: $(READY) ## measure how much of its budget PyTorch uses; writes docs/
 criteria: $(READY) ## compare the budgets with the tolerances in use today, on small planted faults; writes docs/criteria.md
 	$(BIN)/python -m properties.measurements.benchmarks.criteria --output docs/criteria.md
 
+.PHONY: checkers
+checkers: $(READY) ## put every known bug to the checks in use today, and to ours; writes docs/checkers.md, .json and .svg [KEEP=1 for new bugs alone, JOBS=2]
+	$(BIN)/python -m properties.measurements.checkers --jobs $(JOBS) $(if $(KEEP),--keep)
+
 .PHONY: docs
 docs: $(DOCS) ## make the documentation site, build/site/index.html, which opens without a network
 	$(BIN)/python docs/site build/docs

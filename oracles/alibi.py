@@ -3,6 +3,7 @@
 Source: Press, Smith & Lewis, Train short, test long: attention with linear biases enables input length extrapolation, 2022.
 """
 
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
@@ -21,7 +22,7 @@ from oracles.judging import Balls, Evaluation, Method, require_method, settle
 
 LARGEST_BIAS = 2**28
 """Entries of a bias, at most."""
-FARTHEST = 2**52
+FARTHEST_OFFSET = 2**52
 """From an offset of so much at most, and 2²⁸ keys or queries, distances are integers of float64."""
 _MOST_HEADS = 2**16
 
@@ -44,7 +45,7 @@ def alibi_slopes(
     require_method(method)
     a, c = formats.resolve(arithmetic), resolve_conventions(conventions)
     exponents = _exponents(arrays.natural(num_heads, "num_heads", 1, _MOST_HEADS), c)
-    return settle(Evaluation(a, method, lambda: (_slopes(exponents, a),), lambda: _exactly(exponents), len(exponents)))[0]
+    return _labelled(Evaluation(a, method, lambda: (_slopes(exponents, a),), lambda: _exactly(exponents), len(exponents)))
 
 
 def alibi_bias(
@@ -76,7 +77,7 @@ def alibi_bias(
         raise ValueError(f"num_heads × n_q × n_k = {len(exponents)} × {rows} × {keys}, but should be at most {LARGEST_BIAS} entries.")
     if offset is not None and (isinstance(offset, bool) or not isinstance(offset, int | np.integer)):
         raise TypeError(f"offset has type {type(offset).__name__}, but should be an int or None.")
-    if offset is not None and abs(int(offset)) > FARTHEST:
+    if offset is not None and abs(int(offset)) > FARTHEST_OFFSET:
         raise ValueError(f"offset={offset}, but should be within ±2**52.")
     start = int(offset) if offset is not None else keys - rows if c.causal == "bottom_right" else 0
     keys_at, rows_at = np.arange(keys), np.arange(rows)[:, None] + start
@@ -90,9 +91,14 @@ def alibi_bias(
         found = rounded(found, a.elementwise, times=2, flush=a.flush_to_zero)
         return (Ball(found.mid, np.where(np.abs(far) <= a.elementwise.largest, found.rad, np.inf)),)
 
-    return settle(
+    return _labelled(
         Evaluation(a, method, lambda: product((_slopes(exponents, a),)), lambda: product(_exactly(exponents)), len(exponents) * rows * keys)
-    )[0]
+    )
+
+
+def _labelled(of: Evaluation) -> Enclosure:
+    """The one result, of the format in which it is computed: there an infinity is one, and not in the output's."""
+    return replace(settle(of)[0], format=None if of.arithmetic is None else of.arithmetic.elementwise)
 
 
 def _exponents(n: int, c: Conventions) -> list[Fraction]:

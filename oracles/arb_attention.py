@@ -144,9 +144,8 @@ def generalised_attention(
 
     given = _given(features)
     out, lse = _batched(evaluate, [q, k, v, allowed, *given.values()], precision)
-    alive = np.asarray(allowed.any(axis=-1, keepdims=True))
-    live = alive if features.sink is None else alive | (features.sink > -np.inf)
-    none = ~(alive if conventions.lse_sink == "excluded" else live)
+    live = _live(allowed, features)
+    none = ~(_live(allowed, features._replace(sink=None)) if conventions.lse_sink == "excluded" else live)
     unchecked = np.inf if conventions.dead_rows == "uniform" else 0.0
     return *_expecting_nan((out,), live, conventions), Ball(np.where(none, -np.inf, lse.mid), np.where(none, unchecked, lse.rad))
 
@@ -205,9 +204,13 @@ def generalised_attention_jvp(
         return generalised_jvp(point, tangent, from_array(dbias), from_array(dsink), a, f, scale_, conventions)
 
     out, lse = _batched(evaluate, [q, k, v, allowed, dq, dk, dv, *moves, *given.values()], precision)
-    live = np.asarray(allowed.any(axis=-1, keepdims=True))
-    live = live if features.sink is None else live | (features.sink > -np.inf)
-    return *_expecting_nan((out,), live, conventions), lse
+    return *_expecting_nan((out,), _live(allowed, features), conventions), lse
+
+
+def _live(allowed: Bools, features: Features) -> Bools:
+    """Which rows (…, n_q, 1) may read a key, or have a sink."""
+    found = np.asarray(allowed.any(axis=-1, keepdims=True))
+    return found if features.sink is None else found | (features.sink > -np.inf)
 
 
 def _given(features: Features) -> dict[str, Any]:

@@ -46,12 +46,9 @@ def generalised(head: Head, allowed: Bools, f: Features, scale: arb, conventions
     """[out, lse]: the output, a sink being a key of value 0, and the log-sum-exp of each row as a column, 0 in a dead row."""
     q, k, v = head
     u, may = with_sink(logits((q @ k.transposed) * scale, f), allowed, f)
-    weights = softmax(u, may, replace(conventions, dead_rows="zero")).columns(slice(0, allowed.shape[1]))
-    dead = ~may.any(axis=1, keepdims=True)
-    if conventions.dead_rows == "uniform" and allowed.shape[1]:
-        weights = weights + from_array(np.where(dead, 1.0, 0.0) * np.ones(allowed.shape)) * (1 / arb(allowed.shape[1]))
-    lse = log_sum_exp(u, may) if conventions.lse_sink == "included" else log_sum_exp(u, may & (np.arange(may.shape[1]) < allowed.shape[1]))
-    return [lose_dead_rows(weights @ v, may, conventions), lse * (1 / arb(2).log()) if conventions.lse_base == "2" else lse]
+    weights = _of_keys(softmax(u, may, replace(conventions, dead_rows="zero")), may, allowed.shape[1], conventions)
+    lse = log_sum_exp(u, _counted(may, allowed.shape[1], conventions))
+    return [lose_dead_rows(weights @ v, may, conventions), _in_base(lse, conventions)]
 
 
 def generalised_vjp(
@@ -65,18 +62,13 @@ def generalised_vjp(
     turned = grad @ v.transposed
     turned = turned if f.sink is None else side_by_side([turned, from_array(np.zeros(f.sink.shape))])
     du = softmax_derivative(weights, may, turned)
-    keys = np.arange(may.shape[1]) < n
-    shares = weights if conventions.lse_sink == "included" else softmax(u, may & keys, replace(conventions, dead_rows="zero"))
-    if conventions.lse_base == "2":
-        of_lse = of_lse * (1 / arb(2).log())
-    du = du + scaled_rows(shares, of_lse)
+    counted = _counted(may, n, conventions)
+    shares = weights if counted is may else softmax(u, counted, replace(conventions, dead_rows="zero"))
+    du = du + scaled_rows(shares, _in_base(of_lse, conventions))
     h = cap_slope(scores, f)
     of_keys = du.columns(slice(0, n))
     ds = (of_keys if h is None else times(of_keys, h)) * scale
-    out = weights.columns(slice(0, n))
-    dead = ~may.any(axis=1, keepdims=True)
-    if conventions.dead_rows == "uniform" and n:
-        out = out + from_array(np.where(dead, 1.0, 0.0) * np.ones(allowed.shape)) * (1 / arb(n))
+    out = _of_keys(weights, may, n, conventions)
     found = [lose_dead_rows(ds @ k, may, conventions), ds.transposed @ q, out.transposed @ grad]
     if f.bias is not None:
         found.append(times(of_keys, h) if h is not None and f.after_bias else of_keys)
@@ -99,15 +91,29 @@ def generalised_jvp(
     du = du if h is None else times(du, h)
     du = du if f.after_bias else du + dbias
     du = du if f.sink is None else side_by_side([du, dsink])
-    keys = np.arange(may.shape[1]) < n
-    shares = weights if conventions.lse_sink == "included" else softmax(u, may & keys, plain)
-    dlse = row_sums(shares, du, may if conventions.lse_sink == "included" else may & keys)
-    out = weights.columns(slice(0, n))
-    dead = ~may.any(axis=1, keepdims=True)
-    if conventions.dead_rows == "uniform" and n:
-        out = out + from_array(np.where(dead, 1.0, 0.0) * np.ones(allowed.shape)) * (1 / arb(n))
+    counted = _counted(may, n, conventions)
+    dlse = row_sums(weights if counted is may else softmax(u, counted, plain), du, counted)
+    out = _of_keys(weights, may, n, conventions)
     dout = softmax_derivative(weights, may, du).columns(slice(0, n)) @ v + out @ dv
-    return [lose_dead_rows(dout, may, conventions), dlse * (1 / arb(2).log()) if conventions.lse_base == "2" else dlse]
+    return [lose_dead_rows(dout, may, conventions), _in_base(dlse, conventions)]
+
+
+def _of_keys(weights: Matrix, may: Bools, n: int, conventions: Conventions) -> Matrix:
+    """The weights of the keys alone; under `uniform` those of a dead row are all 1/n."""
+    found, dead = weights.columns(slice(0, n)), ~may.any(axis=1, keepdims=True)
+    if conventions.dead_rows == "uniform" and n:
+        found = found + from_array(np.where(dead, 1.0, 0.0) * np.ones((len(may), n))) * (1 / arb(n))
+    return found
+
+
+def _counted(may: Bools, n: int, conventions: Conventions) -> Bools:
+    """What the log-sum-exp is over: all that a row may read, or its keys alone."""
+    return may if conventions.lse_sink == "included" else may & (np.arange(may.shape[1]) < n)
+
+
+def _in_base(x: Matrix, conventions: Conventions) -> Matrix:
+    """What is in units of a natural logarithm, or a cotangent of that, in the base of the convention."""
+    return x * (1 / arb(2).log()) if conventions.lse_base == "2" else x
 
 
 def cap_slope(scores: Matrix, f: Features) -> Matrix | None:

@@ -12,6 +12,8 @@ from oracles import arrays
 from oracles.formats import Arithmetic
 
 Given = Arithmetic | str | None
+FARTHEST = 2**53
+"""Positions and offsets are within ±2⁵³, where they are exact in float64."""
 
 
 def checked_flag(flag: Any, name: str = "is_causal") -> bool:

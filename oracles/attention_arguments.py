@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oracles import arrays, formats
-from oracles.arguments import Given, checked_flag, checked_positions, checked_scale
+from oracles.arguments import FARTHEST, Given, checked_flag, checked_positions, checked_scale
 from oracles.attention_problem import Problem, chosen_rows
 from oracles.ball import Array
 from oracles.ball_attention import Setting
@@ -24,8 +24,6 @@ from oracles.visible import Mask, Visible
 
 Window = tuple[int | None, int | None]
 _OPEN: Window = (None, None)
-FARTHEST = 2**53
-"""Positions beyond which a sum of one and a row's number may leave the integers of 64 bits, and of float64."""
 
 
 def plain(
@@ -104,7 +102,7 @@ def checked(
         lead=lead,
         chosen=chosen,
         heads=heads,
-        setting=Setting(visible, default if factor is None else factor, a, c, features=None if none else features),
+        setting=Setting(visible, default if factor is None else factor, a, c, features=None if none else features, group=heads.group),
         method=method,
         options={"scale": factor, "conventions": c},
         bias=None if given is None else given.shape,
@@ -191,6 +189,8 @@ def _offset(offset: Any, n_q: int, n_k: int, batch: tuple[int, ...], c: Conventi
     if offset is None:
         return np.array(0 if c.causal == "top_left" else n_k - n_q)
     given = np.asarray(offset)
+    if given.dtype == object and all(isinstance(x, int) for x in given.flat):
+        raise ValueError(f"offset={offset}, but should be within ±2**53.")
     if given.dtype.kind not in "iu":
         raise TypeError(f"offset has element type {given.dtype}, but should be an integer, or integers over the batch axes.")
     if given.ndim and given.shape != batch:

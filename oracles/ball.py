@@ -78,6 +78,11 @@ def gamma(n: int, roundoff: float) -> float:
     return error / (1.0 - error) * (1 + 2.0**-48) if error < 1.0 else float("inf")
 
 
+def expm1_upwards(x: Any, factor: Any = 1.0) -> Any:
+    """A factor times exp(x) − 1, rounded upwards: NumPy's is within 8u."""
+    return factor * np.expm1(x) * (1 + 2.0**-48)
+
+
 def add(a: Ball, b: Ball) -> Ball:
     """a + b.  The radius is rad a + rad b + u·|mid|."""
     with np.errstate(all="ignore"):

@@ -41,8 +41,8 @@ TOGETHER = 1 << 16
 class Setting:
     """Everything about an attention problem but its numbers.
 
-    `visible` says which keys a row may read, its mask being of the full shape (batch axes, n_q, n_k).
-    A certificate is bounded by one number per row unless it is to be `sharp`.
+    `visible` says which keys a row may read, its mask a view that may be broadcast (`groups.Shared`).
+    A certificate is bounded by one number per row unless it is to be `sharp`.  `group` query heads are folded into one problem.
     """
 
     visible: Visible
@@ -51,6 +51,7 @@ class Setting:
     conventions: Conventions
     sharp: bool = False
     features: Tiled | None = None
+    group: int = 1
 
 
 def forward(q: Operand, k: Operand, v: Operand, setting: Setting) -> tuple[Ball, Ball]:
@@ -70,13 +71,11 @@ def forward(q: Operand, k: Operand, v: Operand, setting: Setting) -> tuple[Ball,
             uniform = uniform_rows(p) if setting.conventions.dead_rows == "uniform" and p.n_k else None
             for rows in p.row_tiles():
                 found = rows_forward(p, rows)
-                dead = np.zeros(found.lse.shape, dtype=bool) if found.dead is None else found.dead
-                _store(out.mid, out.rad, at, rows, *_of_rows(p, setting, dead, uniform, found.out, found.error))
+                _store(out.mid, out.rad, at, rows, *_of_rows(p, setting, found.dead_rows, uniform, found.out, found.error))
                 if (without := p.without_sink) is not None:
                     found = rows_forward(without, rows)
-                    dead = np.zeros(found.lse.shape, dtype=bool) if found.dead is None else found.dead
                 mid, rad = _of_lse(setting, ball(found.lse, found.lse_error * (1 + 2.0**-48)))
-                _store(lse.mid, lse.rad, at, rows, np.where(dead, -np.inf, mid), np.where(dead, unchecked, rad))
+                _store(lse.mid, lse.rad, at, rows, *(np.where(found.dead_rows, *pair) for pair in ((-np.inf, mid), (unchecked, rad))))
     return out, lse
 
 
@@ -99,8 +98,7 @@ def jvp(
             uniform = uniform_rows(p._replace(v=tv)) if setting.conventions.dead_rows == "uniform" and p.n_k else None
             for rows in p.row_tiles():
                 found = rows_jvp(p, tangents, rows)
-                dead = np.zeros(found.dlse.shape, dtype=bool) if found.dead is None else found.dead
-                _store(out.mid, out.rad, at, rows, *_of_rows(p, setting, dead, uniform, found.dout, found.dout_error))
+                _store(out.mid, out.rad, at, rows, *_of_rows(p, setting, found.dead_rows, uniform, found.dout, found.dout_error))
                 _store(lse.mid, lse.rad, at, rows, *_of_lse(setting, ball(found.dlse, found.dlse_error)))
     return out, lse
 
@@ -155,9 +153,12 @@ def vjp(
                 size = np.where(dead, cotangent.reach, 0.0).sum(axis=-2, keepdims=True) / p.n_k
                 uniform = uniform_rows(p)
                 relative = uniform.entry + uniform.common + p.terms.queries_sum.positive + p.terms.weights + p.terms.product
+                apart = p.group if p.group > 1 else 0  # heads whose own gradients are rounded
+                relative = relative + (apart > 0) * p.terms.output
                 dv, dv_error = dv + share, dv_error + np.expm1(relative) * size * (1 + 2.0**-40)
-                dv_error = dv_error + p.terms.weight_underflow * p.n_k * size + p.terms.sum_underflow * (size > 0)
-                dv_error = np.where(4 * size <= p.ranges.gradients, dv_error, np.inf)
+                dv_error = dv_error + p.terms.weight_underflow * p.n_k * size
+                dv_error = dv_error + (p.terms.sum_underflow + apart * p.terms.output_underflow) * (size > 0)
+                dv_error = np.where(4 * size <= (p.ranges.output if apart else p.ranges.gradients), dv_error, np.inf)
                 if cotangent.rad is not None:
                     dv_error = dv_error + np.where(dead, cotangent.rad, 0.0).sum(axis=-2, keepdims=True) / p.n_k
             pairs = ((dq, dq_error), (dk, dk_error), (dv, dv_error))
@@ -192,7 +193,9 @@ def _points(q: Operand, k: Operand, v: Operand, setting: Setting, *others: Opera
     f = setting.features or Tiled()
     return [
         (
-            likely.Point(q.value[at], k.value[at], v.value[at], None if allowed is None else allowed[at], setting.scale, a, f.at(at)),
+            likely.Point(
+                q.value[at], k.value[at], v.value[at], None if allowed is None else allowed[at], setting.scale, a, f.at(at), setting.group
+            ),
             [x.value[at] for x in others],
         )
         for at in np.ndindex(q.shape[:-2])
@@ -237,6 +240,7 @@ def _pieces(
                 centre=offset(operands[2]) if elementwise and all_read else 0.0,
                 room=room,
                 lse_without_sink=setting.conventions.lse_sink == "excluded",
+                group=1 if a is None else setting.group,
             ),
             operands[3:],
         )

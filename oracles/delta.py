@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from oracles.ball import ROUNDOFF, Array, gamma
+from oracles.ball import ROUNDOFF, Array, expm1_upwards, gamma
 from oracles.quotient import Rows, Unshared, live
 from oracles.scores import AttentionProblem, Operand, part
 from oracles.terms import Terms
@@ -79,9 +79,9 @@ def _delta_of_output(p: AttentionProblem, forward: Rows, g: Operand, t: Terms, u
     found = np.zeros(forward.lse.shape)
     if unshared is not None and turns is not None:
         turned, moved, mean = turns
-        found = np.exp(forward.shared) * moved + np.expm1(forward.shared) * (1 + 2.0**-48) * turned
+        found = np.exp(forward.shared) * moved + expm1_upwards(forward.shared) * turned
         size, sway = _sizes(p, forward, g)
-        of_keys = np.exp(unshared.key) * sway + np.expm1(unshared.key) * (1 + 2.0**-48) * size
+        of_keys = np.exp(unshared.key) * sway + expm1_upwards(unshared.key) * size
         found = (found + np.exp(forward.shared) * of_keys) / forward.room + mean * unshared.row
         rest = unshared.column
     saved = rest + t.saved_output * (np.abs(forward.out) + forward.error) + t.saved_underflow
@@ -105,8 +105,8 @@ def _delta_of_weights(p: AttentionProblem, forward: Rows, g: Operand, turns: _Tu
     turned, moved, mean = turns
     entry, lift = forward.entry, np.exp(forward.common)
     reach = lift * np.exp(entry)
-    of_weights = reach * moved + lift * np.expm1(entry) * (1 + 2.0**-48) * turned
-    too_much = reach * a.x + lift * np.expm1(entry) * (1 + 2.0**-48) + np.expm1(forward.common)
+    of_weights = reach * moved + expm1_upwards(entry, lift) * turned
+    too_much = reach * a.x + expm1_upwards(entry, lift) + np.expm1(forward.common)
     sizes = a.size + a.grown + (1 + a.x) * np.abs(p.centre)
     of_dot = (t.grad_dot.positive + t.product + t.grad_weights) * reach * (g.reach * sizes).sum(axis=-1, keepdims=True)
     spread = of_weights + too_much * mean + of_dot

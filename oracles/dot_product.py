@@ -27,7 +27,7 @@ from oracles.attention_problem import Problem
 from oracles.ball_attention import Setting
 from oracles.conventions import Conventions
 from oracles.enclosure import Enclosure
-from oracles.judging import Balls, Method, mean_is_accepted
+from oracles.judging import Balls, Method, attention_is_vacuous
 from oracles.scores import operand
 
 
@@ -185,7 +185,4 @@ def _output(p: Problem) -> Enclosure:
     def arb() -> Balls:
         return arb_attention.scaled_dot_product_attention(p.q, p.k, p.v, p.allowed(), **p.options)
 
-    def vacuous(balls: Balls) -> tuple[bool, ...]:
-        return (mean_is_accepted(balls[0], p.v, p.allowed_row),)
-
-    return p.unfolded(p.evaluated(fast, arb, vacuous=vacuous)[0])
+    return p.unfolded(p.evaluated(fast, arb, vacuous=attention_is_vacuous(p.v, p.allowed_row))[0])

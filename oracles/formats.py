@@ -75,7 +75,8 @@ class Format:
 class Elementary:
     """How far a computed exponential may be from exp(x).
 
-    |computed − exp(x)| ≤ (relative + per_unit·|x|)·exp(x), except that any result below `flush` may come out as 0.
+    |computed − exp(x)| ≤ (relative + per_unit·|x|)·exp(x), except that any result below `flush` may come out as 0; exp(0) is 1, as it is
+    wherever an argument is reduced by multiples of ln 2: a maximum that does not move rescales by nothing.
     """
 
     relative: float
@@ -116,7 +117,8 @@ class Arithmetic:
     tanh              accuracy of the hyperbolic tangent, that of `exp` where it is None; `flush` is an absolute error of any result, where
                       tanh is written with exponentials
     trig_absolute     absolute error of sine and cosine
-    scores            format in which scores are stored, if they are
+    scores            format in which scores are stored, if they are, and the result of each operator on them: s/c, tanh, its product
+                      with the cap, and the sum with a bias
     weights           format of the softmax weights as they enter the product with v, if narrower than `elementwise`
     saved_weights     format of the weights that the backward pass reads again, where they are not computed anew
     stored_sum        whether the sum of the weights is that of the weights as they are stored

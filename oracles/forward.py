@@ -12,7 +12,7 @@ at the end: the bound takes the larger of both |m|, and promises nothing where t
 
 import numpy as np
 
-from oracles.ball import LARGEST, ROUNDOFF, UNDERFLOW, Array, gamma
+from oracles.ball import LARGEST, ROUNDOFF, UNDERFLOW, Array, expm1_upwards, gamma
 from oracles.quotient import Bound, Rows, Sums, bounded
 from oracles.scores import AttentionProblem, Operand, distances, expm1, growth, over_keys, part, scores, sizes
 from oracles.terms import Terms
@@ -88,6 +88,16 @@ def rows_forward(p: AttentionProblem, rows: slice, g: Operand | None = None) -> 
     return bounded(p, size, m + np.log(a.total), dead if dead.any() else None, a, readable, tau, g is not None, lost)
 
 
+def without_sink(p: AttentionProblem, rows: slice, forward: Rows) -> tuple[Array, Array, Mask | None] | None:
+    """Where the log-sum-exp is without the sink: 1/(1 − w_sink), by which the weights that belong to it are larger, how far a kernel's such
+    weights may be from them, relative to them, and which rows have no key; else None."""
+    if (problem := p.without_sink) is None:
+        return None
+    alone = rows_forward(problem, rows)
+    relative = expm1_upwards(alone.entry + alone.common + forward.entry + forward.common)
+    return np.exp(forward.lse - alone.lse), relative, alone.dead
+
+
 def _add_sink(t: Terms, a: Sums, m: Array, sink: Array, tau: Array) -> tuple[Array, Array]:
     """Add a sink to the sums of each row, as a key of value 0 whose logit is an input; returns m and the largest exponent with it."""
     highest = np.maximum(m, sink)
@@ -98,8 +108,8 @@ def _add_sink(t: Terms, a: Sums, m: Array, sink: Array, tau: Array) -> tuple[Arr
     of_sink = t.shared.slope * size
     grown = np.exp(of_sink) * (e + t.weight_underflow)
     a.total += e
-    a.x = a.x + np.expm1(of_sink) * (1 + 2.0**-48) * (e + t.weight_underflow)
-    a.wander = a.wander + np.expm1(t.separate.slope * size) * (1 + 2.0**-48) * grown
+    a.x = a.x + expm1_upwards(of_sink) * (e + t.weight_underflow)
+    a.wander = a.wander + expm1_upwards(t.separate.slope * size) * grown
     if a.large is not None:
         a.large += 1
     return highest, np.maximum(tau, of_sink)

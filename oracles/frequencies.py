@@ -34,11 +34,12 @@ from oracles.conventions import resolve as resolve_conventions
 from oracles.enclosure import Enclosure
 from oracles.formats import BINARY32, BINARY64, Arithmetic
 from oracles.frequency_bands import Llama3, Yarn
-from oracles.frequency_kinds import Default, Dynamic, Linear, Longrope, Proportional, Rotation, positive
+from oracles.frequency_kinds import Default, Dynamic, Linear, Longrope, Proportional, Shape, positive
 from oracles.judging import Balls, Evaluation, Method, require_method, settle
 from oracles.positional import ARB_WORK, WIDEST
 
 MARGIN = 2.0**64
+"""How far from both ends of the range parameters are, so that no product with a length of 2⁵³ and 2π leaves it on the way."""
 KINDS: dict[str, type[Default]] = {
     "default": Default,
     "linear": Linear,
@@ -115,7 +116,7 @@ def _checked(
     if kind == "proportional" and channels != width:
         raise ValueError(f"rotary_dim={channels}, but should be head_dim={width}: the pairs of 'proportional' are those of the head.")
     length = None if seq_len is None else arrays.natural(seq_len, "seq_len")
-    return KINDS[kind](Rotation(channels, positive(base, "base"), length, conventions), **parameters)
+    return KINDS[kind](Shape(channels, positive(base, "base"), length, conventions), **parameters)
 
 
 def _evaluated(bent: Default) -> list[tuple[list[arb], Bools]]:
@@ -130,8 +131,9 @@ def _budgets(bent: Default, powers: Ball, inv_freq: Ball, factor: Ball, model: A
     """What a kernel may get for the frequencies and the attention factor: the errors of the kind put together.
 
     A power is off by its exponential and by e·Δ ln base', as exponents; then |f'g' − fg| ≤ fg·(exp(all) − 1) + f·exp(all)·shift.  What is
-    below four times the smallest normal number may come out as 0 or lose its last bits, a power's with the gain that follows; what may
-    overflow is unknown, and so is everything where a parameter is as near to an end of the range as a length of 2⁵³ and 2π reach.
+    below four times the smallest normal number η may come out as 0 or lose its last bits: a power with the gain g/f that follows, by
+    (f + η)·g/f, and a frequency by g + η; what may overflow is unknown, and so is everything where a parameter is as near to an end of the
+    range as a length of 2⁵³ and 2π reach.
     """
     u, (least, largest) = model.angle.frequency, held_range(model)
     e = np.array([float(x) for x in bent.exponents])

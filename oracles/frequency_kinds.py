@@ -33,7 +33,7 @@ LOGARITHM = 8
 
 
 @dataclass(frozen=True)
-class Rotation:
+class Shape:
     """What all kinds have: r channels that rotate, the base, the length of the sequence, the conventions."""
 
     channels: int
@@ -46,7 +46,7 @@ class Rotation:
 class Default:
     """base^(−2i/r), and 1."""
 
-    of: Rotation
+    of: Shape
 
     def __post_init__(self) -> None:
         """Raise TypeError and ValueError for parameters that make no sense."""
@@ -85,7 +85,8 @@ class Default:
         return np.zeros(self.of.channels // 2)
 
     def gain_shifts(self, powers: Array, gains: Array, moved: Array, u: float) -> Array:
-        """How far a gain may be off besides, given the exact ones, and how far the powers are off, as exponents."""
+        """How far a gain may be off besides, given powers and gains to a few roundings, which 16u of both ends
+        of a gain cover, and how far a kernel's powers are off, as exponents."""
         return np.zeros(len(powers))
 
     def multiplier_moves(self, u: float) -> float:
@@ -228,7 +229,8 @@ class Longrope(Default):
 
 @dataclass(frozen=True)
 class Proportional(Linear):
-    """base^(−2i/r) / s for the first ⌊share·r/2⌋ pairs, 0 for the others, and 1."""
+    """base^(−2i/r) / s for the first ⌊share·r/2⌋ pairs, 0 for the others, and 1; the product is exact for a `Fraction`, and binary64's
+    for a float, as every configuration has it: 0.3 of 10 pairs are 3."""
 
     factor: Any = 1.0
     partial_rotary_factor: Any = 1.0
@@ -239,7 +241,8 @@ class Proportional(Linear):
         share = given if isinstance(given, Fraction) else checked_scale(given, "partial_rotary_factor")
         if share is None or not 0 <= share <= 1:
             raise ValueError(f"partial_rotary_factor={given}, but should be from 0 to 1.")
-        self._store(partial_rotary_factor=Fraction(share))
+        pairs = self.of.channels // 2
+        self._store(partial_rotary_factor=Fraction(int(share * pairs), max(pairs, 1)))
 
     def gains(self, powers: list[arb]) -> list[arb]:
         """1/s, or 0."""

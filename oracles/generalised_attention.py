@@ -31,7 +31,7 @@ from oracles.attention_arguments import Window, checked
 from oracles.ball_attention import Setting
 from oracles.conventions import Conventions
 from oracles.enclosure import Enclosure
-from oracles.judging import Balls, Method, mean_is_accepted, zero_is_accepted
+from oracles.judging import Balls, Method, attention_is_vacuous
 from oracles.scores import operand
 
 
@@ -70,10 +70,7 @@ def attention(
     def arb() -> Balls:
         return arb_attention.generalised_attention(p.q, p.k, p.v, p.allowed(), features=p.features, **p.options)
 
-    def vacuous(balls: Balls) -> tuple[bool, ...]:
-        return mean_is_accepted(balls[0], p.v, p.allowed_row), *zero_is_accepted(balls[1:])
-
-    out, lse = p.evaluated(fast, arb, vacuous=vacuous)
+    out, lse = p.evaluated(fast, arb, vacuous=attention_is_vacuous(p.v, p.allowed_row))
     return p.unfolded(out), p.of_lse(lse)
 
 
@@ -100,7 +97,8 @@ def attention_vjp(
 
     With T = grad_out·vᵀ and δ = rowsum(grad_out ⊙ out): dU = w ⊙ (T − δ + grad_lse), dS = dU ⊙ (1 − tanh²(s/c)), dq = scale·dS·k,
     dk = scale·dSᵀ·q and dv = wᵀ·grad_out, summed over the heads that share a key head; dbias is dU summed over the axes along which the
-    bias is broadcast, dsink = Σ w_sink·(grad_lse − δ).
+    bias is broadcast, dsink = Σ w_sink·(grad_lse − δ).  Under `lse_sink` = excluded grad_lse belongs to the weights without the sink: a
+    budget covers a kernel that takes them from the log-sum-exp without it, and not one that divides w by 1 − w_sink, which cancels.
 
     Shapes: grad_out like out, grad_lse like lse; the results like their inputs.
     Edge cases: blocked entries get no gradient, an entry of −∞ of the bias neither; a dead row's grad_lse is ignored, and its dq is 0

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from oracles.ball import Array
+from oracles.ball import Array, expm1_upwards
 from oracles.groups import Gathered
 from oracles.logits import Logits, slope_of
 from oracles.quotient import Rows
@@ -119,26 +119,20 @@ def _kappa(t: Terms) -> float:
     return t.grad_scores + t.product + t.scale_on_inputs + max(t.keys_sum.terms, t.queries_sum.terms)
 
 
-def _expm1(x: Array) -> Array:
-    """exp(x) − 1, rounded upwards."""
-    above: Array = np.expm1(x) * (1 + 2.0**-48)
-    return above
-
-
 def _by_entry(t: Terms, forward: Rows, weights: Array, grown: Array, reach: Array, spread: Array, delta: Array, room: Array) -> _Errors:
     """The errors entry by entry, given exp(τ) − 1, |T|, which is overwritten, E and Δ; `room` is for p + η."""
     exponent, of_row = forward.entry + _kappa(t), forward.entry + forward.common
-    common = weights * (np.exp(forward.common) * delta + _expm1(forward.common) * reach)
+    common = weights * (np.exp(forward.common) * delta + expm1_upwards(forward.common) * reach)
     reach += spread
     reach += delta
-    lift = grown * np.exp(exponent) + _expm1(exponent)
+    lift = grown * np.exp(exponent) + expm1_upwards(exponent)
     possible = np.add(weights, t.weight_underflow, out=room)
     error = possible * lift
     error += t.weight_underflow * np.exp(exponent)
     error *= reach
     error += possible * (spread * np.exp(_kappa(t)))
     error *= np.exp(forward.common)
-    return _Errors(grown * np.exp(of_row) + _expm1(of_row), possible, error, error + common)
+    return _Errors(grown * np.exp(of_row) + expm1_upwards(of_row), possible, error, error + common)
 
 
 def _by_row(t: Terms, forward: Rows, weights: Array, grown: Array, reach: Array, products: Array, delta: Array, shift: Array) -> _Errors:
@@ -146,13 +140,13 @@ def _by_row(t: Terms, forward: Rows, weights: Array, grown: Array, reach: Array,
     spread, most = products * (t.grad_dot.positive + t.product) + 2 * t.sum_underflow, products + shift
     kappa, of_row, common = _kappa(t), forward.entry + forward.common, np.exp(forward.common)
     lifted = np.exp(forward.entry + kappa)
-    lift, of_dot = grown * lifted + _expm1(forward.entry + kappa), spread * np.exp(kappa)
+    lift, of_dot = grown * lifted + expm1_upwards(forward.entry + kappa), spread * np.exp(kappa)
     underflow = t.weight_underflow * common * ((lift + lifted) * (most + spread + delta) + of_dot)
-    reach *= common * lift + _expm1(forward.common)
+    reach *= common * lift + expm1_upwards(forward.common)
     reach += common * (lift * (spread + delta) + of_dot + delta)
     reach *= weights
     reach += underflow
-    return _Errors(grown * np.exp(of_row) + _expm1(of_row), weights, reach, reach)
+    return _Errors(grown * np.exp(of_row) + expm1_upwards(of_row), weights, reach, reach)
 
 
 def _spread(p: AttentionProblem, g: Operand, v: Operand, dp: Array) -> Array:

@@ -122,19 +122,13 @@ class Gathered:
         """Add a tile (…, rows, columns) of folded rows, and how far each entry may be off."""
         *_, group, n, width = self.views[0].shape
         keys = columns if width > 1 else slice(None)
-        for g, of_rows, here in self._groups(rows) if group > 1 or n > 1 else [(0, slice(None), slice(None))]:
+        for g, of_rows, here in by_group(rows, self.rows) if group > 1 or n > 1 else [(0, slice(None), slice(None))]:
             places = (..., g if group > 1 else 0, of_rows if n > 1 else slice(None), keys)
             parts = [x[..., here, :] for x in (mid, rad)]
             for x, part in zip(self.views, (*parts, np.abs(parts[0]) + parts[1]) if len(self.views) > 2 else parts, strict=True):
                 target = x[places]
                 axes = tuple(i for i, (have, want) in enumerate(zip(target.shape, part.shape, strict=True)) if have != want)
                 target += part.sum(axis=axes, keepdims=True) if axes else part
-
-    def _groups(self, rows: slice) -> Iterator[tuple[int, slice, slice]]:
-        """Some folded rows, group by group: which group, its rows, and where these are among all."""
-        for g in range(rows.start // self.rows, -(-rows.stop // self.rows)):
-            first, last = max(rows.start, g * self.rows), min(rows.stop, (g + 1) * self.rows)
-            yield g, slice(first - g * self.rows, last - g * self.rows), slice(first - rows.start, last - rows.start)
 
     def finished(self, arithmetic: Arithmetic | None) -> Ball:
         """The sums in an arithmetic's accumulators, rounded to its output, in the place of the sums themselves."""
@@ -149,6 +143,44 @@ class Gathered:
                 error = np.where(2 * size <= most, error * (1 + 8 * gamma(self.number + 8, ROUNDOFF)), np.inf)
                 mid[:], rad[:] = rounded_to_output(t, mid, error)
         return Ball(*self.sums[:2])
+
+
+@dataclass(frozen=True)
+class HeadSums:
+    """What rows of each query head alone add to a gradient of the key head that they share: (…, G, n_k, columns); None where the heads'
+    own sums are not rounded."""
+
+    sums: Array | None
+    rows: int
+
+    @staticmethod
+    def of(shape: tuple[int, ...], rows: int, group: int) -> "HeadSums":
+        """Zeros, for so many folded rows of a group of heads, and a gradient of a shape."""
+        return HeadSums(None if group == 1 else np.zeros((*shape[:-2], group, *shape[-2:])), rows // group)
+
+    def add(self, rows: slice, keys: slice, left: Array, right: Array) -> None:
+        """Add the product of (…, keys, rows) and (…, rows, columns), head by head."""
+        if self.sums is None:
+            return
+        for head, _, here in by_group(rows, self.rows):
+            self.sums[..., head, keys, :] += left[..., here] @ right[..., here, :]
+
+    def rounded(self, t: Terms, error: Array, factor: float, largest: float) -> Array | float:
+        """What it adds to an error that each head's sum, times a factor, is rounded to the output's format before they are added up; ∞
+        where one may be beyond the largest number of that."""
+        if self.sums is None:
+            return 0.0
+        each = factor * np.abs(self.sums)
+        size = each.sum(axis=-3) * (1 + t.queries_sum.result) + error
+        found = t.output * size + self.sums.shape[-3] * t.output_underflow * (size > 0)
+        return np.asarray(np.where(2 * (each.max(axis=-3) + error) <= largest, found, np.inf))
+
+
+def by_group(rows: slice, n: int) -> Iterator[tuple[int, slice, slice]]:
+    """Some folded rows, group by group of n: which group, its rows, and where these are among all."""
+    for g in range(rows.start // n, -(-rows.stop // n)):
+        first, last = max(rows.start, g * n), min(rows.stop, (g + 1) * n)
+        yield g, slice(first - g * n, last - g * n), slice(first - rows.start, last - rows.start)
 
 
 def rounded_to_output(t: Terms, out: Array, error: Array) -> tuple[Array, Array]:

@@ -70,6 +70,16 @@ def _blocks(x: Ball) -> Iterator[tuple[slice, Array, Array]]:
         yield rows, mid[rows], rad[rows]
 
 
+def zeros_are_accepted(balls: Balls) -> tuple[bool, ...]:
+    """The same of all results or of none: at position 0 all sines are 0, and zeros are what they should be."""
+    return (all(zero_is_accepted(balls)),) * len(balls)
+
+
+def attention_is_vacuous(v: Array, allowed: Callable[[int], Mask | None]) -> Callable[[Balls], tuple[bool, ...]]:
+    """For an output of attention and, where there is one, its log-sum-exp: `mean_is_accepted`, and `zero_is_accepted`."""
+    return lambda balls: (mean_is_accepted(balls[0], v, allowed), *zero_is_accepted(balls[1:]))
+
+
 def is_wide(x: Ball) -> bool:
     """Whether a budget is as wide as what it judges: in at least half of the rows, half of the radii reach the row's mean |mid|.
 

@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from oracles.ball import ROUNDOFF, Array, gamma
-from oracles.forward import rows_forward
+from oracles.ball import ROUNDOFF, Array, expm1_upwards, gamma
+from oracles.forward import rows_forward, without_sink
 from oracles.groups import Shared
 from oracles.logits import Logits, slope_of
 from oracles.quotient import live
@@ -52,12 +52,17 @@ class Moved(NamedTuple):
     dlse_error: Array
     dead: Mask | None
 
+    @property
+    def dead_rows(self) -> Mask:
+        """Which rows may read no key, as an array."""
+        return np.zeros(self.dlse.shape, dtype=bool) if self.dead is None else self.dead
+
 
 def rows_jvp(p: AttentionProblem, tangents: Tangents, rows: slice) -> Moved:
     """The derivatives of a tile of rows."""
     t, forward, q, dq = p.terms, rows_forward(p, rows), part(p.q, rows), part(tangents.q, rows)
     kappa = t.grad_scores + t.normalise + t.weights + 2 * t.product + t.keys_sum.positive
-    grow, growth_of_one = float(np.exp(kappa)), float(np.expm1(kappa)) * (1 + 2.0**-48)
+    grow, growth_of_one = float(np.exp(kappa)), float(expm1_upwards(kappa))
     head, d_v = q.shape[:-1], p.v.shape[-1]
     mean, mean_error, largest = (np.zeros((*head, 1)) for _ in range(3))
     mid, error, size, drift, readable, readable_tangent, unknown = (np.zeros((*head, d_v)) for _ in range(7))
@@ -119,12 +124,11 @@ def rows_jvp(p: AttentionProblem, tangents: Tangents, rows: slice) -> Moved:
     if p.features is not None and p.features.sink is not None:  # exp(sink − m) may overflow, and all weights be lost
         overflow = overflow | np.isinf(forward.error).any(axis=-1, keepdims=True)
     dlse, dlse_error = mean, mean_error
-    if (without := p.without_sink) is not None:
-        alone = rows_forward(without, rows)
-        factor, relative = np.exp(forward.lse - alone.lse), np.expm1(alone.entry + alone.common + forward.entry + forward.common)
+    if (alone := without_sink(p, rows, forward)) is not None:
+        factor, relative, dead = alone
         dlse, dlse_error = of_keys[0] * factor, mean_error * factor
-        dlse_error = live(dlse_error * (1 + relative) + relative * np.abs(dlse), alone.dead)
-        dlse = live(dlse, alone.dead)
+        dlse_error = live(dlse_error * (1 + relative) + relative * np.abs(dlse), dead)
+        dlse = live(dlse, dead)
     dlse_error = (dlse_error + t.grad_scores * np.abs(dlse)) * (1 + 8 * gamma(p.n_k + 8, ROUNDOFF))
     dlse_error = np.where(overflow.any(axis=-1, keepdims=True), np.inf, dlse_error)
     error = np.where(overflow, np.inf, error)

@@ -12,13 +12,14 @@ With p, o, T, dS as in `oracles.forward` and `oracles.vjp`, and M = (Σ|x| + |Σ
 have the variance n·(u·M)²:
 
     score           σ² = (u√d·M)² + ((6u + stored)·|s|)² + 2·(product² + scaled²)·Σ(q·k)²
-    … capped        σ² = (h·σ)² + ((6u + tanh + 2·stored)·|t|)² + (c·tanh's absolute error)², t = c·tanh(s/c), h = 1 − tanh²
+    … capped        σ² = (h·σ)² + ((6u + tanh + 3·stored)·|t|)² + (c·tanh's absolute error)², t = c·tanh(s/c), h = 1 − tanh²
     … with a bias   σ² + ((3u + stored)·(|t| + |bias|))², and the 6u of |s|, which the exponential's argument is off by, are of the logit
     weight          ε² = exp² + stored² + (4u)²
     out             Σ p²σ²(v − o)² + Σ p²ε²(v² + o²) + n·(u·M)² + N·(rescaling·M)²
     denominator     r² = Σ p²(σ² + ε²) + n·u² + N·rescaling², a sink's p²(σ² + ε²) among them, which out has times o²
     dP              E² = d_v·(u·M)² + stored²·dP² + 2·product²·Σ(g·v)²
     δ               Σ g²·var(out) + …, or Σ p²(σ² + ε²)T² + Σ p²E² + n·(u·M)² + r²δ²
+    dk, dv          … and Σ_h (u·dk_h)², where each query head of a key head has its own, rounded to the output's format
     dS              w² = p²(σ² + ε² + (4u)² + stored²)T² + p²E², and p·Δ and r·dS common to a row
 """
 
@@ -31,6 +32,7 @@ from numpy.typing import NDArray
 
 from oracles.ball import Array
 from oracles.formats import Arithmetic, Format
+from oracles.groups import HeadSums
 from oracles.logits import Tiled
 from oracles.terms import partial_roundings, rescalings, slack
 from oracles.visible import Mask
@@ -45,7 +47,7 @@ AT_ONCE = 1 << 20
 @dataclass(frozen=True)
 class Point:
     """An attention problem in plain numbers: q, k, v, which keys a row may read (None for all), scale and arithmetic, and what logits are
-    made of besides scores, of which only the output has a line."""
+    made of besides scores, of which only the output has a line; and how many query heads the rows are of."""
 
     q: Array
     k: Array
@@ -54,6 +56,7 @@ class Point:
     scale: float
     arithmetic: Arithmetic
     features: Tiled
+    group: int = 1
 
     def rows(self) -> Iterator[slice]:
         """The query rows, so many at a time that their scores fit."""
@@ -102,39 +105,45 @@ def vjp(x: Point, g: Array) -> tuple[Array, Array, Array]:
     a, c, lam = x.arithmetic, abs(x.scale), float(x.arithmetic.likely or 0.0)
     u, work = a.grad_accumulate, a.elementwise.unit_roundoff
     n_q, n_k, d_v = len(x.q), len(x.k), x.v.shape[1]
-    stored = [_roundoff(a.output) * sqrt(partial_roundings(a, n)) for n in (n_q, n_k)]
+    stored = [_unit(a.output) * sqrt(partial_roundings(a, n)) for n in (n_q, n_k)]
     of_queries, of_keys = sqrt(n_q) * u + stored[0], sqrt(n_k) * u + stored[1]
     dq, dq_rad = np.empty(x.q.shape), np.empty(x.q.shape)
     dk, dk_var, dk_size = (np.zeros(x.k.shape) for _ in range(3))
     dv, dv_var, dv_size = (np.zeros(x.v.shape) for _ in range(3))
+    heads_dk, heads_dv = (HeadSums.of(y.shape, n_q, x.group) for y in (x.k, x.v))
     dk_lost, dv_lost, column = np.zeros(x.k.shape), np.zeros(x.v.shape), np.zeros((n_k, 1))
     columns = sum((_softmax(x, rows).p.sum(axis=0) for rows in x.rows()), start=np.zeros(n_k))
     for rows in x.rows():
         s, q, gi = _softmax(x, rows), x.q[rows], g[rows]
         size, dp = np.abs(gi) @ np.abs(x.v).T, gi @ x.v.T
         squares = (gi * gi) @ (x.v * x.v).T
-        dot = (u * sqrt(d_v + 4) * (size + np.abs(dp)) / 2) ** 2 + (_roundoff(a.grad_weights) * dp) ** 2 + 2 * a.product**2 * squares
+        dot = (u * sqrt(d_v + 4) * (size + np.abs(dp)) / 2) ** 2 + (_unit(a.grad_weights) * dp) ** 2 + 2 * a.product**2 * squares
         delta = (gi * s.out).sum(axis=1, keepdims=True)
         turn = np.where(s.p > 0, dp - delta, 0.0)
-        weight = s.score**2 + s.entry**2 + _roundoff(a.saved_weights) ** 2
+        weight = s.score**2 + s.entry**2 + _unit(a.saved_weights) ** 2
         spread = _delta(x, s, gi, dp, delta, turn, dot, weight)
         ds = s.p * turn
-        var = s.p**2 * ((weight + (4 * work) ** 2 + _roundoff(a.grad_scores) ** 2) * turn**2 + dot)
+        var = s.p**2 * ((weight + (4 * work) ** 2 + _unit(a.grad_scores) ** 2) * turn**2 + dot)
         common = s.row + s.linear / lam
         dq[rows] = ds @ x.k
         total = np.abs(ds) @ np.abs(x.k)
         dq_sd = np.sqrt(var @ (x.k**2)) + spread * np.abs(s.p @ x.k) + common * np.abs(dq[rows]) + of_keys * (total + np.abs(dq[rows])) / 2
         dq_rad[rows] = lam * s.equal * dq_sd + np.abs(ds * s.tail) @ np.abs(x.k)
         dk += ds.T @ q
+        heads_dk.add(rows, slice(None), ds.T, q)
+        heads_dv.add(rows, slice(None), s.p.T, gi)
         dk_var += (var + (s.p * spread) ** 2 + (ds * common) ** 2).T @ (q**2)
         dk_size += np.abs(ds).T @ np.abs(q)
         dv += s.p.T @ gi
-        dv_var += (s.p**2 * (weight + common**2 + _roundoff(a.weights) ** 2)).T @ (gi**2)
+        dv_var += (s.p**2 * (weight + common**2 + _unit(a.weights) ** 2)).T @ (gi**2)
         dv_size += s.p.T @ np.abs(gi)
         tail = (s.p < 2 * max(u, work) * columns) if n_q > 1 else np.zeros(s.p.shape, dtype=bool)
         dk_lost += np.abs(ds * tail).T @ np.abs(q)
         dv_lost += (s.p * tail).T @ np.abs(gi)
         column += _multiplicity(_scores(x, rows).T)
+    for heads, variance in ((heads_dk, dk_var), (heads_dv, dv_var)):
+        if heads.sums is not None:
+            variance += a.output.unit_roundoff**2 * (heads.sums**2).sum(axis=0)
     equal = np.sqrt(column)
     dk_rad = lam * equal * (np.sqrt(dk_var) + of_queries * (dk_size + np.abs(dk)) / 2) + dk_lost
     dv_rad = lam * equal * (np.sqrt(dv_var) + of_queries * (dv_size + np.abs(dv)) / 2) + dv_lost
@@ -157,17 +166,15 @@ def _softmax(x: Point, rows: slice) -> Softmax:
     s = _scores(x, rows)
     reach = c * (np.abs(x.q[rows]) @ np.abs(x.k).T)
     squares = c * c * ((x.q[rows] ** 2) @ (x.k**2).T)
-    operands = 2 * (a.product**2 + _roundoff(a.scale_on_inputs) ** 2)
+    operands = 2 * (a.product**2 + _unit(a.scale_on_inputs) ** 2)
     known = np.where(np.isfinite(s), np.abs(s), 0.0)
-    logits, var = _logits(
-        x, rows, s, (u * sqrt(d + 4) * (reach + known) / 2) ** 2 + (_roundoff(a.scores) * known) ** 2 + operands * squares
-    )
+    logits, var = _logits(x, rows, s, (u * sqrt(d + 4) * (reach + known) / 2) ** 2 + (_unit(a.scores) * known) ** 2 + operands * squares)
     sinks = np.full((len(s), 1), -np.inf) if x.features.sink is None else x.features.sink[rows]
     m = np.maximum(logits.max(axis=1, keepdims=True), sinks)
     e, of_sink = np.exp(logits - m), np.exp(sinks - m)
     total = e.sum(axis=1, keepdims=True) + of_sink
     p, p_sink = e / total, of_sink / total
-    each, entry = 6 * work + a.exp.per_unit + _roundoff(a.scores), sqrt(a.exp.relative**2 + (4 * work) ** 2)
+    each, entry = 6 * work + a.exp.per_unit + _unit(a.scores), sqrt(a.exp.relative**2 + (4 * work) ** 2)
     score = np.sqrt(var + (each * np.where(p > 0, np.abs(logits), 0.0)) ** 2)
     sink = p_sink * np.sqrt((each * np.where(p_sink > 0, np.abs(sinks), 0.0)) ** 2 + entry**2)
     merged = rescalings(a, n_k) * (a.exp.relative + 3 * work) ** 2
@@ -176,23 +183,23 @@ def _softmax(x: Point, rows: slice) -> Softmax:
     equal = np.sqrt(np.maximum(_multiplicity(s), _multiplicity(logits)))
     lost = (p * tail).sum(axis=1, keepdims=True) + np.where(p_sink < 2 * max(u, work), p_sink, 0.0)
     row = np.sqrt((p**2 * (score**2 + entry**2)).sum(axis=1, keepdims=True) + sink**2 + n_k * u**2 + merged)
-    linear = (6 * work + a.log) * (np.abs(lse) + log(2) * slack(a)) + _roundoff(a.saved_lse) * np.abs(lse) + lost
+    linear = (6 * work + a.log) * (np.abs(lse) + log(2) * slack(a)) + _unit(a.saved_lse) * np.abs(lse) + lost
     return Softmax(p, score, entry, out, p @ np.abs(x.v), lost, (p * tail) @ np.abs(x.v), row, linear, equal, tail, sink)
 
 
 def _logits(x: Point, rows: slice, s: Array, var: Array) -> tuple[Array, Array]:
     """The logits of some rows and their variance, given those of their scores: each step in turn."""
     a, f = x.arithmetic, x.features.tile(rows, slice(0, x.k.shape[0]))
-    work, stored, tanh = a.elementwise.unit_roundoff, _roundoff(a.scores), a.exp if a.tanh is None else a.tanh
+    work, stored, tanh = a.elementwise.unit_roundoff, _unit(a.scores), a.exp if a.tanh is None else a.tanh
     if f.cap is not None or f.bias is not None:
         var = var + (stored * np.where(np.isfinite(s), np.abs(s), 0.0)) ** 2
     for capping in (False, True) if f.after_bias else (True, False):
         if capping and f.cap is not None:
             turned = np.where(np.isfinite(s), np.tanh(s / f.cap), 0.0)
-            var = (1 - turned**2) ** 2 * var + ((6 * work + tanh.relative + 2 * stored) * f.cap * turned) ** 2 + (f.cap * tanh.flush) ** 2
+            var = (1 - turned**2) ** 2 * var + ((6 * work + tanh.relative + 3 * stored) * f.cap * turned) ** 2 + (f.cap * tanh.flush) ** 2
             s = np.where(np.isfinite(s), f.cap * turned, s)
             if f.blocked is not None:
-                s, var = np.where(f.blocked, -f.cap, s), np.where(f.blocked, 0.0, var)
+                s, var = np.where(f.blocked, -f.cap, s), np.where(f.blocked, ((2 * work + stored) * f.cap) ** 2, var)
         elif not capping and f.bias is not None:
             var = var + ((3 * work + stored) * (np.where(np.isfinite(s), np.abs(s), 0.0) + np.abs(f.bias))) ** 2
             s = s + f.bias
@@ -204,7 +211,7 @@ def _output(x: Point, s: Softmax) -> Array:
     a, lam = x.arithmetic, float(x.arithmetic.likely or 0.0)
     n_k, work = x.k.shape[0], a.elementwise.unit_roundoff
     sums = n_k * a.accumulate**2 + rescalings(a, n_k) * (a.exp.relative + 3 * work) ** 2
-    stored = s.entry**2 + _roundoff(a.weights) ** 2 + 2 * a.product**2
+    stored = s.entry**2 + _unit(a.weights) ** 2 + 2 * a.product**2
     of_scores, of_weights = s.p**2 * s.score**2, s.p**2 * stored
     spread = (of_scores @ x.v**2 - 2 * s.out * (of_scores @ x.v) + s.out**2 * of_scores.sum(axis=1, keepdims=True)).clip(min=0)
     entries = of_weights @ x.v**2 + s.out**2 * of_weights.sum(axis=1, keepdims=True)
@@ -217,7 +224,7 @@ def _delta(x: Point, s: Softmax, g: Array, dp: Array, delta: Array, turn: Array,
     """Δ ÷ λ, in the form of δ that is worse of those allowed."""
     a, lam = x.arithmetic, float(x.arithmetic.likely or 0.0)
     u = a.grad_accumulate
-    of_output = np.sqrt((g**2 * ((_output(x, s) / lam) ** 2 + (_roundoff(a.saved_output) * s.out) ** 2)).sum(axis=1, keepdims=True))
+    of_output = np.sqrt((g**2 * ((_output(x, s) / lam) ** 2 + (_unit(a.saved_output) * s.out) ** 2)).sum(axis=1, keepdims=True))
     of_output = of_output + u * sqrt(g.shape[1]) * ((np.abs(g * s.out)).sum(axis=1, keepdims=True) + np.abs(delta)) / 2
     if a.delta == "output":
         return np.asarray(of_output)
@@ -241,5 +248,5 @@ def _rounded(a: Arithmetic, value: Array, error: Array) -> Array:
     return np.asarray(error + a.output.unit_roundoff * (np.abs(value) + error) + a.output.smallest_normal)
 
 
-def _roundoff(stored: Format | None) -> float:
+def _unit(stored: Format | None) -> float:
     return stored.unit_roundoff if stored is not None else 0.0

@@ -6,10 +6,15 @@
 **The cap is a contraction.** With an error E of s, |c·tanh(s̃/c) − c·tanh(s/c)| ≤ E.  The quotient s/c is off by δ, which moves t by
 δ·|x·sech²x|·c, x = s/c, and |x·sech²x| ≤ |tanh x|; so each rounding of the quotient, of c, of tanh and of the product is one of |t| at
 most.  `Terms.cap` is all of these, and tanh's own relative error; its absolute one, where tanh is written with exponentials, counts c
-times, as `Terms.cap_absolute`.  They act on t̃, |t̃| ≤ |t| + E: so E becomes E + cap·(|t| + E) + c·cap_absolute.
+times, as `Terms.cap_absolute`, and so does what the quotient and tanh are off by where they underflow, as the slope of tanh is at most 1:
+`Terms.quotient_underflow`.  The product may underflow as well (`Terms.logit_underflow`).  They act on t̃, |t̃| ≤ |t| + E: so E becomes
+E + cap·(|t| + E) + c·(cap_absolute + quotient_underflow) + logit_underflow.  That a blocked entry comes to −c is exact, as tanh(−∞) is −1,
+but for the same roundings: there E is 0 before the cap.  A kernel may multiply by 1/c: where the arithmetic does not hold c or 1/c as
+normal numbers (`Ranges.cap`), 0·∞ may be NaN, and nothing is promised.
 
 **A bias** is an input, and exact.  The sum is off by its rounding, and by that of both summands where they are converted to base 2 each by
-itself: E becomes E + biased·(|t| + |bias| + E).  For the same reason the exponential's argument costs its slope of |t| + |bias|.
+itself: E becomes E + biased·(|t| + |bias| + E) + logit_underflow, where that is stored, converted or flushed.
+For the same reason the exponential's argument costs its slope of |t| + |bias|.
 
 **The slope of the cap** is h = 1 − tanh²(s/c), by which gradients of scores are multiplied.  With tanh off by a, h is off by
 2|tanh|·a + a²: a is E/c, where E is that of t, and cap·|tanh| for the rounding of the square; that of the difference is within cap·h, as
@@ -23,7 +28,7 @@ import numpy as np
 
 from oracles.ball import Array
 from oracles.groups import Shared
-from oracles.terms import Terms
+from oracles.terms import Ranges, Terms
 from oracles.visible import Mask, Visible
 
 
@@ -133,17 +138,21 @@ def _largest(x: Array, allowed: Mask | None) -> Array:
     return np.asarray(x.max(axis=-1, keepdims=True, initial=0.0, where=True if allowed is None else allowed))
 
 
-def passed(x: Logits, f: Tiled, t: Terms, tau: Array, slope: float, largest: float) -> Array:
-    """The exponent of a logit's error, given its score's: each step in turn, and the slope; ∞ where a sum may leave the range."""
+def passed(x: Logits, f: Tiled, t: Terms, tau: Array, slope: float, ranges: Ranges) -> Array:
+    """The exponent of a logit's error, given its score's: each step in turn, and the slope; ∞ where a sum may leave the range, or
+    the cap does."""
+    smallest, largest = ranges.cap
     for capping in (False, True) if x.after else (True, False):
         if capping and f.cap is not None and x.capped is not None:
-            tau = tau + (t.cap * (x.capped + tau) + f.cap * t.cap_absolute)
             if x.blocked is not None and x.turned is None:
                 tau = np.where(x.blocked, 0.0, tau)
+            tau = tau + (t.cap * (x.capped + tau) + f.cap * (t.cap_absolute + t.quotient_underflow) + t.logit_underflow)
+            if not smallest <= f.cap <= largest:
+                tau = np.full(tau.shape, np.inf)
         elif not capping and x.biased is not None:
-            tau = tau + t.biased * (x.biased + tau)
-            if not 3 * x.biased.max(initial=0.0) <= largest:
-                tau = np.where(3 * x.biased <= largest, tau, np.inf)
+            tau = tau + (t.biased * (x.biased + tau) + t.logit_underflow)
+            if not 3 * x.biased.max(initial=0.0) <= ranges.work:
+                tau = np.where(3 * x.biased <= ranges.work, tau, np.inf)
     return np.asarray(tau + slope * (x.size + tau))
 
 

@@ -8,6 +8,7 @@ out_a − w_b·(out_a − out_b) is off by more where out_a is large and has no 
 """
 
 from dataclasses import replace
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -40,8 +41,8 @@ def merge_attention(
     m = max(lse_a, lse_b), a = exp(lse_a − m), b = exp(lse_b − m): lse = m + log(a + b), out = (a·out_a + b·out_b)/(a + b); exponentials
     and logarithms are in `conventions.lse_base`.
 
-    Shapes: out_a and out_b (…, d_v), lse_a and lse_b (…).  Under an arithmetic outputs are of its inputs' format, log-sum-exps of the one
-    in which they are saved.
+    Shapes: out_a and out_b (…, d_v), lse_a and lse_b (…), with at least one axis of rows; d_v may be 0.  Under an arithmetic outputs are
+    of its inputs' format, log-sum-exps of the one in which they are saved.
     Edge cases: a part whose lse is −∞ has no key, and its output is not read; where both are, the row is dead: 0 (NaN, or unchecked, by
     `dead_rows`), with lse −∞.  A sink belongs to one of the parts.
     Raises ValueError and TypeError for shapes, types and values that do not fit, for an lse of NaN or +∞, and where the log-sum-exp is
@@ -120,7 +121,7 @@ def _exponent(a: Arithmetic, size: Array) -> Array:
 
 def _exactly(outs: list[Array], sums: list[Array], base: str) -> Balls:
     """Both results by ball arithmetic, those of dead rows aside."""
-    given = [np.where(x > -np.inf, out, 0.0).reshape(-1, out.shape[-1]) for out, x in zip(outs, sums, strict=True)]
+    given = [np.where(x > -np.inf, out, 0.0).reshape(prod(x.shape), out.shape[-1]) for out, x in zip(outs, sums, strict=True)]
     logs = [x.ravel().tolist() for x in sums]
     lost = ~(np.isfinite(given[0]) & np.isfinite(given[1]))
     finite = [np.where(np.isfinite(x), x, 0.0).tolist() for x in given]

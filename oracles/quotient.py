@@ -42,7 +42,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from oracles.ball import ROUNDOFF, Array, gamma
+from oracles.ball import ROUNDOFF, Array, expm1_upwards, gamma
 from oracles.scores import AttentionProblem
 from oracles.terms import Terms
 from oracles.visible import Mask
@@ -139,6 +139,11 @@ class Rows:
     sizes: tuple[Array, Array]
     terms: Terms
 
+    @property
+    def dead_rows(self) -> Mask:
+        """Which rows may read no key, as an array."""
+        return np.zeros(self.lse.shape, dtype=bool) if self.dead is None else self.dead
+
     @cached_property
     def entry(self) -> Any:
         """The exponent κ of a normalised weight p̃_j, on top of τ_j."""
@@ -226,21 +231,21 @@ def bounded(
     h, b = row.shared, row.separate + t.rescaled + t.summed_weights
     both = b + h
     lift, of_row = np.exp(h), np.exp(both)
-    lam = of_row * (a.x + a.wander) + _expm1(both + row.terms + row.result) + 4 * n_k * t.weight_underflow
+    lam = of_row * (a.x + a.wander) + expm1_upwards(both + row.terms + row.result) + 4 * n_k * t.weight_underflow
     if a.large is not None:
         lam = lam + row.small
     lam = lam * inflation
     room = np.where(lam < 1.0, 1.0 - lam, np.nan)
-    grown = lift * (a.grown + distance * a.x) + _expm1(h) * (a.size + distance)
+    grown = lift * (a.grown + distance * a.x) + expm1_upwards(h) * (a.size + distance)
     size = size + a.grown + centre * a.x
 
     def unshared(of: Terms, row: _Row, wander: Bound, drift: Bound) -> tuple[Bound, Array, Array, Array]:
         """The three parts of the error that are not shared, times 1 − λ, and what comes from the first."""
         key, rest, b = row.separate + of.weights, of.normalise + of.product + of.rescaled, row.separate + of.rescaled + of.summed_weights
-        of_keys = lift * (np.exp(key) * drift + _expm1(key) * size)
+        of_keys = lift * (np.exp(key) * drift + expm1_upwards(key) * size)
         reach = np.exp(h + key) * (size + drift)
-        of_columns = np.expm1(rest) * (1 + 2.0**-48) * reach
-        divisor = lift * (np.exp(b) * wander + _expm1(b) * one) + 4 * n_k * of.weight_underflow
+        of_columns = expm1_upwards(rest) * reach
+        divisor = lift * (np.exp(b) * wander + expm1_upwards(b) * one) + 4 * n_k * of.weight_underflow
         divisor = divisor + (row.terms + row.result) * np.exp(h + b) * (one + wander)
         sums = row.terms * np.exp(rest) * reach + row.result * (out + grown + of_keys + of_columns)
         column = of_columns + sums + np.exp(key + rest + h) * absolute
@@ -283,9 +288,3 @@ def bounded(
 def live(x: Any, dead: Mask | None, otherwise: float | bool = 0.0) -> Any:
     """An array, or a number for all rows, with another number in dead rows."""
     return x if dead is None else np.where(dead, otherwise, x)
-
-
-def _expm1(x: Bound) -> Bound:
-    """exp(x) − 1, rounded upwards."""
-    above: Bound = np.expm1(x) * (1 + 2.0**-48)
-    return above

@@ -11,7 +11,7 @@ which lanes are pairs, `conventions.odd_lane` what becomes of the last lane of a
 
 from dataclasses import replace
 from numbers import Real
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -23,6 +23,16 @@ from oracles.enclosure import Enclosure
 from oracles.judging import Method
 from oracles.rotary_angles import angles, counted, integers, placed
 from oracles.rotation import Lanes, checked
+
+
+class _Choice(NamedTuple):
+    """What a rotation goes by, as it is given."""
+
+    positions: Any
+    inv_freq: Any
+    attention_factor: Any
+    rotary_dim: Any
+    sections: Any
 
 
 def rope(
@@ -49,20 +59,14 @@ def rope(
     sections = (t, h, w) positions have an axis of three in front, time, height and width, and so many pairs rotate by each, by
     `conventions.mrope`.
 
-    Shapes: x is (…, seq, head_dim), and so is the result; inv_freq (r/2,).  Positions count from 0, to 2⁵³; certificates are narrow to 2³¹
-    in float64, and beyond by ball arithmetic.
+    Shapes: x is (…, seq, head_dim), and so is the result; inv_freq (r/2,).  Positions count from 0, and are within ±2⁵³; certificates
+    are narrow to 2³¹ in float64, and beyond by ball arithmetic.
     Edge cases: position 0 multiplies by the attention factor, to rounding; the last channel of an odd head_dim is multiplied by
     cos θ + sin θ (`conventions.odd_lane`), with the angle of the pair that it would begin, and an odd one is refused with inv_freq,
     rotary_dim, sections or an attention factor; a NaN or ±∞ reaches its own pair; axes of size 0 are legal.
     Raises TypeError and ValueError for what is not such an array, for positions out of bounds, and for both start_pos and positions.
     """
-    by = {
-        "positions": positions,
-        "inv_freq": inv_freq,
-        "attention_factor": attention_factor,
-        "rotary_dim": rotary_dim,
-        "sections": sections,
-    }
+    by = _Choice(positions, inv_freq, attention_factor, rotary_dim, sections)
     return _rope(x, x, False, start_pos, by, arithmetic, conventions, method)
 
 
@@ -84,13 +88,7 @@ def rope_vjp(
 
     Shapes, edge cases and errors: as `rope`; grad_out has the shape of x.
     """
-    by = {
-        "positions": positions,
-        "inv_freq": inv_freq,
-        "attention_factor": attention_factor,
-        "rotary_dim": rotary_dim,
-        "sections": sections,
-    }
+    by = _Choice(positions, inv_freq, attention_factor, rotary_dim, sections)
     return _rope(x, grad_out, True, start_pos, by, arithmetic, conventions, method)
 
 
@@ -132,11 +130,11 @@ def apply_rotary_vjp(
 
 
 def _rope(
-    x: Any, turned: Any, back: bool, start: Any, by: dict[str, Any], given: Given, conventions: Conventions | None, method: Method
+    x: Any, turned: Any, back: bool, start: Any, by: _Choice, given: Given, conventions: Conventions | None, method: Method
 ) -> Enclosure:
     rotation = checked(x, turned, back, given, conventions, method, lambda dim: _channels(dim, by))
     rows = rotation.x.shape[:-1]
-    positions, sections, channels = by["positions"], by["sections"], rotation.channels
+    positions, sections, channels = by.positions, by.sections, rotation.channels
     if positions is None:
         place, farthest = counted(start, rows[-1], 1 if sections is None else 3)
     else:
@@ -145,7 +143,7 @@ def _rope(
         at, alike = placed(integers(positions), rows, sections)
         rotation = replace(rotation, alike=alike)
         place, farthest = (lambda rows: at[:, rows]), int(np.abs(at).max(initial=0))
-    options = {name: by[name] for name in ("inv_freq", "attention_factor", "sections")}
+    options = {"inv_freq": by.inv_freq, "attention_factor": by.attention_factor, "sections": sections}
     pairs = -(-channels // 2) if rotation.x.size else 0
     found = angles(place, farthest, pairs, channels, arithmetic=rotation.arithmetic, conventions=rotation.conventions, **options)
     of_table = Lanes(slice(0, channels // 2), slice(0, channels // 2), slice(channels // 2, None))
@@ -157,12 +155,12 @@ def _rope(
     )
 
 
-def _channels(dim: int, by: dict[str, Any]) -> int:
+def _channels(dim: int, by: _Choice) -> int:
     """How many channels rotate.  Raises ValueError for an odd number, where something is given that is about pairs."""
-    name = "head_dim" if by["rotary_dim"] is None else "rotary_dim"
-    channels = dim if by["rotary_dim"] is None else arrays.natural(by["rotary_dim"], "rotary_dim", most=dim)
-    plain = by["rotary_dim"] is None and by["inv_freq"] is None and by["sections"] is None
-    plain = plain and isinstance(by["attention_factor"], Real) and by["attention_factor"] == 1
+    name = "head_dim" if by.rotary_dim is None else "rotary_dim"
+    channels = dim if by.rotary_dim is None else arrays.natural(by.rotary_dim, "rotary_dim", most=dim)
+    plain = by.rotary_dim is None and by.inv_freq is None and by.sections is None
+    plain = plain and isinstance(by.attention_factor, Real) and by.attention_factor == 1
     if channels % 2 and not plain:
         raise ValueError(f"{name}={channels}, but should be even: channels rotate in pairs.")
     return channels

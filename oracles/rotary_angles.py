@@ -20,14 +20,12 @@ from numpy.typing import NDArray
 from oracles import arrays
 from oracles.angle import Frequencies, balls, cos_sin, frequencies, given_frequencies, pair_exponents, powers, start_position
 from oracles.arb_matrix import MOST_PRECISION, PRECISION
-from oracles.arguments import checked_scale
+from oracles.arguments import FARTHEST, checked_scale
 from oracles.ball import Ball, exact, gamma, multiply, rounded
 from oracles.conventions import Conventions
 from oracles.enclosure import Enclosure
 from oracles.formats import Arithmetic
 
-FARTHEST = 2**53
-"""Positions are exact in float64."""
 Place = Callable[[slice], NDArray[np.int64]]
 
 
@@ -65,13 +63,16 @@ class Angles:
         return self._scaled(cos, arithmetic), self._scaled(sin, arithmetic)
 
     def _scaled(self, table: Ball, arithmetic: Arithmetic | None) -> Ball:
+        """A table times the attention factor; unknown throughout where a kernel may hold ∞ for that, as 0·∞ is NaN."""
         if self.factor.mid[0] == 1 and self.factor.rad[0] == 0:
             return table
         product = multiply(table, self.factor)
         if arithmetic is None:
             return product
         coarser = max(arithmetic.angle.table, arithmetic.elementwise, key=lambda target: target.unit_roundoff)
-        return rounded(product, coarser, times=2, flush=arithmetic.flush_to_zero)
+        found = rounded(product, coarser, times=2, flush=arithmetic.flush_to_zero)
+        held = abs(self.factor.mid[0]) + self.factor.rad[0] <= min(arithmetic.angle.table.largest, arithmetic.elementwise.largest)
+        return found if held else Ball(found.mid, np.full(found.rad.shape, np.inf))
 
     def exactly(self, length: int) -> list[tuple[list[arb], list[arb]]]:
         """Cosines and sines of each row, at the working precision."""

@@ -24,7 +24,7 @@ from oracles.conventions import Conventions, odd_is_refused
 from oracles.conventions import resolve as resolve_conventions
 from oracles.enclosure import Enclosure
 from oracles.formats import Arithmetic
-from oracles.judging import AFFORDABLE, Balls, Evaluation, Method, require_method, settle, zero_is_accepted
+from oracles.judging import AFFORDABLE, Balls, Evaluation, Method, require_method, settle, zeros_are_accepted
 from oracles.positional import ARB_WORK, LARGEST_TABLE, WIDEST, Given
 from oracles.rotary_angles import angles, integers, pairs_of, placed
 
@@ -148,11 +148,7 @@ def rope_tables(
             return fast()
         return laid_out(*arb_positional.sinusoidal_positional_encoding(length, exponents, first, named.rope_base, named.rope_scale))
 
-    def vacuous(balls: Balls) -> tuple[bool, ...]:
-        """Of both tables or of none: at position 0 all sines are 0, and zeros are what they should be."""
-        return (all(zero_is_accepted((table,))[0] for table in balls),) * len(balls)
-
-    cos, sin = settle(Evaluation(model, method, fast, arb, ARB_WORK * length * dim, vacuous))
+    cos, sin = settle(Evaluation(model, method, fast, arb, ARB_WORK * length * dim, zeros_are_accepted))
     return cos, sin
 
 
@@ -207,11 +203,8 @@ def rotary_tables(
     def arb() -> Balls:
         return shaped(_lanes(table, 0.0, dim, named) for table in arb_positional.tables(found.exactly, length, pairs, found.most))
 
-    def vacuous(balls: Balls) -> tuple[bool, ...]:
-        return (all(zero_is_accepted((table,))[0] for table in balls),) * len(balls)
-
     work = AFFORDABLE + 1 if found.inexact else ARB_WORK * length * dim
-    cos, sin = settle(Evaluation(model, method, fast, arb, work, vacuous))
+    cos, sin = settle(Evaluation(model, method, fast, arb, work, zeros_are_accepted))
     return cos, sin
 
 

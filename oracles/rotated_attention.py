@@ -11,7 +11,7 @@ from oracles.attention_arguments import Window, checked
 from oracles.ball_attention import Setting
 from oracles.conventions import Conventions
 from oracles.enclosure import Enclosure
-from oracles.judging import Balls, mean_is_accepted, zero_is_accepted
+from oracles.judging import Balls, attention_is_vacuous
 from oracles.rotary import rope
 from oracles.scores import operand
 
@@ -41,8 +41,5 @@ def rotated_attention(
         queries = operand(p.heads.fold(query.mid), p.heads.fold(query.rad))
         return ball_attention.forward(queries, operand(key.mid, key.rad), operand(p.v), setting)
 
-    def vacuous(balls: Balls) -> tuple[bool, ...]:
-        return mean_is_accepted(balls[0], p.v, p.allowed_row), *zero_is_accepted(balls[1:])
-
-    out, lse = p.evaluated(fast, lambda: fast(p.setting), vacuous=vacuous)
+    out, lse = p.evaluated(fast, lambda: fast(p.setting), vacuous=attention_is_vacuous(p.v, p.allowed_row))
     return p.unfolded(out), p.of_lse(lse)

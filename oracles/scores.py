@@ -111,7 +111,7 @@ class AttentionProblem(NamedTuple):
     `elementwise`, errors of scores and of dP are bounded entry by entry; without, by one number per row, which is faster
     and a few times wider.  `centre` (…, 1, d_v), or 0, is any point: errors are counted by distances of values from it.  `room`
     holds five arrays of the size of a tile, to be overwritten by the next: fresh memory would cost as much as the
-    arithmetic.
+    arithmetic.  `group` is the number of query heads whose rows these are, where a kernel may round the gradients of each.
     """
 
     q: Operand
@@ -128,6 +128,7 @@ class AttentionProblem(NamedTuple):
     centre: Array | float
     room: Array
     lse_without_sink: bool = False
+    group: int = 1
 
     @property
     def without_sink(self) -> "AttentionProblem | None":
@@ -190,7 +191,7 @@ def growth(p: AttentionProblem, q: Operand, k: Operand, x: Logits, allowed: Mask
     """
     if not p.elementwise:
         tau = _row_growth(p, q, k, allowed, 0.0 if p.features is not None else slope)
-        return tau if p.features is None else passed(x, p.features, p.terms, tau, slope, p.ranges.work)
+        return tau if p.features is None else passed(x, p.features, p.terms, tau, slope, p.ranges)
     t, c, of_logit = p.terms, abs(p.scale), slope
     slope = 0.0 if p.features is not None else slope
     tau = q.reach @ k.reach.swapaxes(-1, -2)
@@ -211,7 +212,7 @@ def growth(p: AttentionProblem, q: Operand, k: Operand, x: Logits, allowed: Mask
     if overflow is not None:
         tau[overflow] = np.inf
     if p.features is not None:
-        tau = passed(x, p.features, t, tau, of_logit, p.ranges.work)
+        tau = passed(x, p.features, t, tau, of_logit, p.ranges)
     if allowed is not None:
         np.copyto(tau, 0.0, where=~allowed)
     return tau

@@ -139,14 +139,16 @@ class Terms:
     grad_dot         × (|g||v|ᵀ, |dP|)  products and additions of dP = g·vᵀ, and of delta = rowsum(g·o)
     grad_weights     × |dP|           a dP stored in a narrow format
     delta_sum        × (p|dP|, |δ|)   the sum over keys in delta = rowsum(p·dP)
-    cap              × |t|            division by a cap, tanh and the product; `cap_absolute` is tanh's absolute error, × c
+    cap              × |t|            division by a cap, tanh and the product; `cap_absolute` is tanh's absolute error, × c, and
+                                      `quotient_underflow` that of what is stored before the product
     biased           × |t| + |bias|   a bias added to a score
     tangent_dot      × |dq||k| + |q||dk|  products and additions of dS = dq·kᵀ + q·dkᵀ
     grad_scores      × |dS|           roundings of dS, and its storage in a narrow format
     keys_sum         × (|dS||k|, |dq|)  the sum over keys in dq, its scaling, and partial gradients stored in between
     queries_sum      × (|dS||q|, |dk|), (p|g|, |dv|)  the sums over queries in dk and dv
     Absolute errors:
-    score_underflow, input_underflow, weight_underflow, sum_underflow, grad_underflow, output_underflow, saved_underflow
+    score_underflow, input_underflow, weight_underflow, sum_underflow, grad_underflow, output_underflow, saved_underflow, and
+    logit_underflow of a capped score, and of its sum with a bias
     """
 
     dot: Sum
@@ -171,12 +173,14 @@ class Terms:
     delta_sum: Sum
     cap: float
     cap_absolute: float
+    quotient_underflow: float
     biased: float
     tangent_dot: float
     grad_scores: float
     keys_sum: Sum
     queries_sum: Sum
     score_underflow: float
+    logit_underflow: float
     input_underflow: float
     weight_underflow: float
     sum_underflow: float
@@ -200,6 +204,8 @@ class Ranges:
     grad_weights  dP as it is stored
     grad_scores   dS as it is stored, scaled or not
     gradients     partial sums of gradients
+    output        the gradient of a query head alone, where those of several are added up
+    cap           the smallest and the largest cap that is a normal number, as is its reciprocal
     """
 
     work: float
@@ -208,6 +214,8 @@ class Ranges:
     grad_weights: float
     grad_scores: float
     gradients: float
+    output: float
+    cap: tuple[float, float]
     by_parts: bool
 
 
@@ -215,11 +223,12 @@ class Ranges:
 def ranges(a: Arithmetic | None) -> Ranges:
     """The ranges of an arithmetic; those of float64 for the oracle's own."""
     if a is None:
-        return Ranges(LARGEST, LARGEST, LARGEST, LARGEST, LARGEST, LARGEST, by_parts=False)
+        return Ranges(LARGEST, LARGEST, LARGEST, LARGEST, LARGEST, LARGEST, LARGEST, (0.0, LARGEST), by_parts=False)
 
     def most(*stored: Format | None) -> float:
         return min(x.largest for x in (a.elementwise, *stored) if x is not None)
 
+    normal = a.elementwise.smallest_normal
     return Ranges(
         work=most(a.scores, a.scale_on_inputs),
         sums=most() * 2.0 ** -slack(a),
@@ -227,6 +236,8 @@ def ranges(a: Arithmetic | None) -> Ranges:
         grad_weights=most(a.grad_weights),
         grad_scores=most(a.grad_scores),
         gradients=most(a.output if a.grad_block is not None else None),
+        output=most(a.output),
+        cap=(max(normal, 1 / most()), min(most(), 1 / normal)),
         by_parts=a.rescale_block is not None,
     )
 
@@ -260,6 +271,10 @@ def terms_of(a: Arithmetic, n_q: int, n_k: int, d: int, d_v: int, scale: float, 
                products with it stay separate (`rescaled`).  A kernel of two passes may compute all of them twice.
     normalise  A reciprocal, a product, a conversion and a merge.
     addition   Accumulators as fine as the format in between round to nearest; coarser ones may truncate.
+    cap        c, its reciprocal, the product of a score with it and that of tanh with c are rounded, and two are to spare: 6u, and what
+               tanh is off by.  Where scores are stored operator by operator, so are the quotient, tanh and the product: three times.
+               The quotient and tanh underflow where they are made, by η each, which `cap_absolute` has, and again where they are stored.
+    biased     Conversions of both summands, and their sum, which is stored; each may underflow, or be flushed, as the product with c may.
     underflow  A product is off by at most η when it underflows, a sum never is (Higham, Problem 2.19); with flushing
                everything is, operands included, by the smallest normal number.  An operand of a product that keeps
                fewer bits (TF32) is, where it is subnormal, off by `product` of the smallest normal number; doubled,
@@ -302,14 +317,16 @@ def terms_of(a: Arithmetic, n_q: int, n_k: int, d: int, d_v: int, scale: float, 
         grad_dot=summed(a, d_v + 1, a.grad_accumulate) + Sum(0.0, gamma(1, u)),
         grad_weights=_roundoff(a.grad_weights),
         delta_sum=summed(a, n_k + 1, max(a.accumulate, a.grad_accumulate)),
-        cap=gamma(6, u) + tanh.relative / (1 - tanh.relative) + 2 * stored,
+        cap=gamma(6, u) + tanh.relative / (1 - tanh.relative) + 3 * stored,
         cap_absolute=tanh.flush + 2 * eta,
+        quotient_underflow=2 * _step(a.scores, a),
         biased=gamma(3, u) + stored,
         tangent_dot=summed(a, 2 * d + 1, a.accumulate).positive + gamma(6, u),
         grad_scores=gamma(4, u) + _roundoff(a.grad_scores),
         keys_sum=_gradient(a, n_k).widened(_of_scale(scale, work)),
         queries_sum=_gradient(a, n_q).widened(_of_scale(scale, work)),
         score_underflow=(d * abs(scale) + 2) * eta + _step(a.scores, a),
+        logit_underflow=3 * eta + _step(a.scores, a),
         input_underflow=(_step(a.scale_on_inputs, a) + flushed) * max(1.0, abs(scale)),
         weight_underflow=max(a.exp.flush, eta) + 2 * eta + _step(a.weights, a) + _step(a.saved_weights, a) + operand,
         sum_underflow=(n_k + n_q + d_v + rescaled + 4) * eta + partial_roundings(a, max(n_q, n_k)) * _step(a.output, a) + n_q * operand,

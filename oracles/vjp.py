@@ -18,6 +18,10 @@ the error of the row's sum, which all its weights share; where p̃ underflows th
 In dq what is common to a row goes with |Σ_j p_j k_j|·Δ and |dq|, where signs cancel; in dk with Σ_i p_ij|q_i|Δ_i.  Roundings of
 dS, and of the terms of a sum, are exponents K of each entry; those of the sum itself are `Sum`s of (Σ|dS||k|, |dq|).
 
+**Heads that share a key head.** A kernel may add up all rows of dk and dv at once, or those of each query head, round these to the
+output's format, and add up the heads' own: then |dk_h + e_h|·u, u the output's, comes to it for each head h, Σ|e_h| ≤ E where E is the
+bound of the whole sum's error; on that E acts once more: E becomes (1 + u)·E + u·(1 + queries_sum.result)·Σ_h|dk_h|, and what underflows.
+
 All this holds as long as nothing overflows.  Where |g||v|ᵀ, δ or T may, of which δ reaches its whole row, the row's
 errors are infinite; so is that of a dP or dS, scaled or not, that may leave the format it is stored in, and that of a
 gradient where a sum of |dS||k|, |dS||q| or p|g| may leave the range of its accumulator, before or after it is scaled.
@@ -30,11 +34,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from oracles.ball import ROUNDOFF, Array, gamma
+from oracles.ball import ROUNDOFF, Array, expm1_upwards, gamma
 from oracles.delta import delta_spread
-from oracles.forward import rows_forward
+from oracles.forward import rows_forward, without_sink
 from oracles.grad_scores import Tile, grad_scores
-from oracles.groups import Gathered
+from oracles.groups import Gathered, HeadSums
 from oracles.quotient import Rows, live
 from oracles.scores import AttentionProblem, Operand, over_keys, part, readable
 from oracles.visible import Mask
@@ -64,6 +68,7 @@ def gradients(
     dq, dq_error, dq_size = (np.zeros((*head, p.n_q, d)) for _ in range(3))
     dk, dk_error, dk_size = (np.zeros((*head, p.n_k, d)) for _ in range(3))
     dv, dv_error, dv_size = (np.zeros((*head, p.n_k, d_v)) for _ in range(3))
+    heads_dk, heads_dv = (HeadSums.of(x.shape, p.n_q, p.group) for x in (dk, dv))
     of_bias = finer[0] if p.features is not None and p.features.bias is not None else None
     of_sink = finer[-1] if p.features is not None and p.features.sink is not None else None
     for rows in p.row_tiles():
@@ -90,6 +95,8 @@ def gradients(
             dq[..., rows, :] += tile.ds @ k.value
             ds, ds_error = tile.ds.swapaxes(-1, -2), tile.error.swapaxes(-1, -2)
             dk[..., keys, :] += ds @ q.value
+            heads_dk.add(rows, keys, ds, q.value)
+            heads_dv.add(rows, keys, tile.p.swapaxes(-1, -2), gi.value)
             if p.elementwise:
                 mean += (tile.p if tile.h is None else tile.p * tile.h) @ k.value
             of_keys = readable(p, k.reach, allowed)
@@ -107,7 +114,7 @@ def gradients(
         if p.elementwise:
             lift = np.exp(forward.common)
             dq_error[..., rows, :] += live(c * lift * delta * (np.abs(mean) + slack), forward.dead)
-            dq_error[..., rows, :] += c * np.expm1(forward.common) * (1 + 2.0**-48) * np.abs(dq[..., rows, :])
+            dq_error[..., rows, :] += expm1_upwards(forward.common, c) * np.abs(dq[..., rows, :])
         if dead_rows_are_unchecked:
             dq[..., rows, :] = live(dq[..., rows, :], forward.dead, np.nan)
     inflation = 1 + 8 * gamma(max(p.n_q, p.n_k) + d + d_v + 8, ROUNDOFF)
@@ -115,6 +122,8 @@ def gradients(
     dk *= p.scale
     for x, error, of in ((dq, dq_error, t.keys_sum), (dk, dk_error, t.queries_sum), (dv, dv_error, t.queries_sum)):
         error += of.result * (np.where(np.isnan(x), 0.0, np.abs(x)) + error)
+    for heads, error, factor in ((heads_dk, dk_error, c), (heads_dv, dv_error, 1.0)):
+        error += heads.rounded(p.terms, error, factor, p.ranges.output)
     if p.elementwise:
         most = max(1.0, c)
         for sum_of_sizes, error in ((most * dq_size, dq_error), (most * dk_size, dk_error), (dv_size, dv_error)):
@@ -136,12 +145,11 @@ def _shift(
         return shift, delta, (shift, delta)
     of = live(of_lse[..., rows, :], forward.dead)
     relative = np.zeros(shift.shape)
-    if (without := p.without_sink) is not None:
-        alone = rows_forward(without, rows)
-        of = live(of * np.exp(forward.lse - alone.lse), alone.dead)
-        relative = live(np.expm1(alone.entry + alone.common + forward.entry + forward.common) * (1 + 2.0**-48), alone.dead)
+    if (alone := without_sink(p, rows, forward)) is not None:
+        factor, relative, dead = alone
+        of, relative = live(of * factor, dead), live(relative, dead)
     error = delta + p.terms.biased * (np.abs(shift) + delta + np.abs(of)) + relative * np.abs(of)
-    return shift - of, error, (shift, delta) if without is not None else (shift - of, error)
+    return shift - of, error, (shift, delta) if alone is not None else (shift - of, error)
 
 
 def _sinks(p: AttentionProblem, rows: slice, forward: Rows, shift: Array, delta: Array) -> tuple[Array, Array]:
@@ -159,7 +167,7 @@ def sink_weights(p: AttentionProblem, rows: slice, forward: Rows) -> tuple[Array
     none = sink == -np.inf
     weight = np.exp(sink - forward.lse)
     exponent = t.anew.slope * np.where(none, 0.0, np.abs(sink)) + forward.entry + forward.common + t.grad_scores
-    spread = (weight + t.weight_underflow) * np.expm1(exponent) * (1 + 2.0**-48) + t.weight_underflow
+    spread = expm1_upwards(exponent, weight + t.weight_underflow) + t.weight_underflow
     return np.where(none, 0.0, weight), np.where(none, 0.0, spread)
 
 
@@ -190,7 +198,7 @@ def _weighted(p: AttentionProblem, tile: Tile, g: Operand, allowed: Mask | None)
     t, by = p.terms, None if allowed is None else allowed.swapaxes(-1, -2)
     weights, reach = tile.p.swapaxes(-1, -2), g.reach
     exponent = max(t.weights, t.saved_weights) + t.product + t.queries_sum.terms
-    lift = np.exp(exponent) * tile.growth + np.expm1(exponent) * (1 + 2.0**-48)
+    lift = np.exp(exponent) * tile.growth + expm1_upwards(exponent)
     if p.elementwise or lift.shape[-1] > 1:
         error = (tile.possible * lift).swapaxes(-1, -2) @ reach
         of_rows = readable(p, reach, by)

@@ -40,6 +40,7 @@ MEASURED = {
     "kill-matrix.md": ("The kill matrix", "which law kills which known bug, in how many examples: `make mutants`"),
     "findings.md": ("Findings", "where systems and their documentation differ, and which laws they break: `make findings`"),
     "rotary.md": ("Rotary frequencies of released libraries", "released models and layers against the oracles: `make peers`"),
+    "checkers.md": ("What today's checkers let through", "the catalogue of bugs against the checks in use: `make checkers`"),
     "criteria.md": ("What each criterion sees", "budgets and the tolerances in use, on small planted faults: `make criteria`"),
     "seeds.txt": ("False alarms", "every law on correct implementations, with many seeds: `make seeds`"),
     "soundness.txt": ("Soundness", "the exact value in every enclosure: `make soundness`"),
@@ -189,6 +190,8 @@ class Site:
         yield "bugs.md", self._page("bugs", operations=OPERATIONS.values(), bugs=self.bugs, kills=self.kills)
         measured = {name: said for name, said in MEASURED.items() if (ROOT / "docs" / name).exists()}
         yield "measured/index.md", self._page("measured", measured=measured)
+        for picture in sorted((ROOT / "docs").glob("*.svg")):
+            yield f"measured/{picture.name}", picture.read_text("utf-8")
         for name, (title, _) in measured.items():
             text = (ROOT / "docs" / name).read_text("utf-8").rstrip("\n")
             page = text if name.endswith(".md") else f"# {title}\n\n{fenced(text, 'text')}"

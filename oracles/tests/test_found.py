@@ -6,17 +6,47 @@ from typing import Any
 import numpy as np
 import pytest
 
-from oracles.alibi import alibi_bias
+from oracles.alibi import alibi_bias, alibi_slopes
 from oracles.conventions import Conventions
 from oracles.dot_product import scaled_dot_product_attention, scaled_dot_product_attention_vjp
 from oracles.formats import BINARY16, BRAIN16, FLOAT32, preset
 from oracles.frequencies import rotary_frequencies
 from oracles.generalised_attention import attention, attention_jvp, attention_vjp
+from oracles.merge import merge_attention
 from oracles.rotary import rope
+from oracles.rotary_parts import rotary_tables
 from oracles.softmax import hard_masked_softmax, hard_masked_softmax_vjp
+from oracles.tests.kernels import DTYPES, to
 
 Array = Any
 f32 = np.float32
+
+
+def capped(q: float, k: list[float], cap: float, allowed: list[bool], dtype: Any) -> tuple[Array, Array]:
+    """The output, each value 0 but for the last of 1, and the log-sum-exp: scores capped operator by operator, blocked ones −∞."""
+    stored = to(dtype)
+    s = np.where(allowed, stored(q * np.array(k)), -np.inf)
+    t = stored(stored(np.tanh(stored(s / f32(cap)))) * f32(cap))
+    e = np.exp((t - t.max()).astype(f32))
+    return stored(stored(e / e.sum())[-1:]).reshape(1, 1, 1), np.array([[t.max() + np.log(e.sum())]])
+
+
+@pytest.mark.parametrize(
+    ("arithmetic", "q", "k", "cap", "allowed"),
+    [
+        pytest.param("bfloat16-eager", 0.0, [0.0, 0.0], 20.06, [True, False], id="a blocked entry that comes to −c has the roundings of c"),
+        pytest.param(replace(preset("bfloat16"), scores=BRAIN16), 7.25, [0.0, -4.5], 257.0, [True, True], id="the quotient is stored too"),
+        pytest.param("float16-eager", 2.0**-11, [1.0], 16384.0, [True], id="a quotient that underflows is off by the cap times as much"),
+    ],
+)
+def test_a_score_that_is_capped_operator_by_operator(arithmetic: Any, q: float, k: list[float], cap: float, allowed: list[bool]) -> None:
+    a = preset(arithmetic) if isinstance(arithmetic, str) else arithmetic
+    found = capped(q, k, cap, allowed, DTYPES["bfloat16" if a.output is BRAIN16 else "float16"])
+    arrays = (np.full((1, 1, 1), q, f32), np.array(k, f32).reshape(1, -1, 1), np.eye(1, len(k), len(k) - 1, dtype=f32).reshape(1, -1, 1))
+    after = Conventions(softcap_order="after_mask")
+    budgets = attention(*arrays, mask=np.array([allowed]), softcap=cap, scale=1.0, conventions=after, arithmetic=a)
+    assert all(budget.excess(x).max() <= 1 for budget, x in zip(budgets, found, strict=True))
+    assert not budgets[0].vacuous
 
 
 def merged(s: Array, v: Array, block: int) -> Array:
@@ -132,12 +162,19 @@ def test_weights_of_which_there_are_too_many_for_their_format_overflow_though_va
     assert np.isinf(hard_masked_softmax(k.T, None, arithmetic=narrow).rad).all()
 
 
-@pytest.mark.parametrize("offset", [2**63 - 1, -(2**63), 2**63])
+@pytest.mark.parametrize("offset", [2**63 - 1, -(2**63), 2**63, 2**70])
 def test_positions_that_leave_the_integers_of_64_bits_are_refused(offset: int) -> None:
     """The last of three queries stood on the other side of the keys, and an offset of 2⁶³ itself did."""
     q, k, v = np.ones((1, 3, 1)), np.ones((1, 4, 1)), np.ones((1, 4, 1))
-    with pytest.raises(ValueError, match=r"offset=-?92\d+, but should be within ±2\*\*53\."):
+    with pytest.raises(ValueError, match=r"offset=-?(92|11)\d+, but should be within ±2\*\*53\."):
         attention(q, k, v, offset=offset, causal=True)
+
+
+@pytest.mark.parametrize("method", ["auto", "fast", "arb"])
+def test_parts_of_no_columns_merge(method: Any) -> None:
+    out, lse = merge_attention(np.zeros((2, 0)), np.zeros(2), np.zeros((2, 0)), np.zeros(2), method=method)
+    assert out.mid.shape == (2, 0)
+    assert lse.contains(np.log([2.0, 2.0])).all()
 
 
 def test_distances_that_are_no_numbers_of_float64_are_refused() -> None:
@@ -165,6 +202,27 @@ def test_a_distance_that_its_format_does_not_hold_has_no_bias_there() -> None:
     assert np.isfinite(budget.rad[0, 0, 1])
 
 
+def test_query_heads_may_round_their_gradients_before_these_are_added_up() -> None:
+    """PyTorch repeats keys and sums the repeated gradients, FlashAttention-2 has dk_expanded: of two heads, the sum all but cancels."""
+    stored, rng = to(DTYPES["bfloat16"]), np.random.default_rng(584)
+    k, v, q = (stored(rng.standard_normal(shape) * size) for shape, size in (((1, 2, 1), 1), ((1, 2, 1), 1), ((2, 1, 1), 0.1)))
+    g = stored(rng.standard_normal((1, 1, 1)) * np.array([1, -1])[:, None, None])
+    e = np.exp(q @ k[0].T)
+    weights = stored(e / e.sum(axis=-1, keepdims=True))
+    found = stored(stored(weights.swapaxes(-1, -2) @ g).sum(axis=0, keepdims=True))
+    dv = attention_vjp(*(x.astype(f32) for x in (q, k, v, g)), arithmetic="bfloat16")[2]
+    assert dv.excess(found).max() <= 1
+
+
+def test_biases_by_distance_are_of_the_format_in_which_they_are_computed() -> None:
+    """-141421 is no number of binary16, to which the output would be rounded: an infinite bias was within it."""
+    budget = alibi_bias(12, 1, 200001, offset=0, arithmetic="float16")
+    found = budget.mid.copy()
+    found[8, 0, -1] = -np.inf
+    assert not budget.contains(found)[8, 0, -1]
+    assert budget.format is alibi_slopes(12, arithmetic="float16").format is FLOAT32.elementwise
+
+
 @pytest.mark.parametrize("parameters", [{"attention_factor": 1.5e-242}, {"factor": 1.3e149, "mscale": 1.0, "mscale_all_dim": 0.8}])
 def test_a_parameter_that_binary32_does_not_hold_leaves_nothing_known(parameters: dict[str, float]) -> None:
     """A kernel has 0 or ∞ for it."""
@@ -178,6 +236,20 @@ def test_a_frequency_that_overflows_makes_the_angle_of_position_0_unknown_too() 
     x = np.ones((1, 4), f32)
     found = rope(x, positions=np.array([0]), inv_freq=np.array([1e39, 1.0]), arithmetic="float32")
     assert np.isinf(found.rad).tolist() == [[True, True, False, False]]
+
+
+def test_an_attention_factor_that_overflows_makes_a_sine_of_0_unknown_too() -> None:
+    for factor, known in ((1e39, False), (1e38, True)):
+        tables = rotary_tables(np.array([0]), np.array([1.0]), factor, arithmetic="float32")
+        assert all((np.isfinite(table.rad) == known).all() for table in tables)
+
+
+@pytest.mark.parametrize(("cap", "known"), [(1e-40, False), (1e39, False), (1e-37, True)])
+def test_a_cap_that_its_format_does_not_hold_leaves_nothing_known(cap: float, known: bool) -> None:
+    """A score of 0 times the reciprocal of 1e-40 is 0·∞ in binary32."""
+    one, k = np.ones((1, 1, 1), f32), np.array([[[0.0], [2.0]]], f32)
+    budgets = (*attention(one, k, k, softcap=cap, arithmetic="float32"), *attention_vjp(one, k, k, one, softcap=cap, arithmetic="float32"))
+    assert all((np.isfinite(budget.rad) == known).all() for budget in budgets if budget is not None)
 
 
 @pytest.mark.parametrize("name", ["float32", "float16-elementwise"])

@@ -432,3 +432,11 @@ def test_what_makes_no_sense_is_refused(arguments: tuple[Any, ...], given: dict[
     with pytest.raises(error) as refusal:
         oracles.rotary_frequencies(*arguments, **given)
     assert str(refusal.value) == sentence
+
+
+@pytest.mark.parametrize(("share", "pairs"), [(0.3, 3), (Fraction(0.3), 2), (Fraction(3, 10), 3), (1, 10), (0.0, 0)])
+def test_a_proportional_share_is_multiplied_as_configurations_do_where_it_is_a_float(share: Any, pairs: int) -> None:
+    found, _ = oracles.rotary_frequencies("proportional", 20, partial_rotary_factor=share)
+    assert np.count_nonzero(found.mid) == pairs
+    tiny, _ = oracles.rotary_frequencies("proportional", 20, partial_rotary_factor=1e-30, arithmetic="float32")
+    assert (tiny.rad == 0).all()

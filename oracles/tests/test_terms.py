@@ -42,6 +42,11 @@ def steps(x: Array) -> Array:
     return np.rint(x * 2**6) / 2**6
 
 
+def apart_by_steps(x: Array) -> Array:
+    """x moved by a step of 2⁻⁶: upwards for the larger half of each row, downwards for the others."""
+    return x + np.where(x >= np.median(x, axis=1, keepdims=True), 2.0**-6, -(2.0**-6))
+
+
 def chopped(bits: int) -> Rounding:
     """Rounding to `bits` significant bits by leaving out the rest, as a truncating accumulator does."""
 
@@ -99,6 +104,7 @@ class Kernel:
     delta_of_weights: bool = False
     kept: bool = False
     cap: float | None = None
+    quotient: Rounding = unchanged
     tanh: Rounding = np.tanh
     bias: Array | None = None
     biased: Rounding = unchanged
@@ -107,7 +113,7 @@ class Kernel:
         """s = (q/√d)·kᵀ, capped and with a bias, if there are such."""
         scaled = self.scaled_q(self.operands(q) / np.sqrt(q.shape[1]))
         s = self.score(product(scaled, self.operands(k).T, self.accumulate))
-        s = s if self.cap is None else self.cap * self.tanh(s / self.cap)
+        s = s if self.cap is None else self.cap * self.tanh(self.quotient(s / self.cap))
         return s if self.bias is None else self.biased(s + self.bias)
 
     def exponentials(self, s: Array) -> tuple[Array, Array]:
@@ -289,6 +295,8 @@ CASES = [
     ),
     Case("cap", replace(FLOAT64, tanh=COARSE), Kernel(cap=4.0, tanh=coarse_tanh), (4, 8, 8, 2), q=4),
     Case("cap_absolute", replace(FLOAT64, tanh=ABSOLUTE), Kernel(cap=4.0, tanh=tanh_by_exponentials), (4, 8, 8, 2)),
+    Case("quotient_underflow", replace(FLOAT64, scores=STEPS), Kernel(cap=32.0, quotient=steps), (4, 8, 8, 2)),
+    Case("logit_underflow", replace(FLOAT64, scores=STEPS), Kernel(score=apart_by_steps, biased=apart_by_steps), (4, 2, 8, 1), bias=True),
     Case("biased", replace(FLOAT64, scores=BRAIN16), Kernel(biased=brain16), (4, 8, 8, 2), q=0, bias=True),
     Case("product", replace(FLOAT64, product=2.0**-9), Kernel(operands=chopped(10)), (4, 8, 8, 2), q=4),
     Case("scale_on_inputs", replace(FLOAT64, scale_on_inputs=BRAIN16), Kernel(scaled_q=brain16), (4, 8, 8, 2), q=4),

@@ -17,10 +17,17 @@ def _between(low: float, high: float, size: int = 4000) -> np.ndarray:
     return RNG.uniform(low, high, size)
 
 
+def _power_of_2(x: np.ndarray) -> np.ndarray:
+    """By Python's own floats, as slopes are."""
+    return np.array([2.0**y for y in x.tolist()])
+
+
 DOMAINS = {
     "exp": (np.exp, flint.arb.exp, [_between(-746, 0), _between(-40, 0), _between(-1e-3, 1e-3), _between(0, 709)]),
     "expm1": (np.expm1, flint.arb.expm1, [_between(0, 700), _between(0, 1), 2.0 ** _between(-60, 0)]),
     "log": (np.log, flint.arb.log, [_between(1, 2), _between(1, 1e6), 2.0 ** _between(0, 1000)]),
+    "log1p": (np.log1p, flint.arb.log1p, [-(2.0 ** _between(-60, -1e-3)), _between(-0.9, 0)]),
+    "2 ** x": (_power_of_2, lambda x: flint.arb(2) ** x, [_between(-8, 0), -(2.0 ** _between(-16, 0))]),
     "tanh": (np.tanh, flint.arb.tanh, [_between(-25, 25), _between(-1, 1), 2.0 ** _between(-1000, 0), -(2.0 ** _between(-60, 8))]),
     "sin": (np.sin, flint.arb.sin, [_between(-4, 4), _between(-(2.0**21), 2.0**21)]),
     "cos": (np.cos, flint.arb.cos, [_between(-4, 4), _between(-(2.0**21), 2.0**21)]),

@@ -23,7 +23,7 @@ from properties.bugs import (
 )
 from properties.bugs.bug import Bug
 
-__all__ = ["CATALOGUE", "Bug"]
+__all__ = ["CATALOGUE", "GROUPS", "Bug"]
 
 _MODULES = (
     scores,
@@ -47,4 +47,7 @@ _MODULES = (
     promises,
 )
 
-CATALOGUE: dict[str, Bug] = {bug.id: bug for module in _MODULES for bug in module.bug.bugs}
+GROUPS: dict[str, tuple[Bug, ...]] = {module.__name__.rpartition(".")[2]: tuple(module.bug.bugs) for module in _MODULES}
+"""The known bugs by what they are about: the name of their module."""
+
+CATALOGUE: dict[str, Bug] = {bug.id: bug for bugs in GROUPS.values() for bug in bugs}

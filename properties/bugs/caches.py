@@ -7,7 +7,7 @@ import numpy as np
 
 from oracles.ball import Array
 from properties.bugs.bug import Register
-from properties.bugs.cached import PAGE, Buffered, Cached, Paged, attended
+from properties.bugs.reference_caches import PAGE, Buffered, Cached, Paged, attended
 from properties.contract.caches import Decoder
 
 bug = Register()

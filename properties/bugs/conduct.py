@@ -8,6 +8,7 @@ import numpy as np
 
 from oracles.ball import Array
 from properties.bugs import reference as right
+from properties.bugs import reference_positions
 from properties.bugs.bug import GQA, MHA, SDPA, SDPA_JVP, SDPA_VJP, SOFTMAX, SOFTMAX_VJP, Register
 from properties.bugs.reference import Mask
 
@@ -19,8 +20,8 @@ def rope_rotates_in_place(x: Array, start_pos: int = 0) -> Array:
     """x is overwritten with the result, of which a copy is returned.
     Effect: Queries that are used again, as by a second layer or the backward, are rotated already. Repair: Write into a new array. Seen:
     lucidrains/rotary-embedding-torch#31"""
-    cos, sin = right.chunk_tables(start_pos, *x.shape[-2:])
-    other = right.rotated(x) * sin
+    cos, sin = reference_positions.chunk_tables(start_pos, *x.shape[-2:])
+    other = reference_positions.rotated(x) * sin
     x *= cos
     x += other
     return x.copy()
@@ -69,7 +70,7 @@ def rope_first_position_is_its_input(x: Array, start_pos: int = 0) -> Array:
     """At position 0 alone, where nothing is turned, x itself is returned.
     Effect: The first token's result and its input are one array; all others are new. Repair: Copy on the short cut as well. Seen: none: a
     short cut for what is the identity"""
-    return x if start_pos == 0 and x.shape[-2] == 1 else right.rope(x, start_pos)
+    return x if start_pos == 0 and x.shape[-2] == 1 else reference_positions.rope(x, start_pos)
 
 
 @bug(SDPA, law="the result is no view of an input")
@@ -133,7 +134,7 @@ def rope_reuses_its_output() -> Callable[..., Array]:
 
     def rotating(x: Array, start_pos: int = 0) -> Array:
         out = buffers.setdefault(x.shape, np.empty(x.shape))
-        out[...] = right.rope(x, start_pos)
+        out[...] = reference_positions.rope(x, start_pos)
         return out
 
     return rotating
@@ -180,9 +181,9 @@ def rope_takes_the_end_of_a_longer_table() -> Callable[..., Array]:
     def rotating(x: Array, start_pos: int = 0) -> Array:
         n, key = x.shape[-2], (start_pos, x.shape[-1])
         if key not in tables or len(tables[key][0]) < n:
-            tables[key] = right.chunk_tables(start_pos, n, x.shape[-1])
+            tables[key] = reference_positions.chunk_tables(start_pos, n, x.shape[-1])
         cos, sin = (table[len(table) - n :] for table in tables[key])
-        return np.asarray(x * cos + right.rotated(x) * sin)
+        return np.asarray(x * cos + reference_positions.rotated(x) * sin)
 
     return rotating
 
@@ -200,7 +201,7 @@ def rope_memory_order(x: Array, start_pos: int = 0) -> Array:
     """x is read in the order in which it lies in memory.
     Effect: Queries that are slices of a packed projection, or transposed, are turned in scrambled order. Repair: Use the strides, or make a
     contiguous copy first. Seen: vllm-project/vllm#17091; vllm-project/vllm#16658; deepjavalibrary/djl#3436"""
-    return right.rope(x.ravel(order="K").reshape(x.shape), start_pos)
+    return reference_positions.rope(x.ravel(order="K").reshape(x.shape), start_pos)
 
 
 @bug("add_positional_encoding", law="a view equals its copy", requires=("strided views",))

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 
 from oracles.ball import Array
-from properties.bugs import bent
 from properties.bugs import reference as right
+from properties.bugs import reference_frequencies
 from properties.bugs.bug import MHA_JVP, SDPA, SDPA_JVP, SDPA_VJP, SOFTMAX, Bug, Register
 from properties.bugs.kernels import gradients_of, online_attention
 from properties.bugs.reference import Mask
@@ -95,7 +95,7 @@ def yarn_equal_weights_leave_the_softmax_alone(factor: float, mscale: Any, mscal
     for 0.1·ln s + 1, which is what the model's softmax is scaled by besides. Seen: turboderp-org/exllamav3#259"""
     if attention_factor is None and mscale and mscale == mscale_all_dim:
         return 1.0
-    return bent.yarn_multiplier(factor, mscale, mscale_all_dim, attention_factor)
+    return reference_frequencies.yarn_multiplier(factor, mscale, mscale_all_dim, attention_factor)
 
 
 @bug.slip("longrope_list", seen="rotary_frequencies", law="none")

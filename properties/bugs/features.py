@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from oracles.ball import Array
-from properties.bugs import attended as right
+from properties.bugs import reference_attention as right
 from properties.bugs.bug import Register
 
 bug = Register()

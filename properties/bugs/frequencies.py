@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 
 from oracles.ball import Array
-from properties.bugs import bent as right
-from properties.bugs.bent import Given
+from properties.bugs import reference_frequencies as right
 from properties.bugs.bug import Register
 from properties.bugs.kernels import rounded_to
+from properties.bugs.reference_frequencies import Given
 
 bug = Register()
 FREQUENCIES = "rotary_frequencies"

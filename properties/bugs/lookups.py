@@ -5,8 +5,9 @@ from typing import Any
 import numpy as np
 
 from oracles.ball import Array
-from properties.bugs import reference as right
+from properties.bugs import reference_positions as right
 from properties.bugs.bug import Register
+from properties.bugs.reference import padding_mask
 
 bug = Register()
 
@@ -33,7 +34,7 @@ def padding_empty_sequence_is_full(lengths: Any, max_len: int) -> Any:
     Effect: An empty sequence is attended to as a whole. Repair: Compare each position with the length: a length of 0 has no last position.
     Seen: none: an index of −1 raises nothing in Python"""
     if max_len == 0:
-        return right.padding_mask(lengths, max_len)
+        return padding_mask(lengths, max_len)
     return np.arange(max_len) <= (lengths[:, None] - 1) % max_len
 
 
@@ -51,7 +52,7 @@ def padding_sorted_by_length(lengths: Any, max_len: int) -> Any:
     """The lengths are sorted, longest first, and the rows are not brought back.
     Effect: Sequences have each other's masks, unless they come sorted. Repair: Bring the rows back to the order of the batch. Seen: none:
     batches are sorted by length for packing; compare allenai/allennlp#510"""
-    return right.padding_mask(np.sort(lengths)[::-1], max_len)
+    return padding_mask(np.sort(lengths)[::-1], max_len)
 
 
 @bug("padding_mask", law="empty arrays give empty results")

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from oracles.ball import Array
-from properties.bugs import reference as right
+from properties.bugs import reference_positions as right
 from properties.bugs.bug import SINUSOID, Register
 from properties.bugs.kernels import rounded_to
 

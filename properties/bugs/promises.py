@@ -7,6 +7,7 @@ import numpy as np
 from oracles import Conventions
 from oracles.ball import Array
 from properties.bugs import reference as right
+from properties.bugs import reference_positions
 from properties.bugs.bug import SDPA, Register
 from properties.bugs.reference import Mask
 from properties.contract.implementation import Implementation
@@ -45,7 +46,7 @@ def rope_half_with_interleaved_tables(x: Array, start_pos: int = 0) -> Array:
     turn of the other layout."""
     if x.shape[-1] % 2:
         raise ValueError(f"head_dim is {x.shape[-1]}, but should be even.")
-    cos, sin = right.chunk_tables(start_pos, *x.shape[-2:])
+    cos, sin = reference_positions.chunk_tables(start_pos, *x.shape[-2:])
     first, second = np.split(x, 2, axis=-1)
     return x * cos + np.concatenate([-second, first], axis=-1) * sin
 
@@ -62,7 +63,7 @@ def _of_base(base: float) -> Callable[..., Array]:
             angle = np.arange(start_pos, start_pos + key[1])[:, None] * base ** (-(np.arange(key[2]) // 2 * 2) / max(key[2], 1))
             _TABLES[key] = np.cos(angle), np.sin(angle)
         cos, sin = _TABLES[key]
-        return np.asarray(x * cos + right.rotated(x) * sin)
+        return np.asarray(x * cos + reference_positions.rotated(x) * sin)
 
     return rotating
 
@@ -87,6 +88,6 @@ def rope_answers_odd_widths(x: Array, start_pos: int = 0) -> Array:
     """Odd widths are declared to be refused, and are answered, with 0 in the last lane.
     Effect: What is documented to be refused gives numbers that nobody defined. Repair: Refuse what is not supported. Seen:
     huggingface/transformers#35233, as a model: odd rotary sizes were neither refused nor right"""
-    out = right.rope(x, start_pos)
+    out = reference_positions.rope(x, start_pos)
     out[..., x.shape[-1] // 2 * 2 :] = 0.0
     return out

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from oracles.ball import Array
-from properties.bugs import attended, bent, turned
-from properties.bugs.attended import (
+from properties.bugs import reference_attention, reference_frequencies, reference_positions
+from properties.bugs.reference_attention import (
     alibi_bias,
     alibi_slopes,
     attention,
@@ -23,88 +23,25 @@ from properties.bugs.attended import (
     merge_attention,
     transposed,
 )
-from properties.bugs.bent import rotary_frequencies
-from properties.bugs.cached import Buffered, Cached
-from properties.bugs.turned import (
+from properties.bugs.reference_caches import Buffered, Cached
+from properties.bugs.reference_frequencies import rotary_frequencies
+from properties.bugs.reference_positions import (
     add_positional_encoding,
-    angles,
     apply_rotary,
     apply_rotary_vjp,
-    channels,
-    chunk_tables,
-    exponents,
     inv_freq,
     learned_positional_encoding,
-    positions,
     rope,
     rope_angles,
     rope_tables,
     rope_vjp,
     rotary_tables,
     rotate_half,
-    rotated,
     sinusoidal_positional_encoding,
     table_lookup,
-    tables_of,
 )
 
-__all__ = [
-    "OPERATIONS",
-    "add_positional_encoding",
-    "allowed",
-    "angles",
-    "apply_rotary",
-    "apply_rotary_vjp",
-    "attention_weights",
-    "causal_attention",
-    "causal_mask",
-    "channels",
-    "chunk_tables",
-    "combine_masks",
-    "decode",
-    "exponentials",
-    "exponents",
-    "grouped_query_attention",
-    "hard_masked_softmax",
-    "hard_masked_softmax_vjp",
-    "heads_mask",
-    "inv_freq",
-    "key_heads",
-    "largest_of",
-    "learned_positional_encoding",
-    "merge_heads",
-    "multi_head_attention",
-    "multi_head_attention_jvp",
-    "multi_head_attention_vjp",
-    "normalized",
-    "operations",
-    "padding_mask",
-    "positions",
-    "rope",
-    "rope_angles",
-    "rope_tables",
-    "rope_vjp",
-    "rotary_frequencies",
-    "rotary_tables",
-    "rotate_half",
-    "rotated",
-    "row_term",
-    "scaled",
-    "scaled_dot_product_attention",
-    "scaled_dot_product_attention_jvp",
-    "scaled_dot_product_attention_vjp",
-    "scores_of",
-    "scores_tangent",
-    "sinusoidal_positional_encoding",
-    "softmax_backward",
-    "split_heads",
-    "summed",
-    "table_lookup",
-    "tables_of",
-    "token_gradient",
-    "transposed",
-    "users_of",
-]
+__all__ = ["OPERATIONS", "Mask", "key_heads", "operations", "transposed", "users_of"]
 
 Mask = Any  # a bool array that broadcasts to the scores, or None
 
@@ -320,8 +257,8 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
         rotary_tables,
     )
 } | {"decode": decode}
-_PARTS = (attended, bent, turned)
-_SCOPE = {**vars(attended), **vars(bent), **vars(turned), **globals()}
+_PARTS = (reference_attention, reference_frequencies, reference_positions)
+_SCOPE = {name: x for part in _PARTS for name, x in vars(part).items()} | globals()
 _OWN = (__name__, *(part.__name__ for part in _PARTS))
 _FUNCTIONS = {name: f for name, f in _SCOPE.items() if isinstance(f, FunctionType) and f.__module__ in _OWN}
 

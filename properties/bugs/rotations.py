@@ -7,7 +7,7 @@ import numpy as np
 
 from oracles import Conventions
 from oracles.ball import Array
-from properties.bugs import turned as right
+from properties.bugs import reference_positions as right
 from properties.bugs.bug import Register
 from properties.bugs.kernels import rounded_to
 

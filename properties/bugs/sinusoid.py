@@ -3,7 +3,7 @@
 import numpy as np
 
 from oracles.ball import Array
-from properties.bugs import reference as right
+from properties.bugs import reference_positions as right
 from properties.bugs.bug import SINUSOID, Register
 
 bug = Register()

@@ -27,28 +27,29 @@ from properties.contract.programs import Held, Step, attends, parse
 from properties.contract.results import BrokenError, RaisedError
 from properties.contract.wording import said, shown
 
-__all__ = ["CACHES", "Decoder", "admitted", "decode", "held_of", "offered"]
+__all__ = ["CACHES", "Decoder", "admitted", "decode", "held_of", "left_bound", "offered"]
 
-CACHES = ("window", "capacity", "ring", "rotates", "rollback", "evict", "poison")
+_PARAMETERS = ("window", "capacity")
+CACHES = (*_PARAMETERS, "ring", "rotates", "rollback", "evict", "poison")
 """What a cache may offer besides `append` and `attend`: parameters of what makes it, attributes, and methods."""
 
 
 def offered(make: Any) -> frozenset[str]:
-    """What the caches offer that something makes: a parameter that it names, and, of a class, an attribute that it has."""
+    """What the caches offer that something makes: a window and a capacity are parameters, all else is an attribute of a class."""
     inner = make.func if isinstance(make, partial) else make
     try:
         named: Collection[str] = inspect.signature(make).parameters
     except (TypeError, ValueError):
         named = ()
-    return frozenset(x for x in CACHES if x in named or (isinstance(inner, type) and getattr(inner, x, None)))
+    return frozenset(x for x in CACHES if (x in named if x in _PARAMETERS else isinstance(inner, type) and getattr(inner, x, None)))
 
 
 def admitted(given: Any) -> tuple[Callable[..., Any], frozenset[str]]:
-    """The operation `decode` of a class of caches, of a `Decoder`, or of a function that runs programs, and what the caches offer by
-    themselves. Raises TypeError for a function that makes caches: it does not say what they are."""
+    """The operation `decode` of a class of caches, of a `Decoder`, or of what runs programs, and what the caches offer by themselves.
+    Raises TypeError for what else makes caches: it does not say what they are."""
     if isinstance(given.func if isinstance(given, partial) else given, type):
         given = Decoder(given)
-    elif inspect.isfunction(given) and not _runs_programs(given):
+    elif not isinstance(given, Decoder) and not _runs_programs(given):
         raise TypeError(
             f"operations['decode']={shown(given)}, but should be a class of caches, or properties.Decoder(…) of what makes them."
         )
@@ -56,18 +57,23 @@ def admitted(given: Any) -> tuple[Callable[..., Any], frozenset[str]]:
 
 
 def _runs_programs(function: Callable[..., Any]) -> bool:
-    """Whether a function can be called as `decode` is written, with a program: what makes caches cannot."""
+    """Whether a function names steps, and can be called as `decode` is written, with a program: what makes caches does not."""
     try:
-        inspect.signature(function).bind("q", "k", "v", "steps", window=None, capacity=None, rotates=None)
-    except TypeError:
+        signature = inspect.signature(function)
+        signature.bind("q", "k", "v", "steps", window=None, capacity=None, rotates=None)
+    except (TypeError, ValueError):
         return False
-    return True
+    return "steps" in signature.parameters
 
 
 def held_of(window: int | None, capacity: int | None, offers: Collection[str], conventions: Conventions) -> Held:
     """What a new cache of such a window and capacity holds."""
-    left = None if window is None else window - (conventions.window == "count")
-    return Held(left, capacity, "ring" in offers)
+    return Held(left_bound(window, conventions), capacity, "ring" in offers)
+
+
+def left_bound(window: int | None, conventions: Conventions) -> int | None:
+    """How many positions before its own a query looks back, by a window on the left."""
+    return None if window is None else window - (conventions.window == "count")
 
 
 @dataclass(frozen=True)

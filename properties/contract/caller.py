@@ -105,15 +105,11 @@ class Caller:
 
     def __call__(self, *arguments: Any, layout: str = "contiguous") -> Any:
         """The results of the law's own operation."""
-        if layout != "contiguous":
-            return self.call(self.operation, arguments, layout)
-        results = self.seen(arguments).results
-        return results[0] if len(results) == 1 else results
+        return (self.seen(arguments) if layout == "contiguous" else self.watch(self.operation, arguments, layout)).found
 
     def call(self, operation: str, arguments: tuple[Any, ...], layout: str = "contiguous") -> Any:
         """The result of an operation, or a tuple of them; raises BrokenError where it raises or returns something else."""
-        results = self.watch(operation, arguments, layout).results
-        return results[0] if len(results) == 1 else results
+        return self.watch(operation, arguments, layout).found
 
     def watch(self, operation: str, arguments: tuple[Any, ...], layout: str = "contiguous") -> Watched:
         """A call, its results, and what can be seen of it besides; raises BrokenError as `call` does."""

@@ -1,6 +1,6 @@
 """What implementations declare that they take besides: by keyword, never passed where it is not declared."""
 
-__all__ = ["ATTENTION", "FEATURES", "KINDS", "ROTATION"]
+__all__ = ["ATTENTION", "FEATURES", "KINDS", "NEEDS", "ROTATION"]
 
 ATTENTION = ("mask", "bias", "scale", "causal", "offset", "offsets", "window", "softcap", "sink", "grad_lse")
 """What attention may take besides q, k and v: `offset` is one number, `offsets` is one for each element of the batch too."""
@@ -21,7 +21,11 @@ KINDS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
 """The kinds of rotary frequencies: the parameters that each is given, and those that are features of their own. All kinds but the default
 are features too."""
 
-_FREQUENCIES = ("base", "seq_len", *(kind for kind in KINDS if kind != "default"), *KINDS["yarn"][1][:-1])
+_OF_YARN = KINDS["yarn"][1][:-1]
+_FREQUENCIES = ("base", "seq_len", *(kind for kind in KINDS if kind != "default"), *_OF_YARN)
 
 FEATURES = (*ATTENTION, *ROTATION, *_FREQUENCIES)
 """All of them."""
+
+NEEDS = {"offsets": "offset", "sections": "positions", **dict.fromkeys(_OF_YARN, "yarn")}
+"""Features that no call shows without another one: equal positions in time, height and width are one, and ramps are those of YaRN."""

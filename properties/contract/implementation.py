@@ -10,6 +10,7 @@ from oracles.conventions import resolve as resolve_conventions
 from oracles.formats import Format
 from oracles.formats import resolve as resolve_arithmetic
 from properties.contract.caches import CACHES, admitted
+from properties.contract.features import NEEDS
 from properties.contract.operations import BATCH, FEATURES, OPERATIONS, Operation
 from properties.contract.support import EVERY_SIZE, SIZES, Support, read
 from properties.contract.wording import printable, shown
@@ -126,6 +127,9 @@ class Implementation:
         for name in self.features:
             _require_member(name, FEATURES, "A feature is")
         object.__setattr__(self, "features", frozenset(self.features))
+        for name, needed in NEEDS.items():
+            if name in self.features and needed not in self.features:
+                raise ValueError(f"features has {name!r} alone, but should have {needed!r} too: without it no call would show the feature.")
         self._admit_caches()
         for name in self.layouts or ():
             _require_member(name, LAYOUTS, "A layout is")

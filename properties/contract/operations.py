@@ -93,9 +93,13 @@ class Operation:
         """Whether axes of a parameter may have size 1, or not be there: those of masks and biases, and of positions for an array's rows."""
         return parameter in _LOOSE and (parameter != "positions" or parameter in self.options)
 
+    def named(self, arguments: Sequence[Any]) -> dict[str, Any]:
+        """Arguments by the names of their parameters."""
+        return dict(zip(self.parameters, arguments, strict=False))
+
     def ahead(self, parameter: str, arguments: Sequence[Any]) -> int:
         """How many axes an array has in front of those that are named: of positions that of time, height and width, with sections."""
-        return int(parameter == "positions" and dict(zip(self.parameters, arguments, strict=False)).get("sections") is not None)
+        return int(parameter == "positions" and self.named(arguments).get("sections") is not None)
 
     def is_setting(self, parameter: str) -> bool:
         """Whether a parameter is no array and no size, but says what is computed: a window, a cap, a kind of frequencies."""
@@ -119,7 +123,7 @@ class Operation:
 
     def call(self, function: Callable[..., Any], arguments: Sequence[Any], **others: Any) -> Any:
         """What a function returns for arguments: options are passed by keyword, where they are given."""
-        each = dict(zip(self.parameters, arguments, strict=False))
+        each = self.named(arguments)
         options = {p: x for p, x in each.items() if p in self.options and x is not None}
         return function(*(x for p, x in each.items() if p not in self.options), **options, **others)
 
@@ -132,14 +136,14 @@ class Operation:
         """The features with which a call is made: names of `FEATURES`."""
         if self.is_played or not any(p in self.parameters for p in ("q", "kind", "inv_freq")):
             return ()
-        each = {p: x for p, x in zip(self.parameters, arguments, strict=False) if x is not None}
+        each = {p: x for p, x in self.named(arguments).items() if x is not None}
         kind = [each["kind"]] if each.get("kind", "default") != "default" else []
         several = ["offsets"] if isinstance(each.get("offset"), np.ndarray) else []
         return (*(p for p in each if p in self.options and p in FEATURES), *kind, *several)
 
     def returned(self, arguments: Sequence[Any]) -> tuple[str, ...]:
         """The results that there are: of an option that is not given there is no gradient."""
-        absent = {f"d{p}" for p, x in zip(self.parameters, arguments, strict=False) if p in self.options and x is None}
+        absent = {f"d{p}" for p, x in self.named(arguments).items() if p in self.options and x is None}
         return tuple(name for name in self.outputs if name not in absent)
 
     def expected(self, arguments: tuple[Any, ...], arithmetic: Any, conventions: Conventions) -> tuple[Enclosure, ...]:
@@ -150,7 +154,7 @@ class Operation:
     def sizes(self, arguments: tuple[Any, ...]) -> dict[str, int]:
         """The sizes of a call by the names of axes and numbers; `batch` is how many problems there are."""
         found: dict[str, int] = {}
-        for parameter, x in zip(self.parameters, arguments, strict=False):
+        for parameter, x in self.named(arguments).items():
             if parameter in _NUMBERS and parameter not in self.options and x is not None:
                 found[parameter] = int(x)
             elif parameter in self.axes and not self.broadcasts(parameter) and parameter not in _SETTINGS and x is not None:
@@ -163,7 +167,7 @@ class Operation:
 
     def lead(self, arguments: tuple[Any, ...]) -> tuple[int, ...]:
         """The leading axes of a call: those of the first array that has some."""
-        for parameter, x in zip(self.parameters, arguments, strict=False):
+        for parameter, x in self.named(arguments).items():
             if BATCH in self.axes.get(parameter, ()):
                 return tuple(x.shape[self.ahead(parameter, arguments) : x.ndim - len(self.axes[parameter]) + 1])
         return ()
@@ -173,7 +177,7 @@ class Operation:
         if self.name == "combine_masks":
             return (np.broadcast_shapes(*(mask.shape for mask in arguments)),)
         sizes, lead = self.sizes(arguments), self.lead(arguments)
-        each = dict(zip(self.parameters, arguments, strict=False))
+        each = self.named(arguments)
         rotating = each["rotary_dim"] if each.get("rotary_dim") is not None else sizes.get("head_dim", 0)
         sizes.setdefault("pairs", -(-rotating // 2))
         sizes["channels"] = 2 * sizes["pairs"]

@@ -14,7 +14,7 @@ was before: such a step is handed rows from the first one on, and uses none up.
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +23,9 @@ from properties.contract.wording import shown
 
 __all__ = ["Attend", "Held", "Step", "attends", "is_legal", "parse", "rows_of_part", "written"]
 
-_STEP = re.compile(r"(other )?(?:(append|attend|rollback|evict) ([1-9]\d*)( refused)?|(restart)|(poison) (\S+))")
+_STEP = re.compile(
+    r"(other )?(?:(append|attend|rollback|evict) ([1-9]\d*)( refused)?|(restart)|(poison) (nan|-?(?:inf|\d+(?:\.\d*)?(?:e[+-]?\d+)?)))"
+)
 
 
 @dataclass(frozen=True)
@@ -61,20 +63,18 @@ def written(steps: Sequence[Step]) -> str:
     return "; ".join(map(str, steps))
 
 
-def _rows_of(steps: Sequence[Step], name: str) -> Iterator[tuple[Step, range]]:
-    """The steps of a name that use rows up, "append" of keys or "attend" of queries, each with its rows."""
-    taken = [step for step in steps if step.name == name and not step.refused]
-    ends = [sum(step.n for step in taken[:place]) for place in range(len(taken) + 1)]
-    return zip(taken, (range(*each) for each in pairwise(ends)), strict=True)
+def _rows_of(steps: Sequence[Step], name: str) -> dict[int, range]:
+    """The rows of the steps of a name that use rows up, "append" of keys or "attend" of queries, by the places of these steps."""
+    taken = {place: step.n for place, step in enumerate(steps) if step.name == name and not step.refused}
+    return dict(zip(taken, (range(*each) for each in pairwise(accumulate(taken.values(), initial=0))), strict=True))
 
 
 def rows_of_part(steps: Sequence[Step], kept: Iterable[tuple[int, Step]]) -> dict[str, NDArray[np.int_]]:
     """The rows of the keys that are appended in a part of a program, and those of the queries that are asked: of each step with the place
     that it had the first ones."""
     there = dict(kept)
-    places = {id(step): place for place, step in enumerate(steps)}
     return {
-        name: np.array([r for step, rows in _rows_of(steps, name) if (own := there.get(places[id(step)])) for r in rows[: own.n]], int)
+        name: np.array([r for place, rows in _rows_of(steps, name).items() if place in there for r in rows[: there[place].n]], int)
         for name in ("append", "attend")
     }
 
@@ -91,10 +91,10 @@ class Attend:
 
 def attends(steps: Sequence[Step]) -> Iterator[Attend]:
     """The attends of a program, as the interface defines them. Raises ValueError where there are fewer positions than a step needs."""
-    rows = {id(step): found for name in ("append", "attend") for step, found in _rows_of(steps, name)}
+    rows = _rows_of(steps, "append") | _rows_of(steps, "attend")
     keys: dict[bool, list[int]] = {False: [], True: []}
     evicted = {False: 0, True: 0}
-    for step in steps:
+    for place, step in enumerate(steps):
         own = keys[step.other]
         if step.refused or step.name == "poison":
             continue
@@ -102,11 +102,11 @@ def attends(steps: Sequence[Step]) -> Iterator[Attend]:
             own.clear()
             evicted[step.other] = 0
         elif step.name == "append":
-            own += rows[id(step)]
+            own += rows[place]
         elif step.n > len(own) - evicted[step.other]:
             raise ValueError(f"The step {step} is of more positions than there are, {len(own) - evicted[step.other]}.")
         elif step.name == "attend":
-            yield Attend(rows[id(step)], tuple(own), evicted[step.other])
+            yield Attend(rows[place], tuple(own), evicted[step.other])
         elif step.name == "rollback":
             del own[len(own) - step.n :]
         else:

@@ -10,7 +10,7 @@ import numpy as np
 from oracles import Enclosure
 from oracles.ball import Array, Ball, ball
 
-__all__ = ["BrokenError", "Call", "RaisedError", "Result", "Watched", "entry", "is_right"]
+__all__ = ["BrokenError", "Call", "RaisedError", "Result", "Watched", "entry", "is_right", "results_of"]
 
 
 class BrokenError(AssertionError):
@@ -94,6 +94,16 @@ class Watched:
     returned: tuple[Any, ...]
     results: tuple[Any, ...]
     besides: str
+
+    @property
+    def found(self) -> Any:
+        """The result alone where there is one, else all of them."""
+        return self.results[0] if len(self.results) == 1 else self.results
+
+
+def results_of(found: Any) -> tuple[Any, ...]:
+    """The results of a call: one or several."""
+    return found if isinstance(found, tuple) else (found,)
 
 
 def _rounding_of_others(value: Array, budget: Enclosure) -> float:

@@ -27,7 +27,7 @@ def slopes_are_every_second_of_twice_as_many(subject: Subject, num_heads: int) -
 
 @law("alibi_bias", needs=("alibi_slopes",))
 def biases_are_slopes_times_distances(subject: Subject, num_heads: int, n_q: int, n_k: int, offset: Any) -> bool:
-    """For every case: each head's slope times −|p − j|, or times j, is its bias; a key at the query's own place has none.
+    """For every case: each head's bias is its slope times −|p − j|, by distance, or times j, by key.
 
     Within budget.
     """

@@ -7,8 +7,9 @@ import numpy as np
 
 from oracles.ball import Ball, divide, exact
 from properties.contract.subject import Subject
-from properties.laws.kinds import FREQUENCIES, Given, between, named, of, plain
+from properties.laws.kinds import FREQUENCIES, Given, between, frequencies_of, plain
 from properties.laws.law import Laws
+from properties.laws.reading import by_name
 from properties.strategies.choices import Choices
 from properties.strategies.kinds import ends, width_of
 
@@ -23,8 +24,8 @@ def frequencies_are_between_those_of_default_and_linear(subject: Subject, *argum
 
     Within budget.
     """
-    x = named(arguments)
-    f, found = plain(subject, x), of(subject, x)[0]
+    x = by_name(subject, arguments)
+    f, found = plain(subject, x), frequencies_of(subject, x)[0]
     between(subject, found, divide(f, exact(np.full(len(f.mid), x["factor"]))), f, "inv_freq")
 
 
@@ -36,7 +37,7 @@ def a_ramp_is_a_straight_line_between_its_ends(subject: Subject, *arguments: Any
     It ends at the pairs of β_fast and β_slow turns, rounded outwards with `truncate`, and within the pairs that the convention allows.
     Within budget; ends that nearly are whole numbers are left out.
     """
-    x, c = named(arguments), subject.conventions
+    x, c = by_name(subject, arguments), subject.conventions
     x["factor"] = max(x["factor"], 2.0)
     x["truncate"] = None if subject.implementation.lacks("truncate") else choose.among([x["truncate"], False, None])
     r, truncate = width_of(x), (c.yarn_truncate == "truncated" if x["truncate"] is None else x["truncate"])
@@ -45,15 +46,20 @@ def a_ramp_is_a_straight_line_between_its_ends(subject: Subject, *arguments: Any
         return False
     low, high = (floor(low), ceil(high)) if truncate else (low, high)
     low, high = max(low, 0), min(high, r - 1 if c.yarn_upper == "last_channel" else r // 2 - 1)
-    i = np.arange(r // 2)
-    ramp = np.clip((i - low) / (high - low), 0, 1) if high > low else np.where(i > low, 1.0, 0.0)
-    inside = (ramp > 0) & (ramp < 1)
-    f, found = plain(subject, x), of(subject, x)[0]
-    share = Ball(ramp, np.where(inside, _CLEAR / max(high - low, _CLEAR), 0.0))
+    f, found, share = plain(subject, x), frequencies_of(subject, x)[0], ramp(r // 2, low, high)
     linear = divide(f, exact(np.full(len(f.mid), x["factor"])))
     subject.close(found, f * (exact(np.ones(r // 2)) - share) + linear * share, "inv_freq")
-    subject.informative_if((ramp > 0).any())
+    subject.informative_if((share.mid > 0).any())
     return True
+
+
+def ramp(pairs: int, low: float, high: float) -> Ball:
+    """How far each pair is on the way from one end to the other: exactly 0 and 1 clearly before and after them, where they are off by
+    `_CLEAR` at most; ends that are whole numbers are exact."""
+    i, off = np.arange(pairs), [0.0 if end == round(end) else _CLEAR for end in (low, high)]
+    mid = np.clip((i - low) / (high - low), 0, 1) if high > low else np.where(i > low, 1.0, 0.0)
+    near = (i > low - off[0]) & (i < high + off[1])
+    return Ball(mid, np.where(near, _CLEAR / max(high - low, _CLEAR), 0.0))
 
 
 def _turns(f: Ball, original: int) -> Any:
@@ -68,8 +74,8 @@ def fast_pairs_are_kept_and_slow_ones_divided(subject: Subject, *arguments: Any)
 
     Within budget; turns within 2⁻²⁰ of either are left out.
     """
-    x = named(arguments)
-    f, found = plain(subject, x), of(subject, x)[0]
+    x = by_name(subject, arguments)
+    f, found = plain(subject, x), frequencies_of(subject, x)[0]
     turns = _turns(f, x["original_max_position_embeddings"])
     fast, slow = turns > x["high_freq_factor"] * (1 + 2.0**-20), turns < x["low_freq_factor"] * (1 - 2.0**-20)
     subject.close(found[fast], f[fast], "inv_freq of fast pairs")
@@ -83,7 +89,7 @@ def wavelengths_at_the_ends_of_a_band_are_continuous(subject: Subject, *argument
 
     Turns grow by f/2π, what is kept by as much over high − low, and frequencies by that times f·(1 − 1/s). Within budget.
     """
-    x = named(arguments)
+    x = by_name(subject, arguments)
     f = plain(subject, x)
     end = x[choose.among(["low_freq_factor", "high_freq_factor"])]
     lengths = np.floor(2 * pi * end / f.mid)
@@ -91,7 +97,7 @@ def wavelengths_at_the_ends_of_a_band_are_continuous(subject: Subject, *argument
     if not len(possible):
         return False
     most = int(choose.among(possible))
-    near, far = (of(subject, x, original_max_position_embeddings=n)[0] for n in (most, most + 1))
+    near, far = (frequencies_of(subject, x, original_max_position_embeddings=n)[0] for n in (most, most + 1))
     steepest = (1 - 1 / x["factor"]) / (2 * pi * (x["high_freq_factor"] - x["low_freq_factor"]))
     bound = np.square(f.mid + f.rad) * steepest * (1 + 2.0**-20)
     subject.close(near, Ball(far.mid, far.rad + bound), "inv_freq")
@@ -108,17 +114,17 @@ def an_attention_factor_that_is_given_is_returned(subject: Subject, *arguments: 
 
     Within budget.
     """
-    x = named(arguments)
+    x = by_name(subject, arguments)
     if subject.implementation.lacks("attention_factor"):
         return False
     given = x["attention_factor"] or choose.among([1.25, 0.5, 1.0])
-    subject.close(of(subject, x, attention_factor=given)[1], np.array([given]), "attention_factor")
+    subject.close(frequencies_of(subject, x, attention_factor=given)[1], np.array([given]), "attention_factor")
     return True
 
 
 def _without(subject: Subject, x: Given, **others: Any) -> Ball:
     """The attention factor where none is given, nor weights but others."""
-    return of(subject, x, **{"attention_factor": None, "mscale": None, "mscale_all_dim": None, **others})[1]
+    return frequencies_of(subject, x, **{"attention_factor": None, "mscale": None, "mscale_all_dim": None, **others})[1]
 
 
 @law(FREQUENCIES, domains=("yarn",), exempts=lambda i: i.lacks("mscale", "mscale_all_dim"))
@@ -128,7 +134,7 @@ def an_attention_factor_is_a_quotient_of_two_weights(subject: Subject, *argument
 
     Within budget.
     """
-    x, one = named(arguments), exact(np.ones(1))
+    x, one = by_name(subject, arguments), exact(np.ones(1))
     w, v = choose.among([(0.707, 1.0), (1.0, 0.707), (2.0, 0.5), (1.0, 1.0)])
     a = _without(subject, x)
     above, below = (one + exact(np.array([weight])) * (a - one) for weight in (w, v))
@@ -145,13 +151,14 @@ def an_attention_factor_grows_as_the_logarithm_of_the_factor(subject: Subject, *
 
     Within budget.
     """
-    x, one = named(arguments), exact(np.ones(1))
+    x, one = by_name(subject, arguments), exact(np.ones(1))
 
     def grown(s: float) -> Ball:
         a = _without(subject, x, factor=s)
         return a - one if x["kind"] == "yarn" else a * a - one
 
     s = x["factor"] if x["factor"] > 1 else 2.0
-    subject.close(grown(s * s), exact(np.array([2.0])) * grown(s), "attention_factor less 1")
+    off = Ball(np.zeros(1), np.array([2.0**-50]))  # s² and e¹⁰ are rounded, by which their logarithms move
+    subject.close(grown(s * s), exact(np.array([2.0])) * grown(s) + off, "attention_factor less 1")
     known = exp(10.0) if x["kind"] == "yarn" else float(x["original_max_position_embeddings"])
-    subject.close(grown(known), Ball(np.ones(1), np.array([2.0**-50])), "attention_factor less 1")
+    subject.close(grown(known), exact(np.ones(1)) + off, "attention_factor less 1")

@@ -5,11 +5,11 @@ from typing import Any
 
 import numpy as np
 
-from properties.contract.caches import held_of
+from properties.contract.caches import held_of, left_bound
 from properties.contract.implementation import Implementation
 from properties.contract.programs import Step, attends, is_legal, parse, rows_of_part, written
+from properties.contract.results import results_of
 from properties.contract.subject import Subject
-from properties.laws.conduct import results_of
 from properties.laws.law import Laws
 from properties.strategies.choices import Choices
 
@@ -78,11 +78,13 @@ def a_rollback_is_as_if_nothing_had_been_appended(
 @law(DECODE, domains=("rings",), exempts=_offers("ring", "rollback"), effort=0.3)
 def a_ring_refuses_what_is_gone(
     subject: Subject, q: Any, k: Any, v: Any, steps: str, window: Any, capacity: Any, rotates: Any, choose: Choices
-) -> None:
+) -> bool:
     """For every ring that has let positions go, rolled back until its window looks back to them: it refuses to be asked, and gives what a
     new cache gives as soon as it has been given as many again. Within budget.
     """
-    left = window - (subject.conventions.window == "count")
+    left = left_bound(window, subject.conventions)
+    if left is None or capacity is None or capacity <= left:
+        return False
     more, back = choose.integer(1, capacity), choose.integer(capacity - left, capacity)
     n = capacity + more
     key, value, query = (choose.grid((n, x.shape[1])) for x in (k, v, q))
@@ -92,6 +94,7 @@ def a_ring_refuses_what_is_gone(
         f"append {capacity}; append {more}; rollback {back}; attend 1 refused; append {back}; attend 1", window, capacity, rotates,
     )  # fmt: skip
     _equal(subject, subject(query[-1:], key, value, f"append {n}; attend 1", window, None, rotates), ring, slice(None))
+    return True
 
 
 @law(DECODE, exempts=_offers("evict"))
@@ -115,30 +118,28 @@ def evicted_positions_might_never_have_been(
 
 
 @law(DECODE)
-def caches_side_by_side_share_nothing(
-    subject: Subject, q: Any, k: Any, v: Any, steps: str, window: Any, capacity: Any, rotates: Any
-) -> bool:
+def caches_side_by_side_share_nothing(subject: Subject, *case: Any) -> bool:
     """For every program: without the steps of the second cache the first one gives what it gives with them. Within budget."""
-    return _without(subject, (q, k, v, steps, window, capacity, rotates), lambda step: step.other)
+    return _without(subject, case, lambda step: step.other)
 
 
 @law(DECODE, exempts=_offers("poison"))
-def unused_slots_do_not_matter(subject: Subject, q: Any, k: Any, v: Any, steps: str, window: Any, capacity: Any, rotates: Any) -> bool:
+def unused_slots_do_not_matter(subject: Subject, *case: Any) -> bool:
     """For every program: unused slots may be filled with anything, or be left as they are. Within budget."""
-    return _without(subject, (q, k, v, steps, window, capacity, rotates), lambda step: step.name == "poison")
+    return _without(subject, case, lambda step: step.name == "poison")
 
 
 @law(DECODE, domains=_RINGS)
-def what_is_refused_changes_nothing(subject: Subject, q: Any, k: Any, v: Any, steps: str, window: Any, capacity: Any, rotates: Any) -> bool:
+def what_is_refused_changes_nothing(subject: Subject, *case: Any) -> bool:
     """For every program: without the steps that are refused by a ValueError all others give what they give with them. Within budget."""
-    return _without(subject, (q, k, v, steps, window, capacity, rotates), lambda step: step.refused)
+    return _without(subject, case, lambda step: step.refused)
 
 
 @law(DECODE, domains=_RINGS)
-def asking_changes_nothing(subject: Subject, q: Any, k: Any, v: Any, steps: str, window: Any, capacity: Any, rotates: Any) -> bool:
+def asking_changes_nothing(subject: Subject, *case: Any) -> bool:
     """For every program: the last attend, and others alike, give what they give where nothing else is asked. Within budget."""
-    last = [step for step in parse(steps) if step.name == "attend" and not step.refused][-1]
-    return _without(subject, (q, k, v, steps, window, capacity, rotates), lambda step: step.name == "attend" and step != last)
+    last = [step for step in parse(case[3]) if step.name == "attend" and not step.refused][-1]
+    return _without(subject, case, lambda step: step.name == "attend" and step != last)
 
 
 @law(DECODE)

@@ -10,7 +10,7 @@ from oracles.ball import Ball
 from properties.contract import exchange, interpreter
 from properties.contract.implementation import Implementation
 from properties.contract.operations import BATCH, OPERATIONS, Operation
-from properties.contract.results import BrokenError, RaisedError
+from properties.contract.results import BrokenError, RaisedError, results_of
 from properties.contract.subject import Subject
 from properties.contract.support import EVERY_SIZE, SIZES, WORDS
 from properties.laws.lanes import refused
@@ -24,11 +24,6 @@ law = Laws(usual)
 _OF_ARRAYS = tuple(name for name, o in OPERATIONS.items() if o.takes_arrays)
 _OF_ROWS = tuple(name for name in _OF_ARRAYS if name != "padding_mask")  # whose lengths have one axis, and one layout
 _BATCHED = tuple(name for name, o in OPERATIONS.items() if any(BATCH in o.axes.get(p, ()) for p in o.arrays))
-
-
-def results_of(found: Any) -> tuple[Any, ...]:
-    """The results of a call: one or several."""
-    return found if isinstance(found, tuple) else (found,)
 
 
 def empty(subject: Subject, found: Any) -> None:
@@ -96,22 +91,19 @@ def a_second_call_gives_the_same(subject: Subject, *arguments: Any) -> None:
 def _another(o: Operation, i: Implementation, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
     """Other arguments of the same shapes: arrays and masks from back to front, a position later, half as many heads of all columns, a kind
     of frequencies with another factor, base and length."""
-    if "kind" in o.parameters:
-        return tuple(kinds.another(dict(zip(o.parameters, arguments, strict=True)), i).values())
-    placed = dict(zip(o.parameters, arguments, strict=True)).get("positions") is not None  # beside which there is no first position
-    found = [
-        x
-        if x is None
-        else x + 1
-        if p == "start_pos" and "table" not in o.parameters and not placed
-        else np.ascontiguousarray(np.flip(x, -1))
-        if isinstance(x, np.ndarray) and x.size
+    given = o.named(arguments)
+    if "kind" in given:
+        return tuple(kinds.another(given, i).values())
+    counts = "table" not in given and given.get("positions") is None  # beside positions there is no first one
+    more = dict.fromkeys(given, 2) if not o.takes_arrays and "start_pos" not in given else {"start_pos": 1} if counts else {}
+    found = tuple(
+        x if x is None
+        else x + more[p] if p in more
+        else np.ascontiguousarray(np.flip(x, -1)) if isinstance(x, np.ndarray) and x.size
         else x
-        for p, x in zip(o.parameters, arguments, strict=True)
-    ]
-    if not o.takes_arrays and "start_pos" not in o.parameters:
-        found = [x if x is None else x + 2 for x in found]
-    return tuple(found) if i.takes(o, tuple(found)) else arguments
+        for p, x in given.items()
+    )  # fmt: skip
+    return found if i.takes(o, found) else arguments
 
 
 @law(*OPERATIONS, effort=0.4)
@@ -251,7 +243,8 @@ def batches_are_computed_one_by_one(subject: Subject, *arguments: Any) -> bool:
         index = tuple(place) if alone else tuple(slice(k, k + 1) for k in place)
         for name, batch, one in zip(o.returned(arguments), whole, results_of(subject(*single)), strict=True):
             if BATCH not in o.axes[name] or o.broadcasts(name):
-                part = _placed(one.ball, batch.value.shape, index)
+                own = batch.value.ndim - len(o.axes[name]) + 1  # its leading axes, which may be fewer than those of the batch
+                part = _placed(one.ball, batch.value.shape, index[max(len(index) - own, 0) :])
                 sums[name] = sums[name] + part if name in sums else part
                 continue
             subject.finite(batch)

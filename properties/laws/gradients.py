@@ -9,10 +9,9 @@ import numpy as np
 
 from oracles.ball import Array, Ball, divide, exact, matmul, total
 from properties.contract.implementation import Implementation
-from properties.contract.results import Result
+from properties.contract.results import Result, results_of
 from properties.contract.subject import Subject
-from properties.laws.algebra import inner, kept, turned
-from properties.laws.conduct import results_of
+from properties.laws.algebra import inner, kept, transposed
 from properties.laws.law import Laws
 from properties.strategies.choices import Choices
 
@@ -70,12 +69,12 @@ def queries_and_keys_turn_alike(subject: Subject, *case: Any) -> None:
     """
     if subject.operation == VJP:
         dq, dk, _ = subject(*case)
-        subject.close(matmul(turned(exact(case[0])), dq.ball), matmul(turned(dk.ball), exact(case[1])), "qᵀ·dq")
+        subject.close(matmul(transposed(exact(case[0])), dq.ball), matmul(transposed(dk.ball), exact(case[1])), "qᵀ·dq")
         return
     _, wq, wk, *_, num_heads, _, _ = case
     dwq, dwk = (x.ball for x in subject(*case)[1:3])
     for h in _columns(wq, num_heads):
-        subject.close(matmul(exact(wq[:, h].T), dwq[:, h]), matmul(turned(dwk[:, h]), exact(wk[:, h])), "wqᵀ·dwq")
+        subject.close(matmul(exact(wq[:, h].T), dwq[:, h]), matmul(transposed(dwk[:, h]), exact(wk[:, h])), "wqᵀ·dwq")
 
 
 @law(VJP, needs=("scaled_dot_product_attention",))
@@ -89,7 +88,7 @@ def values_and_outputs_turn_alike(subject: Subject, *case: Any) -> None:
     *inputs, g = case
     gradients, out = subject(*case), getattr(subject, subject.operation.removesuffix("_vjp"))(*inputs)
     if subject.operation == VJP:
-        subject.close(matmul(turned(exact(case[2])), gradients[2].ball), matmul(turned(out.ball), exact(g)), "vᵀ·dv")
+        subject.close(matmul(transposed(exact(case[2])), gradients[2].ball), matmul(transposed(out.ball), exact(g)), "vᵀ·dv")
         return
     *_, wv, wo, num_heads, _, _ = case
     dwv, dwo = (x.ball for x in gradients[3:])

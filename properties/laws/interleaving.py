@@ -36,7 +36,7 @@ def instances_and_sizes_share_no_state(subject: Subject, *arguments: Any, choose
     first, others = subject.watch(o.name, arguments), [other for other in i.beside if o.name in other.operations and not other.unavailable]
     other = choose.among(others) if others else i
     drawn = Cases(o, DOMAINS[o.name]["everyday"], i).arguments(choose)
-    elsewhere = choose.among([_longer(o, arguments), drawn]) if other is i else _for_both(o, (i, other), drawn)
+    elsewhere = choose.among([_doubled(o, arguments), drawn]) if other is i else _for_both(o, (i, other), drawn)
     if subject.takes(*elsewhere):
         _by_turns(subject, other, elsewhere)
     if other is not i:
@@ -45,7 +45,7 @@ def instances_and_sizes_share_no_state(subject: Subject, *arguments: Any, choose
     return True
 
 
-def _longer(o: Operation, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+def _doubled(o: Operation, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
     """The same arguments twice one after the other: every length that is more than 1 is doubled."""
     if o.is_played:  # a program says how long its arrays are
         return arguments

@@ -6,13 +6,13 @@ from typing import Any
 import numpy as np
 
 from oracles.ball import Ball, ball, divide, exact
-from properties.contract.operations import OPERATIONS
 from properties.contract.subject import Subject
 from properties.laws.law import Laws
+from properties.laws.reading import by_name
 from properties.strategies.choices import Choices
 from properties.strategies.kinds import original_of, width_of
 
-__all__ = ["FREQUENCIES", "Given", "between", "law", "named", "of", "plain"]
+__all__ = ["FREQUENCIES", "Given", "between", "frequencies_of", "law", "plain"]
 
 law = Laws()
 FREQUENCIES = "rotary_frequencies"
@@ -25,17 +25,12 @@ _NOTHING: Mapping[str, Mapping[str, Any]] = {
     "longrope": _ONE | {"attention_factor": None},
     "proportional": _ONE | {"partial_rotary_factor": 1.0},
 }
-"""Of each kind what makes it the default, or lists of ones besides."""
+"""What makes each kind the default one; of longrope also lists of ones."""
 
 Given = dict[str, Any]
 
 
-def named(arguments: tuple[Any, ...]) -> Given:
-    """A case by the names of its parameters."""
-    return dict(zip(OPERATIONS[FREQUENCIES].parameters, arguments, strict=True))
-
-
-def of(subject: Subject, x: Given, **others: Any) -> tuple[Ball, Ball]:
+def frequencies_of(subject: Subject, x: Given, **others: Any) -> tuple[Ball, Ball]:
     """The frequencies and the attention factor of a case in which some parameters are others."""
     call = subject if subject.operation == FREQUENCIES else subject.rotary_frequencies
     inv_freq, factor = call(*{**x, **others}.values())
@@ -45,7 +40,7 @@ def of(subject: Subject, x: Given, **others: Any) -> tuple[Ball, Ball]:
 def plain(subject: Subject, x: Given, **others: Any) -> Ball:
     """The frequencies of the default kind, of the same base and width."""
     own = {p: x[p] for p in ("head_dim", "base", "rotary_dim")}
-    return of(subject, {**dict.fromkeys(x), "kind": "default", **own}, **others)[0]
+    return frequencies_of(subject, {**dict.fromkeys(x), "kind": "default", **own}, **others)[0]
 
 
 def between(subject: Subject, x: Ball, low: Ball, high: Ball, name: str) -> None:
@@ -65,13 +60,13 @@ def a_kind_that_bends_nothing_is_the_default(subject: Subject, *arguments: Any, 
 
     Within budget.
     """
-    x = named(arguments)
+    x = by_name(subject, arguments)
     nothing = dict(_NOTHING[x["kind"]])
     if x["kind"] == "longrope":
         nothing |= dict.fromkeys(("short_factor", "long_factor"), (1.0,) * (width_of(x) // 2))
     if x["kind"] == "dynamic" and not subject.implementation.lacks("seq_len"):
         nothing["seq_len"] = choose.among([None, original_of(x), 1])
-    _same(subject, of(subject, x, **nothing), (plain(subject, x), exact(np.ones(1))))
+    _same(subject, frequencies_of(subject, x, **nothing), (plain(subject, x), exact(np.ones(1))))
 
 
 @law(FREQUENCIES, domains=("linear", "longrope", "proportional"))
@@ -81,9 +76,9 @@ def frequencies_are_those_of_the_default_divided(subject: Subject, *arguments: A
 
     Within budget; zeros exact.
     """
-    x = named(arguments)
+    x = by_name(subject, arguments)
     x |= {"long_factor": x["short_factor"]}
-    found, default = of(subject, x)[0], plain(subject, x)
+    found, default = frequencies_of(subject, x)[0], plain(subject, x)
     n = len(found.mid)
     rotating = int(x["partial_rotary_factor"] * n) if x["kind"] == "proportional" else n
     by = exact(np.broadcast_to(x["factor"] if x["short_factor"] is None else x["short_factor"], n))
@@ -102,8 +97,8 @@ def frequencies_fall_by_one_ratio(subject: Subject, *arguments: Any) -> bool:
 
     Within budget.
     """
-    x = named(arguments)
-    f = of(subject, x)[0]
+    x = by_name(subject, arguments)
+    f = frequencies_of(subject, x)[0]
     if not _of_powers(x) or len(f.mid) < 2:
         return False
     subject.close(f[1:-1] * f[1:-1], f[:-2] * f[2:], "inv_freq²")
@@ -117,8 +112,8 @@ def frequencies_never_rise(subject: Subject, *arguments: Any) -> bool:
 
     Within budget.
     """
-    x = named(arguments)
-    f = of(subject, x)[0]
+    x = by_name(subject, arguments)
+    f = frequencies_of(subject, x)[0]
     if x["kind"] == "longrope" or len(f.mid) < 2:
         return False
     between(subject, f[1:], exact(np.zeros(len(f.mid) - 1)), f[:-1], "inv_freq")
@@ -132,17 +127,17 @@ def frequencies_are_every_second_of_twice_the_width(subject: Subject, *arguments
 
     Within budget.
     """
-    x = named(arguments)
+    x = by_name(subject, arguments)
     if x["kind"] not in ("default", "linear", "longrope"):
         return False
     r, lists = width_of(x), {p: x[p] and tuple(np.repeat(x[p], 2).tolist()) for p in ("short_factor", "long_factor")}
     wide = dict(x, head_dim=2 * max(x["head_dim"], r), rotary_dim=x["rotary_dim"] and 2 * r, **lists)
     if not subject.takes(*wide.values()):
         return False
-    f = of(subject, x)[0]
-    subject.close(f, of(subject, wide)[0][::2], "inv_freq")
+    f = frequencies_of(subject, x)[0]
+    subject.close(f, frequencies_of(subject, wide)[0][::2], "inv_freq")
     if x["kind"] != "longrope" and x["base"] is not None:
-        squared = of(subject, x, base=x["base"] ** 2)[0]
+        squared = frequencies_of(subject, x, base=x["base"] ** 2)[0]
         subject.close(f[::2], squared[: -(-len(f.mid) // 2)], "inv_freq of every second pair")
     return True
 
@@ -153,11 +148,11 @@ def channels_that_do_not_rotate_do_not_count(subject: Subject, *arguments: Any) 
 
     Within budget.
     """
-    x = named(arguments)
+    x = by_name(subject, arguments)
     r = x["rotary_dim"]
     if r is None or not subject.implementation.allows(head_dim=r):
         return False
-    _same(subject, of(subject, x), of(subject, x, head_dim=r, rotary_dim=None))
+    _same(subject, frequencies_of(subject, x), frequencies_of(subject, x, head_dim=r, rotary_dim=None))
     return True
 
 
@@ -167,12 +162,12 @@ def the_slowest_pair_of_a_dynamic_kind_is_divided_by_its_growth(subject: Subject
 
     For base'^(−(r − 2)/r) is base^(−(r − 2)/r) over the growth. Within budget.
     """
-    x = named(arguments)
+    x = by_name(subject, arguments)
     most, s = original_of(x) or 1, x["factor"]
     if subject.implementation.lacks("seq_len"):
         return False
     length = x["seq_len"] = choose.among([2 * most, most + 1, 3 * most + 1])
-    f, default = of(subject, x)[0], plain(subject, x)
+    f, default = frequencies_of(subject, x)[0], plain(subject, x)
     grown = divide(exact(s) * exact(length - most), exact(most)) + exact(1.0)
     grown = exact(1.0) if subject.conventions.dynamic_length == "configured" else grown
     subject.close(f[:1], default[:1], "inv_freq of the first pair")
@@ -187,10 +182,10 @@ def the_list_is_that_of_the_length(subject: Subject, *arguments: Any) -> None:
 
     Within budget.
     """
-    x = named(arguments)
+    x = by_name(subject, arguments)
     most, told = original_of(x) or 0, not subject.implementation.lacks("seq_len")
     at_most = subject.conventions.longrope_switch == "at_most"
     for length in dict.fromkeys((x["seq_len"], most, most + 1) if told else (None,)):
         short = length is None or length < most or (length == most and at_most)
         own, other = ("short_factor", "long_factor")[:: 1 if short else -1]
-        _same(subject, of(subject, x, seq_len=length), of(subject, x, **{"seq_len": length, other: x[own]}))
+        _same(subject, frequencies_of(subject, x, seq_len=length), frequencies_of(subject, x, **{"seq_len": length, other: x[own]}))

@@ -10,6 +10,7 @@ from zlib import crc32
 from properties.contract.implementation import Implementation
 from properties.contract.operations import OPERATIONS
 from properties.contract.subject import Subject
+from properties.laws.reading import unmergeable
 from properties.strategies.choices import Choices
 
 __all__ = ["Law", "Laws", "always"]
@@ -81,8 +82,10 @@ class Law:
 
     def not_applicable(self, implementation: Implementation) -> str:
         """Why the law does not apply to an implementation, as a sentence; "" where it does."""
-        missing = [o for o in (self.operation, *self.needs) if o not in implementation.operations]
-        return f"It does not offer {' and '.join(missing)}." if missing else self.exempts(implementation)
+        missing = [o for o in self.operations if o not in implementation.operations]
+        if missing:
+            return f"It does not offer {' and '.join(missing)}."
+        return (unmergeable(implementation) if "merge_attention" in self.operations else "") or self.exempts(implementation)
 
 
 class Laws:

@@ -14,8 +14,8 @@ from properties.contract.subject import Subject
 from properties.laws.algebra import kept
 from properties.laws.law import Laws
 from properties.laws.maps import Plus
-from properties.laws.reading import by_name, natural, start, unmergeable, untold
-from properties.laws.rows import Rows, placed
+from properties.laws.reading import blocked_are_gone, by_name, natural, start, unmergeable, without_sums
+from properties.laws.rows import Rows, causal_or_windowed
 from properties.laws.squares import Case, Term
 from properties.strategies.choices import Choices
 
@@ -30,7 +30,7 @@ def _weight(part: Ball, whole: Ball, subject: Subject) -> Ball:
     return kept(found, np.isfinite(part.mid) & np.isfinite(whole.mid))
 
 
-@law(ATTENTION, domains=("everyday", "sinks", "decoding", "near the cap"), exempts=lambda i: untold(i) or unmergeable(i))
+@law(ATTENTION, domains=("everyday", "sinks", "decoding", "near the cap"), exempts=lambda i: without_sums(i) or unmergeable(i))
 def parts_of_the_keys_merge_to_the_whole(subject: Subject, *case: Any, choose: Choices) -> bool:
     """For every cut of the keys: the outputs of both parts, weighted by e to their log-sum-exps less that of the whole, add up to the
     output of the whole, and their weights to 1. A sink belongs to the first part; what stands in the second part stands so much later.
@@ -40,13 +40,13 @@ def parts_of_the_keys_merge_to_the_whole(subject: Subject, *case: Any, choose: C
     x, i = by_name(subject, case), subject.implementation
     n_k = x["k"].shape[-2]
     cut = choose.cut(n_k) if n_k > 1 else 0
-    if not cut or subject.conventions.softcap_order == "after_mask" or (placed(x) and i.lacks("offset")):
+    if not cut or not blocked_are_gone(i) or (causal_or_windowed(x) and i.lacks("offset")):
         return False
     parts: list[tuple[Any, ...]] = []
     for keys, sink in ((slice(0, cut), x["sink"]), (slice(cut, None), None)):
         of_keys = dict(x, k=x["k"][..., keys, :], v=x["v"][..., keys, :], sink=sink)
         of_keys |= {p: y[..., keys] if y is not None and y.shape[-1] == n_k else y for p, y in ((p, x[p]) for p in ("mask", "bias"))}
-        if placed(x):
+        if causal_or_windowed(x):
             of_keys["offset"] = start(x, i) - (keys.start or 0)
         parts.append(tuple(of_keys.values()))
     if not all(subject.takes(*part) for part in parts):

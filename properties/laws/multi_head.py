@@ -119,7 +119,7 @@ def _(c: Case) -> Sequence[Term] | None:
 
 @row(
     "tokens need only those that they may read",
-    "For every mask, and some tokens, the first ones for instance: without all that none of them may read they have the same outputs.",
+    "For every mask, and some tokens, the first ones for instance: their outputs are the same without the tokens that none of them reads.",
     HEADS,
     domains=("everyday", "padded masks", "masks of rows"),
 )

@@ -9,12 +9,14 @@ from typing import Any
 import numpy as np
 
 from properties.contract.operations import OPERATIONS
+from properties.contract.results import results_of
 from properties.contract.subject import Subject
 from properties.laws.law import Laws
 from properties.laws.maps import Put, Take
 from properties.laws.rows import Rows
 from properties.laws.squares import Case, Term
 from properties.strategies.domains import ROTATIONS
+from properties.strategies.rotations import pairs_of
 
 law = Laws()
 row = Rows(law)
@@ -54,8 +56,7 @@ def empty_arrays_give_empty_results(subject: Subject, *arguments: Any) -> bool:
     """For sizes of 0, of sequences, widths, batches or masks: the results have their shapes, and no entries. Exact."""
     if any(0 not in shape for shape in OPERATIONS[subject.operation].shapes(*arguments)):
         return False
-    found = subject(*arguments)
-    for result in found if isinstance(found, tuple) else (found,):
+    for result in results_of(subject(*arguments)):
         subject.finite(result)
     return True
 
@@ -80,13 +81,6 @@ def _chunk(c: Case, start: int, stop: int) -> Term:
     return c.along("seq_len", np.arange(start, stop), seq_len=stop - start, start_pos=first)
 
 
-def _pairs(c: Case) -> Any:
-    """The two lanes of each pair, of an even width."""
-    d = c.size("head_dim")
-    halves = c.forward.name == HALF or c.implementation.resolved_conventions.rope_pairing == "half"
-    return np.arange(d).reshape(2, -1).T if halves else np.arange(d).reshape(-1, 2)
-
-
 @row(
     "the order of pairs does not matter",
     "For every order of the pairs of lanes, of the tables too: the result is in this order.",
@@ -94,10 +88,11 @@ def _pairs(c: Case) -> Any:
     HALF,
 )
 def _(c: Case) -> Sequence[Term] | None:
-    pairs = _pairs(c)
+    d = c.size("head_dim")
+    pairs = np.arange(d).reshape(2, -1).T if c.forward.name == HALF else pairs_of(c.implementation, d)
     if len(pairs) < 2:
         return None
-    moved = np.empty(c.size("head_dim"), int)
+    moved = np.empty(d, int)
     moved[pairs] = pairs[c.choose.order(len(pairs))]
     return [c.along("head_dim", moved)]
 

@@ -6,19 +6,33 @@ from typing import Any
 import numpy as np
 
 from oracles.ball import Ball
+from properties.contract.caches import left_bound
 from properties.contract.implementation import Implementation
 from properties.contract.operations import OPERATIONS
 from properties.contract.subject import Subject
 from properties.contract.support import WORDS
 
-__all__ = ["LN2", "band", "by_name", "caps_scores", "natural", "reads", "scores_shape", "start", "unmergeable", "untold"]
+__all__ = [
+    "LN2",
+    "band",
+    "blocked_are_gone",
+    "by_name",
+    "logits_are_sums",
+    "natural",
+    "reads",
+    "rules_compose",
+    "scores_shape",
+    "start",
+    "unmergeable",
+    "without_sums",
+]
 
 LN2 = Ball(np.array(np.log(2.0)), np.array(2.0**-53))
 
 
 def by_name(subject: Subject, case: Sequence[Any]) -> dict[str, Any]:
     """A case's arguments by name."""
-    return dict(zip(OPERATIONS[subject.operation].parameters, case, strict=True))
+    return OPERATIONS[subject.operation].named(case)
 
 
 def natural(x: Ball, subject: Subject) -> Ball:
@@ -42,7 +56,7 @@ def band(x: Mapping[str, Any], i: Implementation) -> Any:
     n_q, n_k = scores_shape(x)[-2:]
     p, j = np.asarray(start(x, i))[..., None, None, None] + np.arange(n_q)[:, None], np.arange(n_k)
     left, right = x["window"] or (None, None)
-    left = None if left is None else left - (i.resolved_conventions.window == "count")
+    left = left_bound(left, i.resolved_conventions)
     may = (j <= p) if x["causal"] else np.ones(np.broadcast_shapes(p.shape, j.shape), bool)
     may = may if left is None else may & (j >= p - left)
     return may if right is None else may & (j <= p + right)
@@ -57,12 +71,22 @@ def reads(x: Mapping[str, Any], i: Implementation) -> Any:
     return np.broadcast_to(may if x["bias"] is None else may & (x["bias"] > -np.inf), scores_shape(x))
 
 
-def caps_scores(i: Implementation) -> bool:
-    """Whether a cap acts on scores alone."""
-    return i.resolved_conventions.softcap_order == "before_bias"
+def logits_are_sums(x: Mapping[str, Any], i: Implementation) -> bool:
+    """Whether biases are added to what the softmax is of: a cap, if there is one, acts on scores alone."""
+    return x["softcap"] is None or i.resolved_conventions.softcap_order == "before_bias"
 
 
-def untold(i: Implementation) -> str:
+def rules_compose(x: Mapping[str, Any], i: Implementation) -> bool:
+    """Whether causality and a mask act together, or only one of them is given."""
+    return not x.get("causal") or x["mask"] is None or i.resolved_conventions.causal_with_mask == "compose"
+
+
+def blocked_are_gone(i: Implementation) -> bool:
+    """Whether blocked keys have no weight: a cap after the mask gives them one."""
+    return i.resolved_conventions.softcap_order != "after_mask"
+
+
+def without_sums(i: Implementation) -> str:
     """Why nothing can be said of its log-sum-exps, as a sentence; "" where something can."""
     return "" if i.support.sums else WORDS["no log-sum-exp"]
 

@@ -8,17 +8,13 @@ from oracles.ball import Ball, exact
 from properties.contract.operations import OPERATIONS
 from properties.contract.subject import Subject
 from properties.laws.law import Laws
-from properties.laws.pairs import Places, close, distance, first_position, lanes, moved, of, position, rotated, what_rotates
+from properties.laws.pairs import close, distance, first_position, lanes, moved, of, position, rotated, what_rotates
+from properties.laws.reading import by_name
 from properties.strategies.choices import Choices, rounded
 from properties.strategies.domains import ROTATIONS
 
 law = Laws()
 _ROPE, _TABLES, _HALF = ("rope", "rope_vjp"), ("apply_rotary", "apply_rotary_vjp"), "rotate_half"
-
-
-def _places(subject: Subject, dim: int) -> Places:
-    """The pairs: those of the convention; of a quarter turn the halves."""
-    return (slice(0, dim // 2), slice(dim // 2, None)) if subject.operation == _HALF else lanes(subject.implementation, dim)
 
 
 @law(*_ROPE)
@@ -38,7 +34,9 @@ def pairs_keep_their_norm(subject: Subject, *arguments: Any) -> None:
     Within budget.
     """
     x = what_rotates(subject, arguments)
-    (a, b), (c, d) = (of(part, _places(subject, x.shape[-1])) for part in (x, subject(*arguments)))
+    half = x.shape[-1] // 2
+    where = (slice(0, half), slice(half, None)) if subject.operation == _HALF else lanes(subject.implementation, 2 * half)
+    (a, b), (c, d) = (of(part, where) for part in (x, subject(*arguments)))
     subject.close(c * c + d * d, a * a + b * b, "norm²")
 
 
@@ -85,7 +83,7 @@ def it_is_the_adjoint_of_its_forward(subject: Subject, *arguments: Any) -> None:
 
     Within budget.
     """
-    given, forward = dict(zip(OPERATIONS[subject.operation].parameters, arguments, strict=True)), OPERATIONS[subject.operation].forward
+    given, forward = by_name(subject, arguments), OPERATIONS[subject.operation].forward
     out = subject.call(forward, tuple(given[p] for p in OPERATIONS[forward].parameters))
     x, g = exact(given["x"]), exact(given["grad_out"])
     width = given.get("rotary_dim") or given["x"].shape[-1]

@@ -8,12 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from oracles.ball import Array, Ball, cos, exact, sin
+from oracles.ball import Ball, cos, exact, sin
 from properties.contract.operations import OPERATIONS
 from properties.contract.subject import Subject
 from properties.laws.law import Laws
 from properties.laws.maps import Times
-from properties.laws.pairs import close, joined, lanes, of
+from properties.laws.pairs import close, joined, lanes, of, what_rotates
+from properties.laws.reading import by_name
 from properties.laws.rows import Rows
 from properties.laws.squares import Case, Term
 from properties.strategies.choices import Choices
@@ -142,16 +143,6 @@ def _(c: Case) -> Sequence[Term] | None:
 # -- What rotates, and by how much -------------------------------------------------------------------------------------------------------
 
 
-def _named(subject: Subject, arguments: tuple[Any, ...]) -> dict[str, Any]:
-    return dict(zip(OPERATIONS[subject.operation].parameters, arguments, strict=True))
-
-
-def _turned(subject: Subject, x: dict[str, Any]) -> Array:
-    """The array that is rotated, forward or back."""
-    found: Array = x["grad_out" if subject.operation.endswith("_vjp") else "x"]
-    return found
-
-
 def _by(subject: Subject, given: dict[str, Any], /, **others: Any) -> Ball:
     """The channels that rotate, where some arguments are others."""
     found: Ball = subject(*{**given, **others}.values()).ball
@@ -161,8 +152,8 @@ def _by(subject: Subject, given: dict[str, Any], /, **others: Any) -> Ball:
 @law(*ROPE, watches=True, exempts=lambda i: i.lacks("rotary_dim"))
 def channels_that_do_not_rotate_pass(subject: Subject, *arguments: Any) -> bool:
     """For every number of channels that rotate: the others come back as they are. Exact."""
-    x = _named(subject, arguments)
-    r, given = _width(x), _turned(subject, x)
+    x = by_name(subject, arguments)
+    r, given = _width(x), what_rotates(subject, arguments)
     if r == given.shape[-1]:
         return False
     subject.same(subject(*arguments).value[..., r:], given[..., r:])
@@ -175,9 +166,9 @@ def pairs_are_stretched_by_the_attention_factor_alone(subject: Subject, *argumen
 
     Within budget.
     """
-    x = _named(subject, arguments)
+    x = by_name(subject, arguments)
     where = lanes(subject.implementation, r := _width(x))
-    (a, b), (c, d) = (of(part, where) for part in (exact(_turned(subject, x)[..., :r]), subject(*arguments).ball[..., :r]))
+    (a, b), (c, d) = (of(part, where) for part in (exact(what_rotates(subject, arguments)[..., :r]), subject(*arguments).ball[..., :r]))
     factor = exact(np.array(1.0 if x["attention_factor"] is None else x["attention_factor"]))
     subject.close(c * c + d * d, (a * a + b * b) * factor * factor, "norm²")
 
@@ -188,9 +179,9 @@ def position_zero_multiplies_by_the_attention_factor(subject: Subject, *argument
 
     Within budget.
     """
-    x = _named(subject, arguments)
+    x = by_name(subject, arguments)
     zeros = None if x["positions"] is None else np.zeros_like(x["positions"])
-    given = exact(_turned(subject, x)[..., : _width(x)])
+    given = exact(what_rotates(subject, arguments)[..., : _width(x)])
     factor = exact(np.array(1.0 if x["attention_factor"] is None else x["attention_factor"]))
     found = _by(subject, x, positions=zeros, start_pos=0)
     subject.close(found[..., :1, :] if zeros is None else found, (given[..., :1, :] if zeros is None else given) * factor)
@@ -202,7 +193,7 @@ def an_attention_factor_multiplies_what_rotates(subject: Subject, *arguments: An
 
     Within budget.
     """
-    x = _named(subject, arguments)
+    x = by_name(subject, arguments)
     given = x["attention_factor"] or choose.among([2.0, 1.25])
     with_it, without = (_by(subject, x, attention_factor=factor) for factor in (given, None))
     subject.close(with_it, without * exact(np.array(given)))
@@ -216,7 +207,7 @@ def frequencies_are_radians_per_position(subject: Subject, *arguments: Any) -> b
 
     Within budget.
     """
-    x, i, back = _named(subject, arguments), subject.implementation, subject.operation.endswith("_vjp")
+    x, i, back = by_name(subject, arguments), subject.implementation, subject.operation.endswith("_vjp")
     if x["inv_freq"] is None or x["sections"] is not None:
         return False
     r, shape = _width(x), x["x"].shape
@@ -237,7 +228,7 @@ def scores_depend_on_differences_of_positions(subject: Subject, *arguments: Any,
 
     Within budget.
     """
-    x = _named(subject, arguments)
+    x = by_name(subject, arguments)
     if x["positions"] is None or x["x"].shape[-2] < 2:
         return False
     where, shift = lanes(subject.implementation, _width(x)), [choose.integer(1, 2**10) for _ in range(3)]
@@ -258,7 +249,7 @@ def a_scale_of_the_softmax_makes_up_for_the_attention_factor(subject: Subject, *
 
     m is 1 + 0.1·x·ln s, and 1 + 0.1·ln s is the attention factor without weights. Within budget.
     """
-    x, o = _named(subject, arguments), OPERATIONS["rotary_frequencies"]
+    x, o = by_name(subject, arguments), OPERATIONS["rotary_frequencies"]
     s, (w, v) = choose.among([40.0, 4.0, 2.0]), choose.among([(0.707, 1.0), (1.0, 0.707), (1.0, 1.0)])
     given = {"kind": "yarn", "head_dim": 64, "factor": s, "original_max_position_embeddings": 4096}
 

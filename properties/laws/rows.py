@@ -9,26 +9,34 @@ from typing import Any
 
 import numpy as np
 
+from properties.contract.implementation import Implementation
 from properties.contract.operations import OPERATIONS
-from properties.laws.law import Laws
+from properties.laws.law import Laws, always
 from properties.laws.maps import Times
 from properties.laws.squares import Case, Square, Symmetry, Term, Terms
 from properties.strategies.domains import DOMAINS, usual
 
-__all__ = ["Rows", "added", "apart", "beside", "composed", "ordered", "placed"]
+__all__ = ["Rows", "added", "apart", "beside", "causal_or_windowed", "lengthened", "ordered"]
 
 
 class Rows:
     """A decorator that enters terms as a symmetry of some forwards among the laws of a family.
 
-    Its laws are put to implementations that declare all of its features, on cases of some domains, or of the usual ones.
+    Its laws are put to implementations that declare all of its features, and that nothing else exempts, on cases of some domains, or of
+    the usual ones.
     """
 
     def __init__(self, law: Laws) -> None:
         self.law = law
 
     def __call__(
-        self, name: str, statement: str, *forwards: str, domains: tuple[str, ...] = (), features: tuple[str, ...] = ()
+        self,
+        name: str,
+        statement: str,
+        *forwards: str,
+        domains: tuple[str, ...] = (),
+        features: tuple[str, ...] = (),
+        exempts: Callable[[Implementation], str] = always,
     ) -> Callable[[Terms], Terms]:
         """The decorator."""
 
@@ -37,7 +45,7 @@ class Rows:
             for o in OPERATIONS.values():
                 if o.forward in forwards:
                     offered = tuple(d for d in domains or usual(o.name) if d in DOMAINS[o.name])
-                    self.law(o.name, domains=offered, exempts=lambda i: i.lacks(*features))(Square(symmetry, o))
+                    self.law(o.name, domains=offered, exempts=lambda i: i.lacks(*features) or exempts(i))(Square(symmetry, o))
             return terms
 
         return enter
@@ -45,10 +53,14 @@ class Rows:
 
 def several(axis: str, terms: Terms) -> Terms:
     """Terms that say something where an axis has at least two entries, and no places along it matter."""
-    return lambda c: terms(c) if c.has(axis) and c.size(axis) > 1 and not (axis in ("n_q", "n_k") and placed(c.arguments)) else None
+
+    def says(c: Case) -> bool:
+        return c.has(axis) and c.size(axis) > 1 and not (axis in ("n_q", "n_k") and causal_or_windowed(c.arguments))
+
+    return lambda c: terms(c) if says(c) else None
 
 
-def placed(x: Mapping[str, Any]) -> bool:
+def causal_or_windowed(x: Mapping[str, Any]) -> bool:
     """Whether a query's place among the keys matters: it is causal, or has a window."""
     return bool(x.get("causal") or x.get("window"))
 
@@ -95,6 +107,7 @@ def added(*parameters: str) -> Terms:
     return terms
 
 
-def composed(c: Case) -> bool:
-    """Whether a mask and causality act together."""
-    return c.implementation.resolved_conventions.causal_with_mask == "compose"
+def lengthened(mask: Any, shape: tuple[int, ...], count: int) -> Any:
+    """The mask of scores of a shape, with so many blocked keys more."""
+    full = np.broadcast_to(True if mask is None else mask, shape)
+    return np.concatenate([full, np.zeros((*shape[:-1], count), bool)], -1)

@@ -16,7 +16,7 @@ import numpy as np
 from oracles.ball import Ball, exact
 from oracles.formats import Format
 from properties.contract.operations import BATCH, OPERATIONS, Operation
-from properties.contract.results import Result
+from properties.contract.results import Result, results_of
 from properties.contract.subject import Subject
 from properties.laws.maps import Back, Map, Take, Times
 from properties.strategies.choices import Choices, rounded
@@ -44,7 +44,7 @@ class Case:
     def __init__(self, subject: Subject, operation: Operation, arguments: tuple[Any, ...], choose: Choices) -> None:
         self.subject, self.implementation, self.operation, self.choose = subject, subject.implementation, operation, choose
         self.forward = OPERATIONS[operation.forward]
-        self.given = dict(zip(operation.parameters, arguments, strict=True))
+        self.given, self.conventions = operation.named(arguments), subject.conventions
         self.arguments = {p: self.given[p] for p in self.forward.parameters}
         self.sizes = operation.sizes(arguments)
 
@@ -148,12 +148,12 @@ class Square:
         if terms is None or not calls or len(calls) < len(terms):
             return False
         returned = self.operation.returned
-        base = dict(zip(returned(arguments), _tuple(subject(*arguments)), strict=True))
+        base = dict(zip(returned(arguments), results_of(subject(*arguments)), strict=True))
         if any(not base.keys() <= set(returned(call)) for call in calls):
             return False
         sums: dict[str, Ball] = {}
         for term, call in zip(terms, calls, strict=True):
-            found = dict(zip(returned(call), _tuple(subject(*call)), strict=True))
+            found = dict(zip(returned(call), results_of(subject(*call)), strict=True))
             for name in base:
                 back = self._back(name, found[name], term)
                 sums[name] = sums[name] + back if name in sums else back
@@ -209,7 +209,3 @@ class Square:
 def _exactly(x: Ball, target: Format) -> Any:
     """The numbers, if they are exact and of a format; else None."""
     return None if x.rad.any() or not np.array_equal(rounded(x.mid, target), x.mid) else x.mid
-
-
-def _tuple(results: Any) -> tuple[Any, ...]:
-    return results if isinstance(results, tuple) else (results,)

@@ -10,7 +10,8 @@ import numpy as np
 
 from properties.laws.law import Laws
 from properties.laws.maps import Back, Butterfly, Pad, Plus, Put, Times
-from properties.laws.rows import Rows, added, apart, beside, composed, ordered, placed
+from properties.laws.reading import blocked_are_gone, rules_compose
+from properties.laws.rows import Rows, added, apart, beside, causal_or_windowed, lengthened, ordered
 from properties.laws.squares import Case, Term, Terms
 
 law = Laws()
@@ -122,7 +123,7 @@ for _forward, _parameters in {
 )
 def _(c: Case) -> Sequence[Term]:
     pad = Pad(-1, 3 * c.size("head_dim"))
-    by_width = c.arguments.get("scale") is None and c.implementation.resolved_conventions.scale_default == "rsqrt"
+    by_width = c.arguments.get("scale") is None and c.conventions.scale_default == "rsqrt"
     return [Term({"q": [pad, Times(2.0 if by_width else 1.0)], "k": [pad]})]
 
 
@@ -163,10 +164,10 @@ def _(c: Case) -> Sequence[Term] | None:
     domains=("padded masks", "rows without keys", "sinks"),
 )
 def _(c: Case) -> Sequence[Term] | None:
-    if c.mask is None or c.implementation.resolved_conventions.softcap_order == "after_mask" or (placed(c.arguments) and not composed(c)):
+    if c.mask is None or not (rules_compose(c.arguments, c.implementation) and blocked_are_gone(c.implementation)):
         return None
-    others = placed(c.arguments) or c.arguments.get("bias") is not None
-    if c.implementation.resolved_conventions.dead_rows == "uniform" and (others or not c.mask.any(-1).all()):
+    others = causal_or_windowed(c.arguments) or c.arguments.get("bias") is not None
+    if c.conventions.dead_rows == "uniform" and (others or not c.mask.any(-1).all()):
         return None  # a row without keys reads all values
     read: Any = np.broadcast_to(c.mask, (*c.q.shape[:-1], c.k.shape[-2])).any(-2)
     unread = ~read[..., None]
@@ -187,12 +188,6 @@ def _(c: Case) -> Sequence[Term] | None:
     return [Term({"scores": [Put(blocked, c.choose.among([1.0, -1.0]) * max(c.largest, 8192.0))]})] if blocked.any() else None
 
 
-def _longer(mask: Any, shape: tuple[int, ...], count: int) -> Any:
-    """The mask with so many blocked keys more."""
-    full = np.broadcast_to(True if mask is None else mask, shape)
-    return np.concatenate([full, np.zeros((*shape[:-1], count), bool)], -1)
-
-
 @row(
     "blocked keys can be appended",
     "For every case: with blocked keys after the last one, whatever they hold, the result is the same.",
@@ -201,7 +196,7 @@ def _longer(mask: Any, shape: tuple[int, ...], count: int) -> Any:
 )
 def _(c: Case) -> Sequence[Term]:
     count, size = c.choose.among([1, 3, 16, c.size("n_k")]), c.largest
-    mask = _longer(c.mask, (*c.q.shape[:-1], c.size("n_k")), count)
+    mask = lengthened(c.mask, (*c.q.shape[:-1], c.size("n_k")), count)
     return [Term({"k": [Pad(-2, count, size)], "v": [Pad(-2, count, -size)]}, (), {"mask": mask})]
 
 
@@ -213,7 +208,7 @@ def _(c: Case) -> Sequence[Term]:
 )
 def _(c: Case) -> Sequence[Term]:
     pad = Pad(-1, c.choose.among([1, 3, 16]), c.largest)
-    return [Term({"scores": [pad]}, [Back(pad)], {"mask": _longer(c.mask, c.scores.shape, pad.count)})]
+    return [Term({"scores": [pad]}, [Back(pad)], {"mask": lengthened(c.mask, c.scores.shape, pad.count)})]
 
 
 @row(
@@ -226,7 +221,7 @@ def _(c: Case) -> Sequence[Term]:
 def _(c: Case) -> Sequence[Term] | None:
     full = c.scores.shape if c.has("scores") else (*c.q.shape[:-1], c.size("n_k"))
     written = np.broadcast_to(True if c.mask is None else c.mask, full)
-    if c.mask is None and c.arguments.get("causal") and not composed(c):
+    if c.mask is None and not rules_compose({**c.arguments, "mask": written}, c.implementation):
         return None
     return None if c.mask is not None and c.mask.shape == full else [Term(instead={"mask": written.copy()})]
 

@@ -7,10 +7,10 @@ import numpy as np
 from oracles.ball import Array, exact
 from properties.contract.implementation import Implementation
 from properties.contract.operations import OPERATIONS
+from properties.contract.results import results_of
 from properties.contract.subject import Subject
 from properties.laws.algebra import inner, kept
 from properties.laws.averages import allowed, mean
-from properties.laws.conduct import results_of
 from properties.laws.derivatives import DERIVATIVES
 from properties.laws.law import Laws
 from properties.laws.reading import by_name

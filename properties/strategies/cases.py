@@ -1,6 +1,6 @@
 """The cases of an operation in a domain, each chosen from one seed."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,8 @@ from properties.strategies.sizes import Sizes, UnsupportedError
 __all__ = ["Cases", "UnsupportedError"]
 
 _KINDS = ("grid", "fixed", "normal")
+_LIMITED = {"bias": features.bias, "sink": features.sink}
+"""Numbers of which some may be −∞."""
 
 SCALES: dict[str, Sequence[float]] = {"q": (1.0, 0.25, 8.0), "v": (1.0, 0.125, 8.0), "scores": (1.0, 0.25, 8.0)}
 """Powers of two by which everyday numbers are multiplied: logits to a few hundred, where budgets of gradients still say something."""
@@ -38,48 +40,37 @@ class Cases:
         o, i = self.operation, self.implementation
         sizes, lead = self.sizes.chosen(choose)
         kind = choose.among(_KINDS)
-        found: dict[str, Any] = {}
         others: dict[str, Any] = {}
         if "kind" in o.parameters:
             others = kinds.chosen(o, i, sizes["head_dim"], self.domain.features, choose)
         elif "inv_freq" in o.parameters:
             others = rotations.chosen(o, i, sizes, lead, self.domain, choose)
         options = frozenset() if others else features.chosen(o, i, self.domain.features, choose)
+        absent = {p for p in o.parameters if (p in o.options and p not in options) or (o.is_played and p not in o.axes)}
+        found: dict[str, Any] = {}
         for p in o.parameters:
-            axes = o.axes.get(p)
-            if p in others:
-                found[p] = others[p]
-                continue
-            if p in o.options and p not in options:
-                found[p] = None
-                continue
-            if o.is_played and p not in o.axes:
-                found[p] = None
-                continue
-            if o.is_setting(p):
-                found[p] = features.setting(p, i, sizes, lead, choose)
-                continue
-            if axes is None:
-                found[p] = sizes[p]
-                continue
-            shape = tuple(n for axis in axes for n in (lead if axis == BATCH else (sizes[axis],)))
-            if p == "bias":
-                found[p] = features.bias(shape, i.resolved_arithmetic.inputs, kind, choose)
-            elif p == "sink":
-                found[p] = features.sink(shape[0], i.resolved_arithmetic.inputs, kind, choose)
-            elif p == "dbias":
-                found[p] = self._numbers(p, found["bias"].shape, kind, choose)
-            elif o.is_mask(p):
-                found[p] = self.domain.mask(choose, i.support.mask_shape(o, shape))
-            elif o.is_integer(p):
-                found[p] = _integers(p, shape, sizes, choose)
-            else:
-                found[p] = self._numbers(p, shape, kind, choose)
+            found[p] = others[p] if p in others else None if p in absent else self._argument(p, sizes, lead, kind, found, choose)
         if o.is_played:
             programs.fill(i, found, self.domain.features, choose)
         if self.domain.finish is not None:
             self.domain.finish(o, i, found, choose)
         return i.support.written(o, tuple(found.values()))
+
+    def _argument(self, p: str, sizes: dict[str, int], lead: tuple[int, ...], kind: str, found: Mapping[str, Any], choose: Choices) -> Any:
+        """One argument, beside those that have been found."""
+        o, i = self.operation, self.implementation
+        if o.is_setting(p):
+            return features.setting(p, i, sizes, lead, choose)
+        if p not in o.axes:
+            return sizes[p]
+        shape = tuple(n for axis in o.axes[p] for n in (lead if axis == BATCH else (sizes[axis],)))
+        if p in _LIMITED:
+            return _LIMITED[p](shape, i.resolved_arithmetic.inputs, kind, choose)
+        if o.is_mask(p):
+            return self.domain.mask(choose, i.support.mask_shape(o, shape))
+        if o.is_integer(p):
+            return _integers(p, shape, sizes, choose)
+        return self._numbers(p, found["bias"].shape if p == "dbias" else shape, kind, choose)
 
     def _numbers(self, p: str, shape: tuple[int, ...], kind: str, choose: Choices) -> Array:
         target = self.operation.stored(p, self.implementation.resolved_arithmetic)

@@ -28,7 +28,7 @@ def chosen(o: Operation, i: Implementation, needed: tuple[str, ...], choose: Cho
     found = {p for p in declared if p in needed or kind == "all" or (kind == "one" and p == one) or (kind == "some" and choose.happens())}
     if i.resolved_conventions.causal_with_mask == "refuse" and {"causal", "mask"} <= found:
         found.remove("causal")
-    tangents = {f"d{p}" for p in found if f"d{p}" in o.options and choose.happens(0.8)}
+    tangents = {f"d{p}" for p in declared if p in found and f"d{p}" in o.options and choose.happens(0.8)}  # in one order: it is a choice
     others = set() if "q" in o.parameters else {p for p in o.options if choose.happens()}
     return frozenset(found | tangents | others)
 
@@ -66,7 +66,7 @@ def bias(shape: tuple[int, ...], target: Format, kind: str, choose: Choices) -> 
     return found
 
 
-def sink(heads: int, target: Format, kind: str, choose: Choices) -> Array:
+def sink(shape: tuple[int, ...], target: Format, kind: str, choose: Choices) -> Array:
     """A sink for each head; of some heads none, as −∞ says."""
-    found = choose.numbers((heads,), target, kind) * choose.among([1.0, 0.25, 4.0])
-    return np.where(choose.bits(heads, 0.2), -np.inf, found) if choose.happens(0.3) else found
+    found = choose.numbers(shape, target, kind) * choose.among([1.0, 0.25, 4.0])
+    return np.where(choose.bits(shape, 0.2), -np.inf, found) if choose.happens(0.3) else found

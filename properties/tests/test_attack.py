@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import oracles
+from oracles import ball_attention, logits, scores, terms
 from oracles.formats import BINARY16, BINARY32, BRAIN16
 from properties.measurements.benchmarks import judge
 from properties.measurements.benchmarks.attack import __main__ as command
@@ -252,11 +253,32 @@ def test_honest_kernels_of_every_kind_are_within_the_budget_and_use_some_of_it(o
 def test_a_kernel_that_forgets_a_feature_is_out_of_its_budget(monkeypatch, unchecked):
     """So an honest one is not within it by chance."""
     for field in ("cap", "bias", "sink", "of_lse"):
-        forgetful = lambda *rest, field=field: featured_kernels.Features(*rest)._replace(**{field: None})  # noqa: E731
+        forgetful = lambda *rest, field=field, **named: featured_kernels.Features(*rest, **named)._replace(**{field: None})  # noqa: E731
         monkeypatch.setattr(featured_budgets, "Features", forgetful)
         operation = "attention dq" if field == "of_lse" else "attention out"
         family = {"cap": "near the cap", "bias": "cancelling bias", "sink": "dominating sink", "of_lse": "cotangent of lse"}[field]
         assert budgets.attack(operation, family, "float32", np.random.default_rng(0), 12).violations, field
+
+
+@pytest.mark.parametrize(
+    ("operation", "family", "arithmetic"),
+    [
+        ("attention lse", "blocked to the cap", "bfloat16-eager"),
+        ("attention lse", "far below the cap", "float16-eager"),
+    ],
+)
+def test_a_budget_without_what_is_stored_on_the_way_is_climbed_out_of(operation, family, arithmetic, monkeypatch, unchecked):
+    """−c of blocked entries, and the quotient of a cap."""
+
+    def found():
+        return budgets.attack(operation, family, arithmetic, np.random.default_rng(0), 60).violations
+
+    assert not found()
+    known = logits.passed
+    forgets = lambda x, *rest: known(x, *rest) if x.blocked is None else np.where(x.blocked, 0.0, known(x, *rest))  # noqa: E731
+    monkeypatch.setattr(scores, "passed", forgets)
+    monkeypatch.setattr(ball_attention, "terms", lambda *sizes: replace(terms.terms(*sizes), quotient_underflow=0.0))
+    assert found()
 
 
 def test_a_budget_that_does_not_say_what_a_kernel_stores_is_climbed_out_of(monkeypatch, unchecked):

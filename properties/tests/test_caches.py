@@ -12,14 +12,16 @@ import pytest
 
 import oracles
 import properties
-from properties.bugs.cached import Buffered, Paged
 from properties.bugs.caches import bug as register
 from properties.bugs.reference import OPERATIONS as OPERATIONS_OF_NUMPY
+from properties.bugs.reference_caches import Buffered, Paged
 from properties.contract.caches import CACHES, decode, held_of, offered
 from properties.contract.implementation import Implementation
 from properties.contract.operations import OPERATIONS
-from properties.contract.programs import Held, attends, is_legal, parse, written
+from properties.contract.programs import Held, attends, is_legal, parse, rows_of_part, written
 from properties.contract.results import BrokenError
+from properties.contract.subject import Subject
+from properties.laws import find
 from properties.strategies.cases import Cases
 from properties.strategies.domains import DOMAINS
 from properties.verifier.reading import read
@@ -47,6 +49,15 @@ class Plain:
         return weights @ v / weights.sum(-1, keepdims=True)
 
 
+class Telling(Plain):
+    """It tells its window and its capacity, takes neither, and may rotate, but does not unless it is told to."""
+
+    window = capacity = property(lambda self: 5)
+
+    def __init__(self, d, d_v, rotates=False):
+        super().__init__(d, d_v)
+
+
 def test_a_program_is_read_as_it_is_written_and_else_refused_in_a_sentence():
     text = "append 3; attend 2; other append 1; rollback 2; evict 9 refused; restart; poison 64.0; other attend 1"
     assert written(parse(text)) == text
@@ -56,10 +67,20 @@ def test_a_program_is_read_as_it_is_written_and_else_refused_in_a_sentence():
         list(attends(parse("append 3; evict 4")))
 
 
+@pytest.mark.parametrize("value", ["nan", "inf", "-inf", "-64.0", "1e+300"])
+def test_unused_slots_are_filled_with_a_number_or_the_step_is_refused(value):
+    assert written(parse(f"append 1; poison {value}; attend 1")) == f"append 1; poison {value}; attend 1"
+    with pytest.raises(ValueError, match=r"A step is 'poison x.*', but should be one as 'append 3'"):
+        parse(f"append 1; poison x{value}; attend 1")
+
+
 def test_an_attend_is_of_what_is_left_at_absolute_positions():
     first, second = attends(parse("append 2; other append 1; append 1; rollback 1; append 1; evict 1; attend 2; other attend 1"))
     assert (first.queries, first.keys, first.evicted) == (range(2), (0, 1, 4), 1)
     assert (second.queries, second.keys, second.evicted) == (range(2, 3), (2,), 0)
+    once, ask = parse("append 1; attend 1")
+    assert list(attends((once, once, ask))) == list(attends(parse("append 1; append 1; attend 1")))
+    assert rows_of_part((once, once, ask), [(0, once), (2, ask)])["append"].tolist() == [0]
 
 
 def test_the_oracle_is_attention_on_the_whole_history():
@@ -150,7 +171,7 @@ def test_what_is_drawn_is_legal_reaches_every_step_and_wraps():
 
 def test_a_class_shows_what_its_caches_offer_and_nothing_else_is_asked():
     assert offered(Buffered) == offered(Paged) == set(CACHES) - {"rotates"}
-    assert offered(Plain) == set()
+    assert offered(Plain) == offered(Telling) == set()
     report = properties.verify(Plain, max_examples=30)
     assert report.ok
     assert {o.implementation for o in report.outcomes} == {"Plain"}
@@ -159,9 +180,32 @@ def test_a_class_shows_what_its_caches_offer_and_nothing_else_is_asked():
     assert reasons["unused slots do not matter"] == "Its caches offer no poison."
 
 
-def test_what_makes_caches_is_refused_where_it_does_not_say_what_it_is():
-    with pytest.raises(TypeError, match=r"operations\['decode'\]=<function .*>, but should be a class of caches, or properties.Decoder"):
-        Implementation("x", {"decode": lambda d, d_v, window=None, capacity=None: Plain(d, d_v)})
+class Maker:
+    def __call__(self, d, d_v):
+        return Plain(d, d_v)
+
+    @classmethod
+    def make(cls, d, d_v):
+        return Plain(d, d_v)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda d, d_v, window=None, capacity=None: Plain(d, d_v),
+        lambda *sizes, **options: Plain(*sizes),
+        partial(Maker.make),
+        Maker.make,
+        Maker(),
+    ],
+    ids=["function", "of anything", "partial", "classmethod", "object"],
+)
+def test_what_makes_caches_is_refused_where_it_does_not_say_what_it_is(make):
+    with pytest.raises(TypeError, match=r"operations\['decode'\]=.*, but should be a class of caches, or properties.Decoder"):
+        Implementation("x", {"decode": make})
+
+
+def test_what_makes_caches_offers_what_is_declared():
     with pytest.raises(ValueError, match="What caches offer is 'forks', but should be one of window, capacity, ring"):
         Implementation("x", {"decode": Plain}, caches=["forks"])
     made = properties.Decoder(lambda d, d_v: Plain(d, d_v))
@@ -181,7 +225,7 @@ WRONG = """\
 import numpy as np
 
 import properties
-from properties.bugs.cached import Buffered
+from properties.bugs.reference_caches import Buffered
 
 
 class Ring(Buffered):
@@ -211,6 +255,15 @@ def test_the_command_shows_the_shortest_program_and_a_script_that_runs_it_again(
     again = run([sys.executable, "again.py"])
     assert again.returncode == 1
     assert f"BrokenError: {cause['example']['summary']}" in again.stderr
+
+
+@pytest.mark.parametrize(("window", "capacity", "says"), [(2, 4, True), (3, 2, False), (3, None, False), (None, 3, False)])
+def test_a_ring_is_asked_for_what_is_gone_where_there_is_one(window, capacity, says):
+    """Cases are made shorter to such as are no ring, of which the law says nothing."""
+    i = Implementation("ring", {"decode": Buffered})
+    (law,) = find("a ring refuses what is gone")
+    case = law.case((Q[:1], K[:1], V[:1], "append 1; attend 1", window, capacity, None), 3)
+    assert law.hold(Subject(i, "decode"), case) is says
 
 
 def test_a_step_that_raises_or_should_have_is_said_with_its_place():

@@ -117,10 +117,10 @@ def test_the_guide_says_what_a_term_costs_when_it_is_forgotten(case, monkeypatch
 
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory):
-    """The sources of all pages by name."""
+    """The sources of all pages by name, and the pictures on them."""
     folder = tmp_path_factory.mktemp("docs")
     subprocess.run([sys.executable, ROOT / "docs/site", folder], check=True)
-    return {str(path.relative_to(folder)): path.read_text("utf-8") for path in folder.rglob("*.md")}
+    return {str(path.relative_to(folder)): path.read_text("utf-8") for path in folder.rglob("*.*")}
 
 
 @pytest.fixture(scope="module")

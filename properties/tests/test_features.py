@@ -1,8 +1,11 @@
 """Features are declared: what is not is never passed, of what is every pair comes up, and conventions are told from outputs alone."""
 
+import os
+import re
 import subprocess
 import sys
 from itertools import combinations, product
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,10 +15,13 @@ from oracles import Conventions
 from properties import verify
 from properties.bugs import CATALOGUE
 from properties.bugs.reference import OPERATIONS as REFERENCE
+from properties.contract.features import NEEDS
 from properties.contract.implementation import Implementation
 from properties.contract.operations import FEATURES, OPERATIONS
 from properties.contract.support import WORDS
 from properties.implementations import numpy_tiled, torch_features, torch_sdpa_features
+from properties.laws import find
+from properties.laws.bands import ramp
 from properties.strategies.cases import Cases
 from properties.strategies.domains import DOMAINS
 from properties.verifier.reading import array
@@ -60,11 +66,89 @@ def test_every_pair_of_features_comes_up_with_and_without_each(operation):
     assert any("offsets" in x for x in given)
 
 
+DRAWN = """
+from properties.bugs.reference import OPERATIONS as REFERENCE
+from properties.contract.implementation import Implementation
+from properties.contract.operations import FEATURES, OPERATIONS
+from properties.strategies.cases import Cases
+from properties.strategies.domains import DOMAINS
+
+i = Implementation("NumPy", REFERENCE, features=FEATURES)
+for o in OPERATIONS.values():
+    cases = Cases(o, DOMAINS[o.name]["everyday"], i)
+    print(*([x is None for x in cases.draw(seed)] for seed in range(6)))
+"""
+
+
+def test_a_seed_is_the_same_case_in_every_process():
+    """Strings are hashed otherwise in each: no choice may be made in the order of a set."""
+    drawn = {
+        subprocess.run(
+            [sys.executable, "-c", DRAWN],
+            env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": str(Path(oracles.__file__).parents[1])},
+            capture_output=True, text=True, check=True,
+        ).stdout
+        for seed in "12"
+    }  # fmt: skip
+    assert len(drawn) == 1
+
+
 def test_a_feature_that_there_is_not_is_refused_in_a_sentence():
     with pytest.raises(ValueError, match="A feature is 'biass', but should be one of mask, bias, scale"):
         Implementation("x", {"attention": REFERENCE["attention"]}, features=["biass"])
     with pytest.raises(TypeError, match="features='bias', but should be some of mask, bias"):
         Implementation("x", {"attention": REFERENCE["attention"]}, features="bias")
+
+
+@pytest.mark.parametrize(("name", "needed"), NEEDS.items(), ids=NEEDS)
+def test_a_feature_that_no_call_would_show_is_refused_in_a_sentence(name, needed):
+    alone = f"features has {name!r} alone, but should have {needed!r} too: without it no call would show the feature."
+    with pytest.raises(ValueError, match=re.escape(alone)):
+        Implementation("x", {"attention": REFERENCE["attention"]}, features=[name])
+    assert Implementation("x", {"attention": REFERENCE["attention"]}, features=[name, needed]).features == {name, needed}
+
+
+CAPS = [
+    ("float64", ""),
+    ("float32", ""),
+    ("bfloat16-eager", ""),
+    ("float32-tanh-by-exponentials", "Its tanh has an absolute error, which counts as often as the cap is large."),
+    ("float16-eager", "Scores in binary16 underflow where they are divided by a cap far above them."),
+]
+
+
+@pytest.mark.parametrize(("arithmetic", "reason"), CAPS, ids=str)
+def test_a_far_cap_is_put_to_who_can_compute_it(arithmetic, reason):
+    (law,) = find("a cap far above all scores is none[attention]")
+    assert law.not_applicable(Implementation("x", {"attention": REFERENCE["attention"]}, arithmetic, features=("softcap",))) == reason
+
+
+def test_scales_above_all_that_are_drawn_are_a_factor_of_the_queries():
+    def cut(*arguments, scale=None):
+        return REFERENCE["attention"](*arguments, scale=None if scale is None else min(scale, 1.0))
+
+    i = Implementation("x", {"attention": cut}, features=("scale",))
+    assert verify(i, laws=["attention with its features is within its budget"], max_examples=30).ok
+    assert not verify(i, laws=["a scale is a factor of the queries"], max_examples=30).ok
+
+
+def test_parts_are_not_merged_by_sums_without_the_sink():
+    offered = {name: REFERENCE[name] for name in ("merge_attention", "rotate_half")}
+    report = verify(Implementation("x", offered, conventions=Conventions(lse_sink="excluded")), max_examples=3)
+    assert report.ok
+    left = {o.reason for o in report.outcomes if o.operation == "merge_attention"}
+    assert left == {"Its log-sum-exps are without the sink: parts cannot be merged by them."}
+
+
+@pytest.mark.parametrize(("low", "high"), [(1.0, 5.0), (2.5, 6.25), (3.0000000001, 7.0), (1.0, 3.9999999999), (2.0, 2.0)])
+def test_a_ramp_contains_that_of_ends_that_float64_rounds(low, high):
+    """Ends that are whole numbers are exact: there the ramp is."""
+    found, i = ramp(8, low, high), np.arange(8)
+    for a, b in product((-1e-10, 0, 1e-10), repeat=2):
+        first, last = low + a * (low != round(low)), high + b * (high != round(high))
+        exactly = np.clip((i - first) / (last - first), 0, 1) if last > first else np.where(i > first, 1.0, 0.0)
+        assert (np.abs(found.mid - exactly) <= found.rad + 1e-15 * (found.mid % 1 > 0)).all()
+    assert not found.rad[[0, 7]].any() or high >= 7
 
 
 def test_gradients_of_what_is_not_given_are_none():

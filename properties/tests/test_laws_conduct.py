@@ -17,6 +17,7 @@ from properties.bugs import reference
 from properties.bugs.reference import OPERATIONS
 from properties.contract import interpreter
 from properties.contract.implementation import Implementation
+from properties.contract.subject import Subject
 from properties.laws import conduct, find
 from properties.verifier.verify import examine, verify
 
@@ -133,6 +134,16 @@ QUIRKS = {
     "the first mask for all": (BATCH, SDPA, lambda: before(SDPA, lambda q, k, v, m=None: (q, k, v, m if np.ndim(m) < 3 else m[:1]))),
     "no empty batch": (EMPTY, "rope", lambda: unbatched),
 }  # fmt: skip
+
+
+@pytest.mark.parametrize("shape", [(2, 3, 2, 4, 5), (3, 2, 4, 5), (1, 2, 4, 5), (2, 4, 5)], ids=str)
+def test_a_bias_of_a_part_of_the_batch_axes_gets_the_sum_of_its_gradients(shape):
+    """The right gradient is right whichever axes of the batch the bias has."""
+    rng = np.random.default_rng(0)
+    q, k, v, grad_out = (rng.standard_normal((2, 3, 2, n, 3)) for n in (4, 5, 5, 4))
+    i = Implementation("NumPy", {"attention_vjp": OPERATIONS["attention_vjp"]}, batch_ranks=(3,), features=("bias",))
+    (law,) = find("batches are computed one by one[attention_vjp]")
+    assert law.hold(Subject(i, "attention_vjp"), {"q": q, "k": k, "v": v, "bias": rng.standard_normal(shape), "grad_out": grad_out})
 
 
 def outcome(law, implementation):

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, replace
-from functools import partial
+from functools import partial, update_wrapper
 from typing import Any, get_args
 
 import numpy as np
@@ -102,7 +102,10 @@ def stand_in_for(c: Candidate, law: Law, implementation: Implementation) -> Subj
     }
     promises = replace(
         implementation,
-        operations={name: partial(_stored, OPERATIONS[name], operations[name], implementation) for name in (law.operation, *law.needs)},
+        operations={
+            name: update_wrapper(partial(_stored, OPERATIONS[name], function, implementation), REFERENCE[name])
+            for name, function in operations.items()
+        },
         conventions=replace(implementation.resolved_conventions, mask_polarity="true_allows"),
         arrays="numpy",
         dtype="float64",

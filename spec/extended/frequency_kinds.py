@@ -183,8 +183,8 @@ def proportional_frequencies(
 
     Edge cases
     - share = 1 is `linear_frequencies`, share = 0 rotates nothing. Beyond [0, 1] it is refused.
-    - The number of pairs is exact for the share given. The binary64 nearest to 3/10 is below it, and gives 2 of 10 pairs:
-      `Fraction(3, 10)` gives 3.
+    - A share that is a float is multiplied as floats are, in binary64, as every configuration does: 0.3, which is below 3/10, gives 3 of
+      10 pairs. A `Fraction` is multiplied exactly.
 
     Gemma 4 (in layers of full attention `partial_rotary_factor` 0.25, `rope_theta` 1000000, heads of 512 channels; transformers 5.23,
     `Gemma4TextConfig`): 64 of 256 pairs.
@@ -194,7 +194,7 @@ def proportional_frequencies(
     >>> len(inv_freq), np.flatnonzero(inv_freq).max()  # the last that rotates is pair 63
     (256, np.int64(63))
     """
-    share = Fraction(partial_rotary_factor)
+    share = partial_rotary_factor if isinstance(partial_rotary_factor, Fraction) else float(partial_rotary_factor)
     if not 0 <= share <= 1:
         raise ValueError(f"partial_rotary_factor={partial_rotary_factor}, but should be from 0 to 1.")
     f, one = linear_frequencies(head_dim, factor=factor, base=base)

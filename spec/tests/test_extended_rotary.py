@@ -62,7 +62,7 @@ def vectorised(kind, head_dim, *, base=10000.0, rotary_dim=None, seq_len=None, f
     if kind in ("linear", "proportional"):
         f = f / s
     if kind == "proportional":
-        f = np.where(np.arange(r // 2) < math.floor(Fraction(p["partial_rotary_factor"]) * r / 2), f, 0)
+        f = np.where(np.arange(r // 2) < math.floor(p["partial_rotary_factor"] * r / 2), f, 0)
     if kind == "llama3":
         low, high = p["low_freq_factor"], p["high_freq_factor"]
         z = np.clip((M * f / (2 * mpmath.pi) - low) / (high - low), 0, 1)
@@ -151,8 +151,8 @@ def test_the_attention_factor_of_phi_3_is_the_root_of_17_twelfths_and_the_lists_
     assert rotary_frequencies(**phi | {"factor": 1.0}, scalar=ARB)[1] == 1
 
 
-def test_the_number_of_proportional_pairs_is_exact_for_the_share_given():
-    for share, pairs in ((0.3, 2), (Fraction(3, 10), 3), (1, 10), (0, 0)):
+def test_the_number_of_proportional_pairs_is_that_of_configurations_for_a_float_and_exact_for_a_fraction():
+    for share, pairs in ((0.3, 3), (Fraction(0.3), 2), (Fraction(3, 10), 3), (1, 10), (0, 0)):
         inv_freq, _ = rotary_frequencies("proportional", 20, partial_rotary_factor=share, scalar=REAL64)
         assert np.count_nonzero(inv_freq) == pairs
     whole, _ = rotary_frequencies("default", 20, scalar=REAL64)

@@ -264,7 +264,7 @@ OPERATIONS: dict[str, Callable[[Generator, bool], Case]] = {
     "alibi_bias": _called({"plain": parts.alibi_bias}),
     "rotary_frequencies": _called(frequencies.FREQUENCIES),
     "rope at positions": _named(frequencies.rotated, frequencies.ROTATIONS, ("x",)),
-    "rope_vjp at positions": _named(frequencies.rotated, frequencies.ROTATIONS, ("x", "grad_out")),
+    "rope_vjp at positions": _named(frequencies.rotated, frequencies.ROTATIONS, frequencies.PAIR),
     "rotary_tables": _named(frequencies.tables, frequencies.TABLES),
 }
 """How a case of each operation is drawn; what follows a space in a name tells two uses of an oracle, or two judges of it, apart."""

@@ -86,7 +86,7 @@ ROWS = (
 )
 
 
-_ELSEWHERE = ("law", "quick", "reference", "attended", "bent", "cached", "turned")
+_ELSEWHERE = ("law", "quick", "reference", *(f"reference_{part}" for part in ("attention", "caches", "frequencies", "positions")))
 _LATER = {
     "laws": ("alibi", "bands", "caches", "features", "interleaving", "kinds", "merging", "reading", "rotations", "tables"),
     "bugs": ("caches", "features", "frequencies", "rotations", "wrappers"),

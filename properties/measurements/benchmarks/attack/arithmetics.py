@@ -38,5 +38,6 @@ FEATURED = (
     "bfloat16, a rescaling for each key",
     "float32, one pass, no rescaling",
     "float32, flushing",
+    "float16, scores stored",
 )
 """Those that attention is attacked in with features: the others differ in what features have no part in."""

@@ -24,7 +24,6 @@ METHODS = ("fast", "auto", "arb")
 SDPA = "scaled_dot_product_attention"
 HEADS = 2
 SHARED = ("cancelling", "magnitudes", "subnormal", "opposite")
-PAIR = ("x", "grad_out")
 SMALLEST = 2.0**-149
 """Radii below this are never called useless: no format under test resolves them."""
 
@@ -158,9 +157,7 @@ OPERATIONS: dict[str, Target] = {
     "alibi_bias": Target({"plain": parts.alibi_bias}, calls.changed, _by_keyword),
     "rotary_frequencies": Target(frequencies.FREQUENCIES, frequencies.changed, _by_keyword),
     "rope at positions": Target(_named(frequencies.ROTATIONS, frequencies.rotated, ("x",)), frequencies.changed, _by_keyword),
-    "rope_vjp at positions": Target(
-        _named(frequencies.ROTATIONS, frequencies.rotated, ("x", "grad_out")), frequencies.changed, _by_keyword
-    ),
+    "rope_vjp at positions": Target(_named(frequencies.ROTATIONS, frequencies.rotated, frequencies.PAIR), frequencies.changed, _by_keyword),
     "rotary_tables": Target(_named(frequencies.TABLES, frequencies.tables), frequencies.changed, _by_keyword),
 }
 """Every operation that is attacked; what follows a space in a name tells two uses of an oracle apart."""

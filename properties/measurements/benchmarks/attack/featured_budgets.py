@@ -6,16 +6,18 @@ from typing import Any
 
 import numpy as np
 from numpy.random import Generator
+from numpy.typing import NDArray
 
 import oracles
-from oracles import Arithmetic, Conventions
-from properties.measurements.benchmarks.attack import plain_budgets
+from oracles import Arithmetic
+from properties.measurements.benchmarks.attack import features, plain_budgets
+from properties.measurements.benchmarks.attack.calls import fitting
 from properties.measurements.benchmarks.attack.climb import Array, mutated
 from properties.measurements.benchmarks.attack.featured_kernels import FeaturedKernel, Features
 from properties.measurements.benchmarks.attack.forms import Form, any_form, other_form
-from properties.measurements.benchmarks.attack.plain_budgets import any_mask, any_sizes, held
+from properties.measurements.benchmarks.attack.plain_budgets import any_sizes, held
 from properties.measurements.benchmarks.attack.rounding import rounding
-from properties.measurements.benchmarks.exact.reading import read
+from properties.measurements.benchmarks.exact.reading import Reading, read
 
 __all__ = ["FAMILIES", "FeaturedTrial", "changed", "draw", "forward", "gradients", "tangents"]
 
@@ -24,7 +26,7 @@ INPUTS = ("q", "k", "v", "bias", "sink")
 
 @dataclass(frozen=True)
 class FeaturedTrial:
-    """Arrays by the names of arguments, q (H, n_q, d) with one key head; other features; the form of the kernel and its seed."""
+    """Arrays by the names of arguments, q (H, n_q, d); options; the form of the kernel and its seed."""
 
     arrays: dict[str, Array]
     options: dict[str, Any]
@@ -42,19 +44,34 @@ Aim = Callable[[Generator, dict[str, Array], dict[str, Any]], None]
 
 
 def _scores(arrays: dict[str, Array], said: dict[str, Any]) -> Array:
-    scale = said.get("scale")
-    s = arrays["q"] @ arrays["k"].swapaxes(-1, -2) * (arrays["q"].shape[-1] ** -0.5 if scale is None else scale)
-    return np.asarray(np.clip(s, -1e30, 1e30))
+    """(H, n_q, n_k) scores, within the range of most formats."""
+    return np.clip(features.scores(arrays, said.get("scale")), -1e30, 1e30)
+
+
+def _cap(x: float) -> float:
+    """A cap that binary32 holds: in 16 bits it is rounded."""
+    return float(np.float32(np.clip(x, 1e-4, 6e4)))
 
 
 def near_the_cap(rng: Generator, arrays: dict[str, Array], said: dict[str, Any]) -> None:
     """Scores about as large as the cap."""
-    said["softcap"] = float(np.float16(np.clip(np.abs(_scores(arrays, said)).max() * rng.uniform(0.2, 4), 1e-4, 6e4)))
+    said["softcap"] = _cap(np.abs(_scores(arrays, said)).max() * rng.uniform(0.2, 4))
 
 
 def beyond_the_cap(rng: Generator, arrays: dict[str, Array], said: dict[str, Any]) -> None:
     """Scores of many caps."""
-    said["softcap"] = float(np.float16(np.clip(np.abs(_scores(arrays, said)).max() * 10.0 ** -rng.uniform(0.5, 3), 1e-4, 6e4)))
+    said["softcap"] = _cap(np.abs(_scores(arrays, said)).max() * 10.0 ** -rng.uniform(0.5, 3))
+
+
+def far_below_the_cap(rng: Generator, arrays: dict[str, Array], said: dict[str, Any]) -> None:
+    """Scores so small beside the cap that the quotient underflows."""
+    said["softcap"] = _cap(np.abs(_scores(arrays, said)).max() * 10.0 ** rng.uniform(1, 6))
+
+
+def blocked_to_the_cap(rng: Generator, arrays: dict[str, Array], said: dict[str, Any]) -> None:
+    """Scores near the cap, and blocked ones that come to −c and take part."""
+    near_the_cap(rng, arrays, said)
+    said["causal"], said["conventions"] = True, replace(said["conventions"], softcap_order="after_mask")
 
 
 def dominating_sink(rng: Generator, arrays: dict[str, Array], said: dict[str, Any]) -> None:
@@ -80,10 +97,19 @@ def cotangent_of_lse(rng: Generator, arrays: dict[str, Array], said: dict[str, A
     arrays["grad_lse"] = rng.standard_normal(arrays["q"].shape[:-1]) * 10.0 ** rng.uniform(-2, 3)
 
 
-AIMS: dict[str, Aim] = {
-    f.__name__.replace("_", " "): f
-    for f in (near_the_cap, beyond_the_cap, dominating_sink, vanishing_sink, cancelling_bias, cotangent_of_lse)
-}
+def cancelling_heads(rng: Generator, arrays: dict[str, Array], said: dict[str, Any]) -> None:
+    """Query heads that are all but the same, of cotangents that are opposite by turns: what comes back to their keys cancels."""
+    n_heads = len(arrays["q"])
+    arrays["q"] = arrays["q"][:1] * (1 + 0.01 * rng.standard_normal((n_heads, 1, 1)))
+    arrays["grad_out"] = arrays["grad_out"][:1] * np.where(np.arange(n_heads) % 2, -1.0, 1.0)[:, None, None]
+    said.pop("mask", None)
+
+
+_AIMS: tuple[Aim, ...] = (
+    near_the_cap, beyond_the_cap, far_below_the_cap, blocked_to_the_cap, dominating_sink, vanishing_sink, cancelling_bias, cotangent_of_lse,
+    cancelling_heads,
+)  # fmt: skip
+AIMS: dict[str, Aim] = {f.__name__.replace("_", " "): f for f in _AIMS}
 FAMILIES = (*plain_budgets.FAMILIES, *AIMS)
 """Families of inputs, with features at random, and those aimed at a feature."""
 
@@ -91,17 +117,13 @@ FAMILIES = (*plain_budgets.FAMILIES, *AIMS)
 def draw(family: str, a: Arithmetic, rng: Generator) -> FeaturedTrial:
     """A trial."""
     n_q, n_k, d = any_sizes(a, rng)
-    n_heads = int(rng.choice([1, 1, 2, 3]))
+    kv_heads, group = ((1, 1), (1, 1), (1, 2), (1, 3), (2, 1), (2, 2))[int(rng.integers(6))]
     inputs = plain_budgets.FAMILIES[family if family not in AIMS else "normal"](rng, n_q, n_k, d)
-    signs = rng.choice([-1.0, 0.5, 1.0], (n_heads, 1, 1))
-    arrays = {"q": signs * inputs[0], "k": inputs[1][None], "v": inputs[2][None], "grad_out": np.abs(signs) * inputs[3]}
-    said: dict[str, Any] = {"conventions": _conventions(rng)}
-    if rng.random() < 0.3:
-        said["scale"] = float(rounding(a.elementwise)(np.array(rng.choice([1.0, 0.3, 3.0]))))
-    mask = any_mask(rng, n_q, n_k)
-    said |= {} if mask is None else {"mask": mask}
-    if rng.random() < 0.3:
-        near_the_cap(rng, arrays, said)
+    n_heads = kv_heads * group
+    of_queries, of_keys = (rng.choice([-1.0, 0.5, 1.0], (n, 1, 1)) for n in (n_heads, kv_heads))
+    arrays = {"q": of_queries * inputs[0], "k": of_keys * inputs[1], "v": of_keys * inputs[2]}
+    arrays["grad_out"] = rng.choice([-1.0, 1.0], (n_heads, 1, 1)) * np.abs(of_queries) * inputs[3]
+    said = _options(a, rng, arrays)
     if rng.random() < 0.4:
         shape = ((n_heads, n_q, n_k), (n_q, n_k), (n_heads, 1, n_k), (1, n_k), (n_q, 1), (1, 1))[int(rng.integers(6))]
         arrays["bias"] = rng.standard_normal(shape) * rng.choice([0.1, 1.0, 10.0])
@@ -116,30 +138,33 @@ def draw(family: str, a: Arithmetic, rng: Generator) -> FeaturedTrial:
     return FeaturedTrial(arrays, said, any_form(a, rng), int(rng.integers(2**31)))
 
 
-def _conventions(rng: Generator) -> Conventions:
-    return Conventions(
-        lse_base="2" if rng.random() < 0.2 else "e",
-        softcap_order="after_bias" if rng.random() < 0.2 else "before_bias",
-    )
+def _options(a: Arithmetic, rng: Generator, arrays: dict[str, Array]) -> dict[str, Any]:
+    """Those of certificates, but a positive scale, a cap that binary32 holds, and no row that reads all keys when it may read none."""
+    found = features.options(None, False, rng, arrays)
+    if found["scale"] is not None:
+        found["scale"] = float(rounding(a.elementwise)(np.array(rng.choice([1.0, 0.3, 3.0]))))
+    if "softcap" in found:
+        near_the_cap(rng, arrays, found)
+    if found["conventions"].dead_rows == "uniform":
+        found["conventions"] = replace(found["conventions"], dead_rows="zero")
+    return found
 
 
 def changed(trial: FeaturedTrial, a: Arithmetic, rng: Generator) -> FeaturedTrial:
-    """The trial with one thing changed: something of an array, the cap, the mask, the conventions, a field of the form, or the seed."""
-    options, (n_q, n_k) = trial.options, (trial.arrays["q"].shape[-2], trial.arrays["k"].shape[-2])
+    """The trial with one thing changed: something of an array, the cap, another option, a field of the form, or the seed."""
+    options = trial.options
     match int(rng.integers(20)):
         case 0 | 1 | 2 | 3 | 4:
             return replace(trial, form=other_form(trial.form, a, rng))
         case 5:
             return replace(trial, seed=int(rng.integers(2**31)))
-        case 6:
-            mask = any_mask(rng, n_q, n_k)
-            rest = {name: x for name, x in options.items() if name != "mask"}
-            return replace(trial, options=rest | ({} if mask is None else {"mask": mask}))
+        case 6 | 8:
+            fresh = _options(a, rng, trial.arrays)
+            name = sorted({*fresh, *options})[int(rng.integers(len({*fresh, *options})))]
+            rest = {key: value for key, value in options.items() if key != name}
+            return replace(trial, options=fitting(rest | ({name: fresh[name]} if name in fresh else {})))
         case 7 if "softcap" in options:
-            cap = float(np.float16(np.clip(options["softcap"] * 2.0 ** rng.uniform(-2, 2), 1e-4, 6e4)))
-            return replace(trial, options=options | {"softcap": cap})
-        case 8:
-            return replace(trial, options=options | {"conventions": _conventions(rng)})
+            return replace(trial, options=options | {"softcap": _cap(options["softcap"] * 2.0 ** rng.uniform(-2, 2))})
     name = list(trial.arrays)[int(rng.integers(len(trial.arrays)))]
     x = trial.arrays[name]
     return replace(trial, arrays=trial.arrays | {name: held(mutated(x.reshape(-1, x.shape[-1]), rng).reshape(x.shape), a)})
@@ -148,33 +173,67 @@ def changed(trial: FeaturedTrial, a: Arithmetic, rng: Generator) -> FeaturedTria
 # -- error ÷ budget ------------------------------------------------------------------------------------------------------------
 
 
-def _kernel(a: Arithmetic, trial: FeaturedTrial) -> tuple[FeaturedKernel, dict[str, Array]]:
-    """The kernel, and its operands: all heads as rows of one problem."""
-    x, reading = trial.arrays, read(trial.given())
-    full = reading.visible.shape
-    rows = full[0] * full[1]
+@dataclass(frozen=True)
+class _Rows:
+    """The rows of the query heads that share a key head, but for those that may read nothing: their places among all of these, the kernel,
+    and its operands."""
 
-    def spread(name: str, shape: tuple[int, ...]) -> Array | None:
-        return None if name not in x else np.broadcast_to(x[name], shape).reshape(rows, shape[-1])
+    places: NDArray[np.int64]
+    kernel: FeaturedKernel
+    x: dict[str, Array]
 
-    def of_rows(name: str, axes: tuple[slice | None, ...]) -> Array | None:
-        return None if name not in x else np.broadcast_to(x[name][axes], (*full[:2], 1)).reshape(rows, 1)
 
-    of_head, of_row = (slice(None), None, None), (slice(None), slice(None), None)
-    features = Features(
-        trial.options.get("softcap"),
-        reading.conventions.softcap_order == "after_bias",
-        spread("bias", full),
-        of_rows("sink", of_head),
-        of_rows("grad_lse", of_row),
-        spread("dbias", full),
-        of_rows("dsink", of_head),
-        reading.conventions.lse_base,
-    )
-    scale = trial.options.get("scale")
-    factor = x["q"].shape[-1] ** -0.5 if scale is None else scale
-    kernel = FeaturedKernel(trial.form, a, factor, reading.visible.reshape(rows, -1), features, trial.seed)
-    return kernel, {name: y.reshape(-1, y.shape[-1]) for name, y in x.items() if name in ("q", "k", "v", "grad_out", "dq", "dk", "dv")}
+def _problems(a: Arithmetic, trial: FeaturedTrial, reading: Reading) -> list[_Rows]:
+    """One for each key head, heads in the definitions' order."""
+    n_heads, n_q, n_k = reading.visible.shape
+    kv_heads = trial.arrays["k"].shape[-3]
+    group, c = n_heads // kv_heads, reading.conventions
+
+    def spread(name: str, axes: Any, columns: int) -> Array | None:
+        if name not in trial.arrays:
+            return None
+        x = reading.meant(trial.arrays[name][axes])
+        return np.asarray(np.broadcast_to(x, (n_heads, n_q, columns)).reshape(kv_heads, group * n_q, columns))
+
+    of_head, of_row, full = (slice(None), None, None), (slice(None), slice(None), None), (...,)
+    by_row = {
+        "bias": spread("bias", full, n_k), "sink": spread("sink", of_head, 1), "of_lse": spread("grad_lse", of_row, 1),
+        "dbias": spread("dbias", full, n_k), "dsink": spread("dsink", of_head, 1),
+    }  # fmt: skip
+    found = []
+    for j in range(kv_heads):
+        visible = reading.visible.reshape(kv_heads, group * n_q, n_k)[j]
+        places = np.flatnonzero(~reading.dead.reshape(kv_heads, group * n_q)[j])
+        seen = visible[places]
+        given = Features(
+            trial.options.get("softcap"),
+            c.softcap_order != "before_bias",
+            base=c.lse_base,
+            blocked=~seen if reading.everything else None,
+            heads=places // n_q,
+            alone=c.lse_sink == "excluded" and "sink" in trial.arrays,
+            **{name: None if x is None else x[j][places] for name, x in by_row.items()},
+        )
+        keyless = not (seen.any(axis=1).all() or reading.everything)
+        form = replace(trial.form, sink="last") if keyless and trial.form.sink == "apart" else trial.form
+        scale = reading.said["scale"]
+        factor = trial.arrays["q"].shape[-1] ** -0.5 if scale is None else scale
+        kernel = FeaturedKernel(form, a, factor, None if reading.everything else seen, given, trial.seed)
+        of_rows = {
+            name: reading.meant(trial.arrays[name]).reshape(kv_heads, group * n_q, -1)[j][places]
+            for name in ("q", "dq", "grad_out") if name in trial.arrays
+        }  # fmt: skip
+        found.append(_Rows(places, kernel, of_rows | {name: trial.arrays[name][j] for name in ("k", "v", "dk", "dv")}))
+    return found
+
+
+def _gathered(trial: FeaturedTrial, reading: Reading, parts: list[tuple[NDArray[np.int64], Array]], dead: float) -> Array:
+    """Results of rows, each key head's with their places, as they are given (…, H, n_q, ·); another number in rows that are dead."""
+    n_heads, n_q, _ = reading.visible.shape
+    full = np.full((len(parts), n_heads * n_q // len(parts), parts[0][1].shape[-1]), dead)
+    for j, (places, x) in enumerate(parts):
+        full[j, places] = x
+    return reading.given(full.reshape(n_heads, n_q, -1))
 
 
 def _excess(budget: Any, found: Array) -> float:
@@ -183,31 +242,55 @@ def _excess(budget: Any, found: Array) -> float:
 
 def forward(a: Arithmetic, trial: FeaturedTrial) -> dict[str, float]:
     """Of the output and the log-sum-exp."""
-    kernel, x = _kernel(a, trial)
-    found = kernel.forward(x["q"], x["k"], x["v"])
+    reading = read(trial.given())
+    outs, sums = [], []
+    for p in _problems(a, trial, reading):
+        q, k, v = (p.x[name] for name in ("q", "k", "v"))
+        found = p.kernel.forward(q, k, v)
+        lse = p.kernel.alone.forward(q, k, v).lse if p.kernel.of.alone else found.lse
+        outs.append((p.places, rounding(a.output, a.flush_to_zero)(found.out)))
+        sums.append((p.places, p.kernel.returned(lse, trial.form.base)))
     budgets = oracles.attention(**trial.given(), arithmetic=a)
-    out = rounding(a.output, a.flush_to_zero)(found.out)
-    return {"out": _excess(budgets[0], out), "lse": _excess(budgets[1], kernel.returned(found.lse, trial.form.base))}
+    value = np.nan if reading.conventions.dead_rows == "nan" else 0.0
+    results = _gathered(trial, reading, outs, value), _gathered(trial, reading, sums, -np.inf)
+    return {name: _excess(budget, found) for name, budget, found in zip(("out", "lse"), budgets, results, strict=True)}
 
 
 def gradients(a: Arithmetic, trial: FeaturedTrial) -> dict[str, float]:
     """Of the gradients of all inputs."""
-    kernel, x = _kernel(a, trial)
-    *found, du, dsink = kernel.gradients(x["q"], x["k"], x["v"], x["grad_out"])
+    reading = read(trial.given())
+    problems = _problems(a, trial, reading)
+    found = [p.kernel.gradients(*(p.x[name] for name in ("q", "k", "v", "grad_out"))) for p in problems]
     budgets = oracles.attention_vjp(**trial.given("grad_out", "grad_lse"), arithmetic=a)
-    excess = {name: _excess(budget, y) for name, budget, y in zip(("dq", "dk", "dv"), budgets[:3], found, strict=True)}
-    n_heads, n_q = trial.arrays["q"].shape[:2]
-    if du is not None:
-        excess["dbias"] = _excess(budgets[3], kernel.shared(du.reshape(n_heads, n_q, -1), trial.arrays["bias"].shape))
-    if dsink is not None:
-        excess["dsink"] = _excess(budgets[4], kernel.shared(dsink.reshape(n_heads, n_q, 1), (n_heads, 1, 1)))
+
+    def parts(i: int) -> list[Array]:
+        return [x for each in found if (x := each[i]) is not None]
+
+    def of_rows(i: int) -> Array:
+        return _gathered(trial, reading, [(p.places, x) for p, x in zip(problems, parts(i), strict=True)], 0.0)
+
+    excess = {"dq": _excess(budgets[0], of_rows(0))}
+    excess |= {name: _excess(budgets[i], np.stack(parts(i))) for i, name in ((1, "dk"), (2, "dv"))}
+    shared = problems[0].kernel.shared
+    if "bias" in trial.arrays:
+        excess["dbias"] = _excess(budgets[3], shared(of_rows(3), trial.arrays["bias"].shape))
+    if "sink" in trial.arrays:
+        excess["dsink"] = _excess(budgets[4], shared(of_rows(4), (len(trial.arrays["sink"]), 1, 1)))
     return excess
 
 
 def tangents(a: Arithmetic, trial: FeaturedTrial) -> dict[str, float]:
     """Of the tangents of both results."""
-    kernel, x = _kernel(a, trial)
-    dout, dlse = kernel.moved(*(x[name] for name in ("q", "k", "v", "dq", "dk", "dv")))
+    reading = read(trial.given())
+    outs, sums = [], []
+    for p in _problems(a, trial, reading):
+        operands = [p.x[name] for name in ("q", "k", "v", "dq", "dk", "dv")]
+        dout, dlse = p.kernel.moved(*operands)
+        if p.kernel.of.alone:
+            dlse = p.kernel.alone.moved(*operands)[1]
+        outs.append((p.places, rounding(a.output, a.flush_to_zero)(dout)))
+        sums.append((p.places, p.kernel.returned(dlse)))
     budgets = oracles.attention_jvp(**trial.given("dq", "dk", "dv", "dbias", "dsink"), arithmetic=a)
-    out = rounding(a.output, a.flush_to_zero)(dout)
-    return {"dout": _excess(budgets[0], out), "dlse": _excess(budgets[1], kernel.returned(dlse))}
+    value = np.nan if reading.conventions.dead_rows == "nan" else 0.0
+    results = _gathered(trial, reading, outs, value), _gathered(trial, reading, sums, 0.0)
+    return {name: _excess(budget, found) for name, budget, found in zip(("dout", "dlse"), budgets, results, strict=True)}

@@ -6,6 +6,7 @@ Query heads that share a key head are rows of one problem. Where an arithmetic s
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from oracles.formats import Arithmetic
 from properties.measurements.benchmarks.attack.climb import Array
@@ -19,7 +20,8 @@ __all__ = ["FeaturedKernel", "Features"]
 
 class Features(NamedTuple):
     """What a problem has besides scores, by rows: a bias (rows, keys), finite; sinks (rows, 1); the cotangent of the log-sum-exp (rows, 1);
-    and the tangents of bias and sinks."""
+    the tangents of bias and sinks; what comes to −c (rows, keys); which query head a row is of; and whether the log-sum-exp is that of keys
+    alone."""
 
     cap: float | None = None
     after_bias: bool = False
@@ -29,6 +31,9 @@ class Features(NamedTuple):
     dbias: Array | None = None
     dsink: Array | None = None
     base: str = "e"
+    blocked: Mask | None = None
+    heads: NDArray[np.int64] | None = None
+    alone: bool = False
 
 
 class FeaturedKernel(Kernel):
@@ -39,6 +44,12 @@ class FeaturedKernel(Kernel):
         self.of, self.held = features, rounding(a.scores)
         self.cap = None if features.cap is None else float(self.work(np.array(features.cap)))
         self.sink = None if features.sink is None else self.in_base(features.sink)
+        self.by_keys: Array | None = None
+
+    @property
+    def alone(self) -> "FeaturedKernel":
+        """The same without sinks, of whose log-sum-exp a convention may speak."""
+        return FeaturedKernel(self.form, self.a, self.c, self.mask, self.of._replace(sink=None, dsink=None, alone=False), self.seed)
 
     # -- Forward ---------------------------------------------------------------------------------------------------------------
 
@@ -64,8 +75,9 @@ class FeaturedKernel(Kernel):
     def logits(self, s: Array) -> Array:
         """The cap, the bias, and the change of base."""
         bias = self.of.bias
-        if self.of.after_bias and bias is not None:
-            return self.in_base(self.capped(self.held(self.work(s + bias))))
+        if self.of.after_bias:
+            s = s if bias is None else self.held(self.work(s + bias))
+            return self.in_base(self.capped(s if self.of.blocked is None else np.where(self.of.blocked, -np.inf, s)))
         t = self.capped(s)
         if bias is None:
             return self.in_base(t)
@@ -110,6 +122,8 @@ class FeaturedKernel(Kernel):
         if self.of.of_lse is None:
             return super().grad_logits(p, dp, delta)
         of, work = self.natural(self.of.of_lse), self.work
+        if self.by_keys is not None:
+            return work(work(p * work(dp - delta)) + work(self.by_keys * of))
         return work(p * (work(work(dp - delta) + of) if self.form.added else work(dp - work(delta - of))))
 
     def bent(self, x: Array, q: Array, k: Array) -> Array:
@@ -120,7 +134,7 @@ class FeaturedKernel(Kernel):
         y = self.quotient(self.held(self.work(s + self.of.bias)) if self.of.after_bias and self.of.bias is not None else s)
         work = self.work
         h = work(1 - work(y * y)) if self.form.squared else work(work(1 - y) * work(1 + y))
-        return self.held(work(x * h))
+        return self.held(work(x * h if self.of.blocked is None else np.where(self.of.blocked, 0.0, x * h)))
 
     def sink_weights(self, lse: Array) -> Array:
         """exp(sink − lse)."""
@@ -129,14 +143,25 @@ class FeaturedKernel(Kernel):
 
     def gradients(self, q: Array, k: Array, v: Array, g: Array) -> tuple[Array, Array, Array, Array | None, Array | None]:
         """dq, dk and dv as they come out; dU where there is a bias, and the gradient of each row's sink, both not summed yet."""
+        if self.of.alone and self.of.of_lse is not None:
+            self.by_keys = self.alone.forward(q, k, v).weights
         found, output, work = self.backward(q, k, v, g), rounding(self.a.output, self.a.flush_to_zero), self.work
         du = found.du if not self.of.after_bias else self.bent(found.du, q, k)
         dsink = None
         if self.sink is not None:
-            shift = found.delta if self.of.of_lse is None else work(found.delta - self.natural(self.of.of_lse))
+            shift = found.delta if self.of.of_lse is None or self.of.alone else work(found.delta - self.natural(self.of.of_lse))
             dsink = -work(self.sink_weights(found.lse) * shift)
         of_bias = None if self.of.bias is None else rounding(self.a.grad_scores)(du)
         return output(found.dq), output(found.dk), output(found.dv), of_bias, dsink
+
+    def of_keys(self, left: Array, right: Array) -> Array:
+        """Of each query head alone, stored, and their sum, where the form has it so."""
+        heads = np.unique(np.zeros(0) if self.of.heads is None else self.of.heads)
+        if not self.form.heads or len(heads) < 2:
+            return super().of_keys(left, right)
+        parts = [self.gradient(left[self.of.heads == head], right[self.of.heads == head]) for head in heads]
+        stored = rounding(self.a.output)(np.stack(parts))
+        return self.work(self.grad_sums.total(stored.reshape(len(parts), -1))).reshape(parts[0].shape)
 
     def shared(self, x: Array, shape: tuple[int, ...]) -> Array:
         """x summed over the axes along which what has a shape is broadcast to it, as it comes out."""

@@ -254,10 +254,10 @@ def featured(family: str, further: str, rng: Generator) -> Call:
     for name in [name for name in ("q", "k", "v", "bias", "sink") if name in arrays and further == "d"]:
         if name in ("q", "k", "v") or rng.random() < 0.8:
             arrays["d" + name] = _like(rng, arrays[name].shape)
-    return Call(arrays, said, vary, _poison(rng, said))
+    return Call(arrays, said, vary, _poison(rng))
 
 
-def _poison(rng: Generator, said: Options) -> float | None:
+def _poison(rng: Generator) -> float | None:
     return POISON[int(rng.integers(len(POISON)))]
 
 

@@ -33,6 +33,7 @@ class Form:
     divided    whether scores are divided by a cap, or multiplied by its reciprocal
     squared    whether the slope of a cap is 1 − y², or (1 − y)(1 + y)
     added      whether the cotangent of the log-sum-exp is added to dP − delta, or taken from delta
+    heads      whether the gradients of query heads that share a key head are stored before they are added up
     biased     whether a bias is added before the change to base 2, or both are changed first
     tanh       "near" or as far off as allowed, as `exp`
     exp        "near": correctly rounded; else as far off as allowed, with the sign of the "values" or "minus values", or a "random" one
@@ -58,6 +59,7 @@ class Form:
     squared: bool = True
     added: bool = False
     biased: bool = True
+    heads: bool = False
     tanh: str = "near"
 
 
@@ -86,6 +88,7 @@ def allowed_forms(a: Arithmetic) -> dict[str, tuple[object, ...]]:
         "squared": (True, False),
         "added": (True, False),
         "biased": (True, False),
+        "heads": (False, True),
         "tanh": ("near", "values", "minus values", "random"),
     }
 

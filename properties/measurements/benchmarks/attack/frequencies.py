@@ -27,6 +27,8 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "longrope_switch": ("at_most", "below"),
     "dynamic_length": ("current", "configured"),
 }
+PAIR = ("x", "grad_out")
+"""What the gradient of a rotation is given."""
 KINDS = ("default", "linear", "dynamic", "yarn", "llama3", "longrope", "proportional")
 PLACES = ("normal", "kinks", "factor near one", "extremes")
 MOST = 2**53

@@ -77,13 +77,14 @@ class Kernel:
         return self.work((sums or self.sums).total(x.T))[:, None]
 
     def exp(self, x: Array, signs: Array) -> Array:
-        """The exponential of x, or 2 to it: the nearest number, or one as far off as the arithmetic allows, with the given signs."""
+        """The exponential of x, or 2 to it: the nearest number, or one as far off as the arithmetic allows, with the given signs; exp(0)
+        is 1."""
         e, size = (np.exp(x), np.abs(x)) if self.form.base == "e" else (np.exp2(x), np.abs(x) * LN2)
         if self.form.exp != "near":
             u = self.a.elementwise.unit_roundoff
             bound = self.a.exp.relative + self.a.exp.per_unit * np.where(np.isfinite(size), size, 0.0)
             room = np.where(bound > 4 * u, bound - 4 * u, bound / 2 if u == BINARY64.unit_roundoff else bound)
-            e = np.where((e < self.a.exp.flush) & (signs < 0), 0.0, e * (1 + signs * room))
+            e = np.where((e < self.a.exp.flush) & (signs < 0), 0.0, e * (1 + np.where(x == 0, 0.0, signs * room)))
         return self.work(e)
 
     def log(self, x: Array) -> Array:
@@ -217,8 +218,8 @@ class Kernel:
         of_q, of_k = self.scaled(q, k)
         left_q, left_k = self.factors if form.scale != "s" else (self.c, self.c) if not form.early else (1.0, 1.0)
         dq = work(self.gradient(ds.T, of_k) * left_q)
-        dk = work(self.gradient(ds, of_q) * left_k)
-        return Backward(out, lse, du, delta, dq, dk, self.gradient(rounding(a.weights)(p), g))
+        dk = work(self.of_keys(ds, of_q) * left_k)
+        return Backward(out, lse, du, delta, dq, dk, self.of_keys(rounding(a.weights)(p), g))
 
     def grad_logits(self, p: Array, dp: Array, delta: Array) -> Array:
         """dU, given weights, dP and delta."""
@@ -230,12 +231,16 @@ class Kernel:
 
     def gradient(self, left: Array, right: Array) -> Array:
         """leftᵀ·right, partial sums over `grad_block` rows kept in the output's format where the arithmetic keeps them there."""
-        step = self.a.grad_block or len(left)
+        step = self.a.grad_block or len(left) or 1
         store, found = rounding(self.a.output), self.product(left[:step].T, right[:step], self.grad_sums)
         for start in range(step, len(left), step):
             rows = slice(start, start + step)
             found = self.work(store(found) + self.product(left[rows].T, right[rows], self.grad_sums))
         return found
+
+    def of_keys(self, left: Array, right: Array) -> Array:
+        """The gradient of keys or values, summed over query rows."""
+        return self.gradient(left, right)
 
     def jvp(self, q: Array, k: Array, v: Array, dq: Array, dk: Array, dv: Array) -> Array:
         """The tangent of the output, as it comes out."""

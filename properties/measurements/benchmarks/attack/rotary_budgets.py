@@ -46,7 +46,7 @@ def draw_frequencies(family: str, a: Arithmetic, rng: Generator) -> RotaryTrial:
 
 def draw_rotation(family: str, a: Arithmetic, rng: Generator) -> RotaryTrial:
     """What is rotated forward and back, at positions."""
-    return _trial(frequencies.rotated(family, ("x", "grad_out"), rng), a, rng)
+    return _trial(frequencies.rotated(family, frequencies.PAIR, rng), a, rng)
 
 
 def draw_tables(family: str, a: Arithmetic, rng: Generator) -> RotaryTrial:

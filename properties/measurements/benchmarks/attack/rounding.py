@@ -104,7 +104,7 @@ class Sums:
         if self.block is None or len(terms) <= self.block:
             return self._added(terms, exact)
         padded = np.concatenate([terms, np.zeros((-len(terms) % self.block, *terms.shape[1:]))])
-        blocks = padded.reshape(-1, self.block, *terms.shape[1:]).swapaxes(0, 1)
+        blocks = padded.reshape(len(padded) // self.block, self.block, *terms.shape[1:]).swapaxes(0, 1)
         return self._added(self._added(blocks, exact), False)
 
     def _added(self, terms: Array, exact: bool) -> Array:

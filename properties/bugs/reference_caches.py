@@ -236,7 +236,9 @@ class Cached(Decoder):
     name: str = "Right"
     steps: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
 
-    def __call__(self, *arguments: Any, rotates: bool | None = None, **options: Any) -> Any:
+    def __call__(
+        self, q: Any, k: Any, v: Any, steps: str, *, window: int | None = None, capacity: int | None = None, rotates: bool | None = None
+    ) -> Any:
         """What a program gives on them."""
         own: dict[str, Any] = {"pools": {}, "memory": {}, "rotates": bool(rotates), **self.steps}
-        return Decoder(type(self.name, (self.make,), own))(*arguments, **options)  # type: ignore[arg-type]
+        return Decoder(type(self.name, (self.make,), own))(q, k, v, steps, window=window, capacity=capacity)  # type: ignore[arg-type]

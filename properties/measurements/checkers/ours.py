@@ -1,0 +1,39 @@
+"""Our own checks, as columns of the same table: the quick plan, the default plan, and the vectors."""
+
+from functools import cache
+
+from properties.bugs.bug import Bug
+from properties.bugs.mutants import Mutant
+from properties.vectors.choosing import chosen
+from properties.vectors.kills import beyond_vectors
+from properties.verifier.plan import QUICKLY, plan
+from properties.verifier.verify import examine
+
+__all__ = ["by_plan", "by_vectors"]
+
+_CASES, _SEED = 100, 0
+
+
+def by_plan(bug: Bug, *, quick: bool) -> bool:
+    """Whether a plan's laws are violated by some operation that has a bug, up to the first violation."""
+    return any(_violated(Mutant(bug, operation), quick) for operation in bug.mutants)
+
+
+def _violated(mutant: Mutant, quick: bool) -> bool:
+    i = mutant.implementation()
+    laws = [law for law in plan(i, quick=quick) if law.operation == mutant.operation]
+    found = examine(laws, i, QUICKLY if quick else _CASES, _SEED, ends=lambda law: True) if laws else []
+    return any(outcome.status == "violated" for outcome in found)
+
+
+def by_vectors(bug: Bug) -> bool | None:
+    """Whether some vector of some format shows a bug; None where no single call on plain arrays can, and vectors are not asked."""
+    mutants = [Mutant(bug, operation) for operation in bug.mutants]
+    if all(beyond_vectors(m) for m in mutants):
+        return None
+    return any(m.id in _killed() for m in mutants)
+
+
+@cache
+def _killed() -> frozenset[str]:
+    return frozenset(name for one in chosen() for kills in one.kills.values() for name in kills)

@@ -1,0 +1,133 @@
+"""What a checker tries: a call of an operation, what should come of it, and which of the results are looked at."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+
+from oracles.ball import Array
+from oracles.formats import BINARY16, BINARY32, BINARY64, BRAIN16, Format
+from properties.bugs.reference import OPERATIONS as REFERENCE
+from properties.bugs.reference_attention import may_read
+from properties.contract.caller import Caller
+from properties.contract.implementation import Implementation
+from properties.contract.operations import OPERATIONS
+from properties.contract.results import BrokenError
+from properties.strategies.choices import rounded
+
+__all__ = ["DTYPES", "FORWARD", "SDPA", "Trial", "grouped", "posed", "returned", "tensor"]
+
+SDPA, GRADIENTS = "scaled_dot_product_attention", ("dq", "dk", "dv")
+_GROUPED, _READS = "grouped_query_attention", {"mask", "causal", "offset", "window"}
+FORWARD = ("attention", SDPA, _GROUPED, "causal_attention")
+"""The operations that are attention: a call is put to each that can take it."""
+
+DTYPES = {BINARY64: torch.float64, BINARY32: torch.float32, BINARY16: torch.float16, BRAIN16: torch.bfloat16}
+
+
+@dataclass(frozen=True, eq=False)
+class Trial:
+    """A call of an operation, the format of its numbers, and the results that are looked at; log-sum-exps are float32's.
+
+    `plain` has what a plain run in that format returns for the same results, for checkers that compare with one.
+    """
+
+    operation: str
+    arguments: tuple[Any, ...]
+    format: Format
+    results: tuple[str, ...]
+    plain: tuple[Array, ...] = ()
+
+    @property
+    def given(self) -> frozenset[str]:
+        """The names of its arguments, of those that may be left out those that are not; "groups" where heads share keys."""
+        each = {p: x for p, x in zip(OPERATIONS[self.operation].parameters, self.arguments, strict=True) if x is not None}
+        return frozenset(each) | ({"groups"} if grouped(each) else set())
+
+    @cached_property
+    def right(self) -> tuple[Array, ...]:
+        """What should come of it: the reference's results in float64, rounded to the format."""
+        o = OPERATIONS[self.operation]
+        found = o.call(REFERENCE[self.operation], self.arguments)
+        return self._looked_at(found if isinstance(found, tuple) else (found,))
+
+    def of(self, implementation: Implementation) -> tuple[Array, ...] | None:
+        """What an implementation returns, which computes in float64 and rounds to the format at last; None where it cannot be used."""
+        try:
+            with np.errstate(all="ignore"):
+                values, *_ = Caller(implementation, self.operation).run(OPERATIONS[self.operation], self.arguments)
+                return self._looked_at(values)
+        except BrokenError:
+            return None
+
+    def _looked_at(self, found: Sequence[Any]) -> tuple[Array, ...]:
+        o = OPERATIONS[self.operation]
+        there = o.outputs if len(found) == len(o.outputs) else o.returned(self.arguments)
+        named = dict(zip(there, found, strict=True))
+        return tuple(returned(named[name], BINARY32 if name == "lse" else self.format) for name in self.results)
+
+
+def grouped(arguments: Mapping[str, Any]) -> bool:
+    """Whether query heads share key heads, in arguments by name."""
+    heads = [x.shape[-3] for p, x in arguments.items() if p in ("q", "k") and x.ndim > 2]
+    return len(set(heads)) > 1
+
+
+def returned(x: Array, target: Format) -> Array:
+    """Numbers as they are returned in a format: beyond its largest they are infinite."""
+    with np.errstate(all="ignore"):
+        return np.where(np.abs(x) > target.largest * (1 + target.unit_roundoff), np.copysign(np.inf, x), rounded(x, target))
+
+
+def posed(
+    q: Array,
+    k: Array,
+    v: Array,
+    target: Format,
+    *,
+    options: Mapping[str, Any] | None = None,
+    grad: Array | None = None,
+    plain: Mapping[str, Array] | None = None,
+    results: tuple[str, ...] = ("out",),
+) -> Iterator[Trial]:
+    """A call of attention, heads on the third axis from the end, as a trial of each operation that can take it; with a gradient of the
+    output as trials of their VJPs too."""
+    given = {name: x for name, x in (options or {}).items() if x is not None}
+    arrays: dict[str, Any] = dict(zip("qkv", (rounded(np.asarray(x, np.float64), target) for x in (q, k, v)), strict=True))
+    arrays |= {} if grad is None else {"grad_out": rounded(grad, target)}
+    takes = _expressed(given, q, k)
+
+    def trial(operation: str, options: dict[str, Any], names: tuple[str, ...]) -> Trial:
+        o = OPERATIONS[operation]
+        arguments = tuple((arrays | options).get(p) for p in o.parameters)
+        there = tuple(name for name in names if name in o.outputs)
+        return Trial(operation, arguments, target, there, tuple((plain or {})[name] for name in there if plain))
+
+    for operation, options in takes.items():
+        yield trial(operation, options, results)
+        if grad is not None and f"{operation}_vjp" in OPERATIONS:
+            yield trial(f"{operation}_vjp", options, GRADIENTS)
+
+
+def _expressed(given: dict[str, Any], q: Array, k: Array) -> dict[str, dict[str, Any]]:
+    """How each operation of attention says these options, of those that can: what may be read is written out as a mask where that is all
+    that an operation takes."""
+    takes: dict[str, dict[str, Any]] = {"attention": given}
+    shared, told = grouped({"q": q, "k": k}), set(given) - ({"scale"} if given.get("scale") == q.shape[-1] ** -0.5 else set())
+    if told <= _READS:
+        takes[_GROUPED if shared else SDPA] = {"mask": _mask(q, k, **{name: given[name] for name in told})} if told else {}
+    if told == {"causal"} and not shared:
+        takes["causal_attention"] = {}
+    return takes
+
+
+def _mask(q: Array, k: Array, mask: Any = None, causal: bool = False, offset: Any = None, window: Any = (None, None)) -> Any:
+    return may_read((*q.shape[:-1], k.shape[-2]), mask, None, causal, offset, window).copy()
+
+
+def tensor(x: Array, target: Format) -> torch.Tensor:
+    """The tensor of an array whose numbers a format holds."""
+    return torch.from_numpy(np.ascontiguousarray(x)).to(DTYPES[target])
