@@ -13,6 +13,9 @@ READY  := $(VENV)/.ready
 DOCS   := $(VENV)/.docs
 PEERS  := .venv-peers
 
+KERAS_BACKENDS := jax torch numpy
+VERIFY_PEERS = TRANSFORMERS_VERBOSITY=error $(PEERS)/bin/attnspec verify properties.implementations.peers:GROUPS --max-examples $(EXAMPLES) --seed $(SEED) --jobs $(JOBS)
+
 .DEFAULT_GOAL := help
 
 .PHONY: help
@@ -93,10 +96,17 @@ fmt: $(READY) ## format, and mend what the linter can
 errata: $(READY) ## print where TorchLean's literal definitions break their own laws, with the numbers computed now
 	$(BIN)/python -m spec.errata
 
+# Keras has one back end in a process; all other libraries are run beside the first.
 .PHONY: peers
-peers: $(PEERS)/.ready ## put rotary frequencies of released libraries to the oracles and the laws, in .venv-peers; writes docs/rotary.md
-	$(PEERS)/bin/python -W ignore -m properties.measurements.rotary_peers
-	TRANSFORMERS_VERBOSITY=error $(PEERS)/bin/attnspec verify properties.implementations.peers.transformers_laws:IMPLEMENTATIONS --max-examples 10
+peers: EXAMPLES = 10
+peers: $(PEERS)/.ready ## put released libraries to the laws, in .venv-peers; writes docs/peers.md and docs/rotary.md [ONLY=flax EXAMPLES=10 SEED=0 JOBS=2 KERAS_BACKEND=jax]
+	@mkdir -p build/peers
+	@start=$$(date +%s); $(foreach backend,$(or $(KERAS_BACKEND),$(if $(ONLY),jax,$(KERAS_BACKENDS))), \
+		KERAS_BACKEND=$(backend) $(VERIFY_PEERS) $(if $(ONLY),--only "$(ONLY)",$(if $(filter jax,$(backend)),,--only " $(backend): ")) \
+			--json build/peers/$(backend).json || [ $$? -eq 1 ] || exit 1;) \
+	echo "$$(( ($$(date +%s) - start) / 60 )) minutes on $(JOBS) cores; the environment takes $$(du -sh $(PEERS) | cut -f1)."
+	$(if $(ONLY),,$(PEERS)/bin/python -W ignore -m properties.measurements.rotary_peers)
+	$(if $(ONLY),,$(PEERS)/bin/python -W ignore -m properties.measurements.peers build/peers/*.json)
 
 .PHONY: numbers
 numbers: $(READY) ## make what README and the guide show of runs and counts again; writes README.md and docs/guide/verdicts.md
@@ -162,16 +172,19 @@ $(READY): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[torch,dev]'
 	touch $@
 
-# keras-hub asks for TensorFlow (2.2 GB), which its rotary layers do not need on torch: it is installed without what it asks for.
+# All libraries can live together: 2.5 GB, and about 5 minutes. keras-hub asks for TensorFlow (2.2 GB), which its layers do not need on other
+# back ends: it is installed without what it asks for. A library that does not install is shown as not run.
+PEERS_PIP = $(PEERS)/bin/python -m pip install --quiet --disable-pip-version-check --constraint properties/implementations/peers/constraints.txt
+LIBRARIES := transformers torchtune+torchao x-transformers rotary-embedding-torch jax flax equinox dm-haiku \
+	keras+sentencepiece+kagglehub+kagglesdk+tokenizers+regex onnx onnxruntime mlx[cpu] tinygrad
 $(PEERS)/.ready: pyproject.toml properties/implementations/peers/constraints.txt
 	$(PYTHON) -m venv $(PEERS)
-	$(PEERS)/bin/python -m pip install --quiet --disable-pip-version-check --constraint properties/implementations/peers/constraints.txt torch==2.13.0
-	$(PEERS)/bin/python -m pip install --quiet --disable-pip-version-check --constraint properties/implementations/peers/constraints.txt --editable . transformers
-	@for library in "torchtune torchao" x-transformers rotary-embedding-torch "keras sentencepiece kagglehub kagglesdk tokenizers"; do \
-		$(PEERS)/bin/python -m pip install --quiet --disable-pip-version-check --constraint properties/implementations/peers/constraints.txt $$library \
-			|| echo "$$library did not install: it is shown as not run."; \
+	$(PEERS_PIP) torch==2.13.0
+	$(PEERS_PIP) --editable . pytest
+	@for library in $(LIBRARIES); do \
+		$(PEERS_PIP) $$(echo $$library | tr + ' ') || echo "$$library did not install: it is shown as not run."; \
 	done
-	$(PEERS)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps keras-hub==0.32.0 || echo "keras-hub did not install: it is shown as not run."
+	@$(PEERS_PIP) --no-deps keras-hub==0.32.0 || echo "keras-hub did not install: it is shown as not run."
 	touch $@
 
 $(DOCS): $(READY)

@@ -14,7 +14,7 @@ import numpy as np
 
 from oracles.ball import Array, expm1_upwards
 from oracles.groups import Gathered
-from oracles.logits import Logits, slope_of
+from oracles.logits import Logits, lost_by_slope, slope_of
 from oracles.quotient import Rows
 from oracles.scores import AttentionProblem, Operand, expm1, growth, part, row_products, scores
 from oracles.terms import Terms
@@ -83,17 +83,20 @@ def grad_scores(
     of_row = 2 * (2 * g.length.max(initial=0.0) * v.length.max(initial=0.0) + np.abs(shift).max(initial=0.0))
     if of_bias is not None and p.features is not None and not p.features.after_bias:
         of_bias.add(rows, keys, ds, _of_bias(p, u, ds, error, of_row, allowed))
-    if slope is not None:
+    if slope is not None and cap is not None:
         h, off = slope
         if allowed is not None:
             np.copyto(h, 0.0, where=~allowed)
         moved = np.abs(ds, out=p.tile(4, q, k))
         moved += error
+        overflow = p.elementwise and ~(2 * cap * moved <= p.ranges.slope)
         moved *= off
+        np.add(moved, lost_by_slope(t, 1 / cap), out=moved, where=True if allowed is None else allowed)
         ds *= h
         for x in (error, own) if p.elementwise else (error,):
             x *= h
             x += moved
+            np.copyto(x, np.inf, where=overflow)
     if of_bias is not None and p.features is not None and p.features.after_bias:
         of_bias.add(rows, keys, ds, _of_bias(p, u, ds, error, of_row, allowed))
     largest, c = of_row + 2 * error.max(initial=0.0), max(1.0, abs(p.scale))

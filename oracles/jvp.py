@@ -16,7 +16,7 @@ import numpy as np
 from oracles.ball import ROUNDOFF, Array, expm1_upwards, gamma
 from oracles.forward import rows_forward, without_sink
 from oracles.groups import Shared
-from oracles.logits import Logits, slope_of
+from oracles.logits import Logits, lost_by_slope, slope_of
 from oracles.quotient import live
 from oracles.scores import (
     AttentionProblem,
@@ -154,9 +154,10 @@ def _logit_tangents(
     for capping in (False, True) if f.after_bias else (True, False):
         if capping and f.cap is not None:
             h, off = slope_of(u, f.cap, exponents, t)
+            lost = off * (np.abs(tangent) + spread) + t.grad_scores * np.abs(tangent) + lost_by_slope(t, f.cap)
+            tangent, spread = tangent * h, spread * h + lost
             if u.blocked is not None:  # there nothing is read of a tangent
                 tangent, spread = (np.where(u.blocked, 0.0, x) for x in (tangent, spread))
-            tangent, spread = tangent * h, spread * h + off * (np.abs(tangent) + spread) + t.grad_scores * np.abs(tangent)
         elif not capping and f.bias is not None and tangents.bias is not None:
             moves = tangents.bias.tile(rows, keys)
             spread = spread + t.biased * (np.abs(tangent) + np.abs(moves) + spread)

@@ -156,10 +156,18 @@ def passed(x: Logits, f: Tiled, t: Terms, tau: Array, slope: float, ranges: Rang
     return np.asarray(tau + slope * (x.size + tau))
 
 
+def lost_by_slope(t: Terms, amplified: float) -> float:
+    """What three products by a slope lose by underflow, where the steps before the last are amplified: by 1/c in a gradient, in which c
+    is divided out at last, and by c in a tangent, in which it is multiplied in."""
+    return (t.logit_underflow + t.quotient_underflow) * (1 + amplified)
+
+
 def slope_of(x: Logits, cap: float, exponents: Array, t: Terms) -> tuple[Array, Array]:
     """h = 1 − tanh²(s/c), 0 where the logit does not depend on the score, and how far a kernel's is from it; E is at most the logit's.
 
-    Where sizes are those of rows, one number bounds the error of each, as h ≤ 1; h overwrites `turned`.
+    Where sizes are those of rows, one number bounds the error of each, as h ≤ 1; h overwrites `turned`.  Of a gradient that is stored
+    operator by operator, dU, c·dU, c·dU·h and that ÷ c, the roundings are among those of `cap`: t², h and two products, 1 + 2h of what
+    is stored, the last being that of dS, where 2t² of the tanh's three and 3 are charged.  `lost_by_slope` is what underflows there.
     """
     size = np.asarray(x.capped) / cap
     apart = exponents / cap + t.cap * size

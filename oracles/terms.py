@@ -205,6 +205,7 @@ class Ranges:
     grad_scores   dS as it is stored, scaled or not
     gradients     partial sums of gradients
     output        the gradient of a query head alone, where those of several are added up
+    slope         c·dU, from which the gradient through a cap is taken, before it is divided by c again
     cap           the smallest and the largest cap that is a normal number, as is its reciprocal
     """
 
@@ -215,6 +216,7 @@ class Ranges:
     grad_scores: float
     gradients: float
     output: float
+    slope: float
     cap: tuple[float, float]
     by_parts: bool
 
@@ -223,7 +225,7 @@ class Ranges:
 def ranges(a: Arithmetic | None) -> Ranges:
     """The ranges of an arithmetic; those of float64 for the oracle's own."""
     if a is None:
-        return Ranges(LARGEST, LARGEST, LARGEST, LARGEST, LARGEST, LARGEST, LARGEST, (0.0, LARGEST), by_parts=False)
+        return Ranges(LARGEST, LARGEST, LARGEST, LARGEST, LARGEST, LARGEST, LARGEST, LARGEST, (0.0, LARGEST), by_parts=False)
 
     def most(*stored: Format | None) -> float:
         return min(x.largest for x in (a.elementwise, *stored) if x is not None)
@@ -237,6 +239,7 @@ def ranges(a: Arithmetic | None) -> Ranges:
         grad_scores=most(a.grad_scores),
         gradients=most(a.output if a.grad_block is not None else None),
         output=most(a.output),
+        slope=most(a.scores),
         cap=(max(normal, 1 / most()), min(most(), 1 / normal)),
         by_parts=a.rescale_block is not None,
     )

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from properties.contract.caches import Decoder as Decoder
     from properties.contract.concatenating import concatenating as concatenating
     from properties.contract.implementation import Implementation as Implementation
+    from properties.contract.twins import Twin as Twin
     from properties.gatehouse.gate import gate as gate
     from properties.gatehouse.verdict import Verdict as Verdict
     from properties.pytest_plugin import parametrize_with_laws as parametrize_with_laws
@@ -29,6 +30,7 @@ _WHERE = {
     "Decoder": "properties.contract.caches",
     "Implementation": "properties.contract.implementation",
     "Report": "properties.verifier.report",
+    "Twin": "properties.contract.twins",
     "Verdict": "properties.gatehouse.verdict",
     "Violation": "properties.verifier.report",
     "call": "properties.verifier.replay",
@@ -42,6 +44,7 @@ __all__ = [
     "Decoder",
     "Implementation",
     "Report",
+    "Twin",
     "Verdict",
     "Violation",
     "call",

@@ -39,6 +39,7 @@ EXTENDED_MODULES = (
 MEASURED = {
     "kill-matrix.md": ("The kill matrix", "which law kills which known bug, in how many examples: `make mutants`"),
     "findings.md": ("Findings", "where systems and their documentation differ, and which laws they break: `make findings`"),
+    "peers.md": ("Released libraries under the suite", "what JAX, Keras, Flax and others do, on inputs to paste: `make peers`"),
     "rotary.md": ("Rotary frequencies of released libraries", "released models and layers against the oracles: `make peers`"),
     "checkers.md": ("What today's checkers let through", "the catalogue of bugs against the checks in use: `make checkers`"),
     "criteria.md": ("What each criterion sees", "budgets and the tolerances in use, on small planted faults: `make criteria`"),

@@ -269,3 +269,19 @@ def test_a_row_whose_scores_overflow_spoils_the_gradient_of_its_blocked_biases_t
     found = attention_vjp(q, q, one, one, bias=bias, mask=mask, scale=1.0, arithmetic="float16-elementwise")[3]
     assert found is not None
     assert np.isinf(found.rad).tolist() == [[True, True], [False, False]]
+
+
+@pytest.mark.parametrize(("cap", "size"), [(1024.0, 64.0), (2.0**-12, 0.01953125)], ids=["c·dU overflows", "c·dU underflows"])
+def test_a_gradient_that_is_stored_operator_by_operator_passes_through_a_cap(cap: float, size: float) -> None:
+    stored = to(DTYPES["float16"])
+    k, v, g = np.array([0.0, cap / 1024]), np.array([0.0, size]), size
+    t = stored(np.tanh(stored(k / cap)))
+    e = np.exp(stored(t * cap))
+    p = stored(e / e.sum())
+    with np.errstate(over="ignore"):
+        du = stored(p * (stored(g * v) - (p * stored(g * v)).sum()))
+        ds = stored(stored(stored(du * cap) * stored(1 - stored(t * t))) / cap)
+    arrays = (np.ones((1, 1, 1)), k.reshape(1, 2, 1), v.reshape(1, 2, 1), np.full((1, 1, 1), g))
+    found = attention_vjp(*arrays, softcap=cap, scale=1.0, arithmetic="float16-eager")[1]
+    assert (found.excess(ds.reshape(1, 2, 1)) <= 1).all()
+    assert np.isinf(found.rad).any() == np.isinf(ds).any()

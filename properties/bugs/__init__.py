@@ -4,12 +4,14 @@ from properties.bugs import (
     angles,
     caches,
     conduct,
+    edges,
     features,
     frequencies,
     heads,
     jvp,
     lookups,
     masks,
+    paths,
     positions,
     promises,
     rotary,
@@ -45,6 +47,8 @@ _MODULES = (
     lookups,
     conduct,
     promises,
+    paths,
+    edges,
 )
 
 GROUPS: dict[str, tuple[Bug, ...]] = {module.__name__.rpartition(".")[2]: tuple(module.bug.bugs) for module in _MODULES}

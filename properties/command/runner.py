@@ -16,9 +16,10 @@ from properties.command.signals import Signals
 from properties.command.targets import TargetError
 from properties.contract.operations import OPERATIONS
 from properties.laws.names import parts_of
+from properties.laws.twins import TWINS
 from properties.verifier.note import Note
 from properties.verifier.report import Cause, Outcome, Status, Violation
-from properties.verifier.script import script_of_call
+from properties.verifier.script import script, script_of_call
 from properties.verifier.timing import Time
 
 __all__ = ["Runner"]
@@ -229,7 +230,9 @@ def _death(entry: Entry, law: str, operation: str, summary: str, calls: Note, *n
         summary += ", before any call of the implementation"
     else:
         case = dict(zip(OPERATIONS[noted.operation].parameters, noted.arguments, strict=False))
-        shown = script_of_call(noted, entry.target, entry.pick, entry.override, entry.reading)
+        where = entry.target, entry.pick, entry.override, entry.reading
+        whole = Violation(law, operation, entry.name, "", case, inf)  # a path is called by its law alone
+        shown = script(whole, *where) if law == TWINS else script_of_call(noted, *where)
         summary += f", in a call of {noted.operation}" if noted.operation != operation else ""
         summary += ", after the call had returned" if calls.state == "returned" else ""
         notes = (*([f"The arrays were {noted.layout}."] if noted.layout != "contiguous" else []), *notes)

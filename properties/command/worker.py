@@ -168,12 +168,19 @@ def _noting(implementation: Implementation, calls: Note) -> Implementation:
 
         return call
 
-    return replace(_each(implementation, noting), beside=tuple(_each(other, noting_another) for other in implementation.beside))
+    beside = tuple(_each(other, noting_another) for other in implementation.beside)
+    twins = {name: replace(twin, operations=_changed(implementation.paths[name], noting)) for name, twin in implementation.twins.items()}
+    return replace(_each(implementation, noting), beside=beside, twins=twins)
 
 
 def _each(implementation: Implementation, change: Callable[[Callable[..., Any]], Callable[..., Any]]) -> Implementation:
     """The implementation with all of its operations changed."""
-    return replace(implementation, operations={name: change(function) for name, function in implementation.operations.items()})
+    return replace(implementation, operations=_changed(implementation, change))
+
+
+def _changed(implementation: Implementation, change: Callable[[Callable[..., Any]], Callable[..., Any]]) -> dict[str, Callable[..., Any]]:
+    """The operations of an implementation, all of them changed."""
+    return {name: change(function) for name, function in implementation.operations.items()}
 
 
 if __name__ == "__main__":

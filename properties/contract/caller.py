@@ -17,6 +17,7 @@ from oracles import Enclosure
 from oracles.ball import Array
 from properties.contract import exchange, interpreter
 from properties.contract.implementation import Implementation
+from properties.contract.masks import ENTRIES
 from properties.contract.operations import OPERATIONS, Operation
 from properties.contract.results import BrokenError, Call, RaisedError, Result, Watched
 from properties.contract.support import OutsideError
@@ -123,7 +124,8 @@ class Caller:
             self.calls.append(Call(operation, arguments, layout, (), str(broken)))
             self.answers.append(())
             raise
-        if o.returns_booleans and self.implementation.resolved_conventions.mask_polarity == "true_blocks":
+        blocks = self.implementation.resolved_conventions.mask_polarity == "true_blocks" and not self.implementation.support.entries
+        if o.returns_booleans and blocks:
             values = (np.logical_not(values[0]),)
         self.calls.append(Call(operation, arguments, layout, values))
         results = values if o.returns_booleans else self._results(o, arguments, values)
@@ -148,6 +150,10 @@ class Caller:
 
         there = o.returned(arguments)
         return tuple(result(place) for place in range(len(values)))
+
+    def beside(self, path: Implementation) -> "Caller":
+        """A caller of another path, of whose calls the same observer is told."""
+        return Caller(path, self.operation, self._observe, self.seconds_per_call)
 
     def call_another(self, other: Implementation, arguments: tuple[Any, ...]) -> None:
         """Call the law's own operation of another implementation, if it takes the arguments, whatever comes of it."""
@@ -245,18 +251,30 @@ class Caller:
         if only and only != parameter:
             layout = "contiguous"
         if o.is_mask(parameter):
-            blocks = self.implementation.resolved_conventions.mask_polarity == "true_blocks"
-            return exchange.given(~x if blocks else x, self.implementation, None, layout)
+            return self._given_mask(o, parameter, x, layout)
         if o.is_integer(parameter):
             return exchange.given(x, self.implementation, None, layout)
         return exchange.given(x, self.implementation, o.stored(parameter, self.arithmetic), layout)
 
+    def _given_mask(self, o: Operation, parameter: str, mask: Array, layout: str) -> Any:
+        """A mask of the kind that is taken: booleans in the polarity of the conventions, whole numbers, or numbers that are added."""
+        i = self.implementation
+        handed = i.support.handed(o, parameter, mask)
+        if i.support.entries and handed.dtype == bool:
+            target = self.arithmetic.inputs
+            return exchange.given(ENTRIES[i.support.entries].given(handed, target), i, target, layout)
+        blocks = handed.dtype == bool and i.resolved_conventions.mask_polarity == "true_blocks"
+        return exchange.given(~handed if blocks else handed, i, None, layout)
+
     def _received(self, o: Operation, name: str, raw: Any, shape: tuple[int, ...]) -> Array:
-        target = None if o.returns_booleans else o.stored(name, self.arithmetic, result=True)
+        entries = self.implementation.support.entries if o.returns_booleans else ""
+        target = self.arithmetic.inputs if entries else None if o.returns_booleans else o.stored(name, self.arithmetic, result=True)
         try:
             if o.is_number(name):
                 return exchange.number(raw)
             values: Array = exchange.received(raw, self.implementation, target, shape)
+            return ENTRIES[entries].received(values, self.arithmetic.inputs) if entries else values
         except exchange.ReturnedError as wrong:
             raise BrokenError(f"{name} {wrong}") from None
-        return values
+        except ValueError as wrong:  # an entry that is none of a mask
+            raise BrokenError(f"{name}{wrong}") from None

@@ -13,6 +13,8 @@ from properties.contract.caches import CACHES, admitted
 from properties.contract.features import NEEDS
 from properties.contract.operations import BATCH, FEATURES, OPERATIONS, Operation
 from properties.contract.support import EVERY_SIZE, SIZES, Support, read
+from properties.contract.twins import admitted as admitted_twins
+from properties.contract.twins import path
 from properties.contract.wording import printable, shown
 
 __all__ = ["LAYOUTS", "Implementation", "implementation_of"]
@@ -56,6 +58,7 @@ _PROMISES: dict[str, tuple[type[Exception], Callable[[Any], bool], str]] = {
     "layouts": (TypeError, lambda x: x is None or isinstance(x, tuple), "None, or a tuple of layouts' names"),
     "known_deviations": (TypeError, lambda x: isinstance(x, Mapping), "a mapping from laws to reasons"),
     "unavailable": (TypeError, lambda x: isinstance(x, str), "a sentence, a str"),
+    "twins": (TypeError, lambda x: isinstance(x, Mapping), "a mapping from names of paths to mappings of functions"),
     "beside": (
         TypeError,
         lambda x: isinstance(x, tuple) and all(isinstance(other, Implementation) for other in x),
@@ -89,7 +92,10 @@ class Implementation:
     layouts           the layouts of `LAYOUTS` that it takes; None promises nothing: it may refuse them, but not misread them
     known_deviations  {"law" or "law[operation]": reason}: laws that it is known to break; each must really be broken
     unavailable       why it cannot be run here, a sentence: its laws are shown as "not run", and none of its functions is called
+    twins             other paths that must agree with it, by name: {"compiled": {"rope": function}}, within the sum of both budgets; a
+                      `Twin` says that it is exact, or what the path promises otherwise
     beside            others between whose calls it is called too; where several are verified together, these are its neighbours
+    paths             its twins, each as an implementation by itself; it is not given
 
     Raises TypeError and ValueError, in a sentence, for names that there are not and values of another type.
     """
@@ -110,7 +116,9 @@ class Implementation:
     layouts: tuple[str, ...] | None = None
     known_deviations: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     unavailable: str = ""
+    twins: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}), repr=False, compare=False)
     beside: tuple["Implementation", ...] = field(default=(), repr=False, compare=False)
+    paths: Mapping[str, "Implementation"] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         for name, (kind, holds, wanted) in _PROMISES.items():
@@ -141,6 +149,8 @@ class Implementation:
             raise TypeError("Implementation.arithmetic is None, but should be an oracles.Arithmetic or a preset's name.")
         object.__setattr__(self, "arithmetic", arithmetic)
         object.__setattr__(self, "conventions", resolve_conventions(self.conventions))
+        object.__setattr__(self, "twins", admitted_twins(self.twins, self.operations))
+        object.__setattr__(self, "paths", {name: path(self, name) for name in self.twins})
 
     def _admit_caches(self) -> None:
         """A class of caches becomes the operation that runs programs on them; what it offers is what is declared, or what it shows."""

@@ -75,6 +75,19 @@ class Subject(Caller):
         self._measure(name, x.mid, y.mid, difference.rad, excess)
         self._tell((difference.rad < np.fmax(np.abs(x.mid), np.abs(y.mid))).any())
 
+    def agree(self, a: Result, b: Result) -> None:
+        """A result of another path is no farther from one that is within its budget than both budgets together allow.
+
+        Where the budgets allow anything it may be anything; where not both are finite numbers, or the same, its own budget decides.
+        """
+        x, y, rad = a.value, b.value, a.budget.rad + b.budget.rad
+        both = np.isfinite(x) & np.isfinite(y)
+        with np.errstate(all="ignore"):
+            apart = np.where(both, np.abs(x - y) / rad, np.where(a.budget.excess(x) > 1, np.inf, 0.0))
+        excess = np.where((x == y) | ((x != x) & (y != y)) | np.isinf(rad), 0.0, apart)
+        self._measure(a.name, x, y, rad, excess)
+        self._tell((rad < np.fmax(np.abs(x), np.abs(y))).any())
+
     def same(self, a: Any, b: Any, name: str = "") -> None:
         """Two arrays are equal entry by entry: −0 equals 0, and NaN equals NaN."""
         name = name or next((x.name for x in (a, b) if isinstance(x, Result)), "out")

@@ -3,10 +3,11 @@
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
+from properties.contract.masks import ENTRIES, EXTENTS, Extent
 from properties.contract.operations import Operation
 from properties.contract.wording import shown
 
@@ -25,8 +26,8 @@ EVERY_SIZE = "every size"
 WORDS = {
     "positive sizes": "It takes no size of 0.",
     "no batch axes": "It takes no leading axes.",
-    "full masks": "It takes masks of the full shape only, none with axes of size 1 or with fewer axes.",
-    "key masks": "It takes masks of keys only, of shape (…, 1, n_k).",
+    **{word: extent.says for word, extent in EXTENTS.items()},
+    **{word: entries.says for word, entries in ENTRIES.items()},
     "no log-sum-exp": "It returns the output of attention without its log-sum-exp.",
     "at most N shapes": "It takes N different shapes of arguments in a process, for each operation.",
 }
@@ -74,14 +75,21 @@ class Shapes:
 
 @dataclass(frozen=True)
 class Support:
-    """What is taken: sizes by predicates, masks that are "any", "full" or of "keys", how many shapes, and whether leading axes; and whether
-    attention returns its log-sum-exp."""
+    """What is taken: sizes by predicates, masks by words of `EXTENTS` and `ENTRIES`, or "" for all, how many shapes, and whether leading
+    axes; and whether attention returns its log-sum-exp."""
 
     sizes: Mapping[str, Predicate] = field(default_factory=dict)
-    masks: Literal["any", "full", "keys"] = "any"
+    masks: str = ""
+    entries: str = ""
     shapes: Shapes | None = None
     batches: bool = True
     sums: bool = True
+
+    @property
+    def plain(self) -> "Support":
+        """The same with masks of booleans, and of all named axes: what the reference takes."""
+        named = "key masks" if self.masks and EXTENTS[self.masks].of_sequences else self.masks
+        return replace(self, masks=named, entries="")
 
     def listed(self, size: str) -> tuple[int, ...]:
         """The sizes to draw from, where a list of them is what is taken."""
@@ -89,9 +97,13 @@ class Support:
         return predicate.sizes if isinstance(predicate, Listed) else ()
 
     def without(self, o: Operation, kind: str) -> str:
-        """Why cases with masks of a kind, "loose" or "keys", are left out; "" where they are not."""
-        taken = kind == "" or self.masks == "any" or (self.masks, kind) == ("keys", "keys") or not any(map(o.is_mask, o.parameters))
-        return "" if taken else WORDS[_OF_MASKS[self.masks]]
+        """Why cases with masks of a kind, "loose", "keys", "dead" or "any", are left out; "" where they are not."""
+        if not kind or not any(map(o.is_mask, o.parameters)):
+            return ""
+        if kind == "dead" and self.entries == "finite masks" and o.name != o.forward:
+            return _FLOWS
+        taken = not self.masks or (self._extent(o).of_keys if kind == "keys" else kind != "loose" and self.masks != "no masks")
+        return "" if taken else WORDS[self.masks]
 
     def untold(self, o: Operation) -> tuple[str, ...]:
         """The results of an operation that are not returned: log-sum-exps and their derivatives, where they are not."""
@@ -108,9 +120,21 @@ class Support:
             for name, e in zip(o.returned(arguments), found, strict=True)
         )
 
-    def mask_shape(self, o: Operation, shape: tuple[int, ...]) -> tuple[int, ...]:
-        """The shape that masks for an array of scores have."""
-        return (*shape[:-2], 1, shape[-1]) if self.masks == "keys" and o.name != "combine_masks" else shape
+    def _extent(self, o: Operation) -> Extent:
+        """What the masks of an operation can say: those that are combined are of any extent."""
+        return EXTENTS[self.masks] if self.masks and o.name != "combine_masks" else _ANY
+
+    def mask_shape(self, o: Operation, parameter: str, full: tuple[int, ...]) -> tuple[int, ...]:
+        """The shape of a mask that is of size `full` if it is written out."""
+        return self._extent(o).shape(o.axes[parameter], full)
+
+    def drawn(self, o: Operation, mask: Any) -> Any:
+        """A mask that is chosen, as one that is taken."""
+        return None if self.masks == "no masks" and o.name != "combine_masks" else self._extent(o).drawn(mask)
+
+    def handed(self, o: Operation, parameter: str, mask: Any) -> Any:
+        """A mask, written out as is promised, as it is handed over: of booleans, or as whole numbers."""
+        return self._extent(o).handed(mask, o.axes[parameter])
 
     def promised(self, o: Operation, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
         """The arguments of a call as they are handed over. Raises OutsideError where its masks or its shapes are not taken."""
@@ -121,7 +145,7 @@ class Support:
 
     def written(self, o: Operation, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
         """The arguments of a call with its masks written out as is promised. Raises OutsideError for masks that cannot be."""
-        return arguments if self.masks == "any" else tuple(self._masks(o, arguments))
+        return tuple(self._masks(o, arguments)) if self.masks else arguments
 
     def _masks(self, o: Operation, arguments: tuple[Any, ...]) -> Iterator[Any]:
         sizes = o.sizes(arguments)
@@ -133,13 +157,14 @@ class Support:
                 full = np.broadcast_shapes(*(mask.shape for mask in arguments))
             else:
                 full = (*o.lead(arguments), *(sizes[axis] for axis in o.axes[p][1:]))
-            shape = self.mask_shape(o, full)
-            if shape != full and not (x.ndim < 2 or x.shape[-2] == 1 or (x == x[..., :1, :]).all()):
-                raise OutsideError(WORDS["key masks"])
-            yield np.broadcast_to(x if shape == full or x.ndim < 2 else x[..., :1, :], shape).copy()
+            found = None if self.drawn(o, x) is None else self._extent(o).written(x, self.mask_shape(o, p, full))
+            if found is None:
+                raise OutsideError(WORDS[self.masks])
+            yield found
 
 
-_OF_MASKS = {"full": "full masks", "keys": "key masks"}
+_FLOWS = "With finite masks gradients flow through the equal weights of a query without keys, on which there is no convention."
+_ANY = Extent("It takes masks that broadcast.")
 
 
 def read(supports: Any) -> Support:
@@ -160,10 +185,9 @@ def read(supports: Any) -> Support:
             rest["batches"] = False
         elif isinstance(part, str) and part == "no log-sum-exp":
             rest["sums"] = False
-        elif isinstance(part, str) and part in _OF_MASKS.values():
-            (kind,) = (kind for kind, word in _OF_MASKS.items() if word == part)
-            if rest.setdefault("masks", kind) != kind:
-                raise ValueError("supports says 'full masks' and 'key masks', but should say one of them.")
+        elif isinstance(part, str) and (kind := "masks" if part in EXTENTS else "entries" if part in ENTRIES else ""):
+            if rest.setdefault(kind, part) != part:
+                raise ValueError(f"supports says {rest[kind]!r} and {part!r}, but should say one of them.")
         elif isinstance(part, str) and (most := re.fullmatch(r"at most ([1-9]\d*) shapes?", part)):
             rest["shapes"] = Shapes(int(most[1]))
         else:

@@ -12,9 +12,8 @@ from typing import Any
 import torch
 from torch.func import functional_call
 
-from oracles import Conventions
 from properties.contract.implementation import Implementation
-from properties.implementations.torch_multi_head import additive, parameters
+from properties.implementations.torch_multi_head import parameters
 
 __all__ = ["IMPLEMENTATIONS"]
 
@@ -46,7 +45,7 @@ class _Mode:
         weights = {f"layer.self_attn.{name}": w for name, w in parameters((wq, wk, wv, wo), bias=True).items()}
         block = _Block(x.shape[-1], num_heads, x.dtype).train(self.train)
         with torch.no_grad():
-            out: torch.Tensor = functional_call(block, weights, (x, None if mask is None else additive(mask, x.dtype)))
+            out: torch.Tensor = functional_call(block, weights, (x, mask))
         return out
 
 
@@ -54,10 +53,9 @@ def _implementation(name: str, mode: _Mode) -> Implementation:
     return Implementation(
         name=f"torch encoder layer {name} float64",
         operations={"multi_head_attention": mode},
-        conventions=Conventions(mask_polarity="true_blocks"),
         arrays="torch",
         batch_ranks=(0, 1),
-        supports={"model_dim_minus_heads_width": lambda difference: difference == 0, "batch": lambda n: n > 0},
+        supports=["additive masks", {"model_dim_minus_heads_width": lambda difference: difference == 0, "batch": lambda n: n > 0}],
         refuses=(RuntimeError, AssertionError, ValueError),
     )
 

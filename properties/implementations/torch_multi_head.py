@@ -1,6 +1,6 @@
 """`torch.nn.MultiheadAttention`, on each of its paths: with and without weights, in training and evaluation, and its fast path.
 
-Its weights are stored transposed, the three input projections stacked; its boolean mask is True where a key is blocked, its additive one
+Its weights are stored transposed, the three input projections stacked; its boolean mask is True where a key is blocked, an additive one
 −∞ there, and its key padding mask blocks a key for all queries. The spec has no biases. The fast path, one native kernel, is taken in
 evaluation where there are biases, an even number of heads, a batch, a boolean mask or none, and no gradients: there the biases are zero.
 
@@ -18,7 +18,7 @@ from torch.func import functional_call
 from oracles import Conventions
 from properties.contract.implementation import Implementation
 
-__all__ = ["IMPLEMENTATIONS", "additive", "parameters"]
+__all__ = ["IMPLEMENTATIONS", "parameters"]
 
 
 def parameters(weights: Sequence[Any], bias: bool) -> dict[str, Any]:
@@ -27,11 +27,6 @@ def parameters(weights: Sequence[Any], bias: bool) -> dict[str, Any]:
     found = {"in_proj_weight": torch.cat([w.T for w in projections]), "out_proj.weight": wo.T}
     zeros = wo.new_zeros(3 * wo.shape[1])
     return found | ({"in_proj_bias": zeros, "out_proj.bias": zeros[: wo.shape[1]]} if bias else {})
-
-
-def additive(mask: Any, dtype: torch.dtype) -> torch.Tensor:
-    """The mask as numbers that are added to the scores: −∞ where it is True, and 0 elsewhere."""
-    return torch.zeros(mask.shape, dtype=dtype).masked_fill_(mask, -torch.inf)
 
 
 def _each(mask: Any, x: Any, num_heads: int) -> Any:
@@ -55,7 +50,7 @@ class _Path:
     need_weights: bool
     train: bool
     bias: bool = False
-    masks: Literal["boolean", "additive", "padding"] = "boolean"
+    masks: Literal["attn_mask", "key_padding_mask", "both"] = "attn_mask"
     native: bool = False
 
     def attend(self, x: Any, weights: dict[str, Any], num_heads: int, mask: Any) -> torch.Tensor:
@@ -63,14 +58,13 @@ class _Path:
         shape = {"embed_dim": x.shape[-1], "num_heads": num_heads, "bias": self.bias}
         module = torch.nn.MultiheadAttention(**shape, batch_first=True, device="meta", dtype=x.dtype).train(self.train)
         padding = None
+        if self.masks == "key_padding_mask":
+            padding, mask = mask, None
         if mask is not None:  # the module takes no row for all queries
             mask = mask.expand(*mask.shape[:-2], x.shape[-2], x.shape[-2])
-        if mask is not None and self.masks == "padding":
+        if mask is not None and self.masks == "both":
             padding, mask = _padding(mask, x)
-        mask = _each(mask, x, num_heads)
-        if mask is not None and self.masks == "additive":
-            mask = additive(mask, x.dtype)
-        options = {"attn_mask": mask, "key_padding_mask": padding, "need_weights": self.need_weights}
+        options = {"attn_mask": _each(mask, x, num_heads), "key_padding_mask": padding, "need_weights": self.need_weights}
         out: torch.Tensor = functional_call(module, weights, (x, x, x), options)[0]
         return out
 
@@ -110,11 +104,12 @@ def _implementation(
     dtype: str = "float64",
     derivatives: Sequence[str] = (),
     dead_rows: Literal["zero", "nan"] = "zero",
+    supports: Sequence[Any] = (),
     **promises: Any,
 ) -> Implementation:
     """A model is as wide as its heads together, and a batch with a mask is not empty."""
     functions: dict[str, Callable[..., Any]] = {_HEADS: path.forward} | {f"{_HEADS}_{d}": getattr(path, d) for d in derivatives}
-    supports = {"model_dim_minus_heads_width": lambda difference: difference == 0, "batch": lambda n: n > 0}
+    sizes = {"model_dim_minus_heads_width": lambda difference: difference == 0, "batch": lambda n: n > 0}
     return Implementation(
         name=f"torch MHA {name} {dtype}",
         operations=functions,
@@ -122,12 +117,12 @@ def _implementation(
         conventions=Conventions(mask_polarity="true_blocks", dead_rows=dead_rows),
         arrays="torch",
         refuses=(RuntimeError, AssertionError, ValueError),
-        supports=supports | promises.pop("supports", {}),
+        supports=[sizes, *supports],
         **{"batch_ranks": (0, 1), **promises},
     )
 
 
-_native = partial(_implementation, dead_rows="nan", batch_ranks=(1,), supports={"num_heads": lambda n: n % 2 == 0})
+_native = partial(_implementation, dead_rows="nan", batch_ranks=(1,), supports=[{"num_heads": lambda n: n % 2 == 0}])
 _FAST = partial(_Path, train=False, bias=True, native=True)
 _weights = partial(_implementation, dead_rows="nan")
 
@@ -136,10 +131,11 @@ IMPLEMENTATIONS = [
     _implementation("no weights train", _Path(False, train=True), derivatives=("vjp",)),
     _native("fast path", _FAST(False)),
     _native("fast path with weights", _FAST(True)),
-    _native("fast path padding", _FAST(False, masks="padding")),
-    _implementation("no weights padding", _Path(False, train=True, masks="padding")),
-    _weights("weights additive", _Path(True, train=True, masks="additive")),
-    _implementation("no weights additive", _Path(False, train=False, bias=True, masks="additive")),
+    _native("fast path padding", _FAST(False, masks="both")),
+    _implementation("no weights padding", _Path(False, train=True, masks="both")),
+    _implementation("no weights key padding", _Path(False, train=True, masks="key_padding_mask"), supports=["padding masks"]),
+    _weights("weights additive", _Path(True, train=True), supports=["additive masks"]),
+    _implementation("no weights additive", _Path(False, train=False, bias=True), supports=["additive masks"]),
     _weights("weights eval", _Path(True, train=False), "float32"),
     _implementation("no weights eval", _Path(False, train=False), "float32"),
     _native("fast path", _FAST(False), "float32"),

@@ -7,6 +7,7 @@ from properties.laws import (
     bands,
     caches,
     conduct,
+    empty,
     features,
     frequencies,
     gradients,
@@ -23,6 +24,7 @@ from properties.laws import (
     symmetries,
     tables,
     tangents,
+    twins,
 )
 from properties.laws.agreement import AGREEMENT, LONG
 from properties.laws.law import Law
@@ -35,6 +37,7 @@ _MODULES = (
     masks,
     softmax,
     attention,
+    empty,
     features,
     merging,
     alibi,
@@ -52,6 +55,7 @@ _MODULES = (
     lanes,
     conduct,
     interleaving,
+    twins,
 )
 _ORDER = list(OPERATIONS)
 LAWS: tuple[Law, ...] = tuple(

@@ -6,13 +6,14 @@ import numpy as np
 
 from oracles.ball import Ball, divide, exact, total
 from properties.contract.implementation import Implementation
+from properties.contract.results import BrokenError
 from properties.contract.subject import Subject
 from properties.laws.averages import allowed, exponentials, mean, own_heads
 from properties.laws.law import Laws
 from properties.strategies.choices import Choices
 
 law = Laws()
-SDPA, GQA = "scaled_dot_product_attention", "grouped_query_attention"
+SDPA, GQA, SOFTMAX = "scaled_dot_product_attention", "grouped_query_attention", "hard_masked_softmax"
 
 
 @law(SDPA)
@@ -178,14 +179,19 @@ def _reads_what_is_blocked(i: Implementation) -> str:
 
 @law(SDPA, domains=("padded masks",), exempts=_reads_what_is_blocked)
 def non_finite_blocked_entries_do_not_matter(subject: Subject, q: Any, k: Any, v: Any, mask: Any, choose: Choices) -> bool:
-    """For keys and values that no query may read: NaN or ±∞ there leave the output as it is.
+    """For keys that no query may read, and then for their values: NaN or ±∞ there leaves the output as it is.
 
     Within budget. It exempts implementations whose convention for `blocked_values` is not `unread`.
     """
     unread, number = ~allowed(mask, q, k).any(-2)[..., None], choose.among([np.nan, np.inf, -np.inf])
     if not unread.any():
         return False
-    subject.close(subject(q, np.where(unread, number, k), np.where(unread, number, v), mask), subject(q, k, v, mask))
+    right = subject(q, k, v, mask)
+    for name, case in (("keys", (q, np.where(unread, number, k), v)), ("values", (q, k, np.where(unread, number, v)))):
+        try:
+            subject.close(subject(*case, mask), right)
+        except BrokenError as broken:
+            raise BrokenError(f"With {number} in masked {name} {broken}", broken.excess) from None
     return True
 
 
@@ -223,6 +229,21 @@ def one_allowed_key_gives_its_value(subject: Subject, q: Any, k: Any, v: Any, ma
     subject.close(subject(q, k, v, only), np.take_along_axis(v, chosen[..., None], axis=-2))
 
 
+@law(SDPA, SOFTMAX, domains=("below finite fills",))
+def one_key_has_all_the_weight_however_low_its_score(subject: Subject, *case: Any) -> bool:
+    """For one allowed key for each query, with a score below every number that fills others: the result is that of scores of 0.
+
+    Within budget of those, for the weight is 1, and no score is rounded into it, however large.
+    """
+    *inputs, mask = case
+    if mask is None or (np.broadcast_to(mask, (*inputs[0].shape[:-1], mask.shape[-1])).sum(-1) != 1).any():
+        return False
+    found, right = subject(*case), subject(np.zeros(inputs[0].shape), *inputs[1:], mask).ball
+    subject.require(np.isfinite(found.value).all(), f"{found.name} has an entry that is no number, but should have none.")
+    subject.close(Ball(found.value, right.rad), right, found.name)
+    return True
+
+
 @law(SDPA, GQA, domains=("dead rows",))
 def a_query_with_no_allowed_key_follows_its_convention(subject: Subject, q: Any, k: Any, v: Any, mask: Any) -> None:
     """For every mask that leaves a query no key: its output is 0, NaN, or the mean of all values, by the convention for dead rows.
@@ -232,8 +253,8 @@ def a_query_with_no_allowed_key_follows_its_convention(subject: Subject, q: Any,
     may, convention = allowed(mask, q, k), subject.conventions.dead_rows
     dead, out = ~may.any(-1), subject(q, k, v, mask)
     if convention == "uniform":
-        v = v if subject.operation == SDPA else v[..., own_heads(subject.implementation, q.shape[-3], k.shape[-3]), :, :]
-        subject.close(out.ball[dead], mean(v, np.ones(may.shape, bool))[dead])
+        own = v if subject.operation == SDPA else v[..., own_heads(subject.implementation, q.shape[-3], k.shape[-3]), :, :]
+        subject.close(out.ball[dead], mean(own, np.ones(may.shape, bool))[dead])
     else:
         subject.same(out.value[dead], np.full(out.value[dead].shape, 0.0 if convention == "zero" else np.nan), "a dead row")
     subject.close(out.ball[~dead], subject(q, k, v, may | dead[..., None]).ball[~dead])

@@ -16,6 +16,8 @@ from properties.strategies.cases import Cases
 from properties.strategies.choices import Choices, rounded
 from properties.strategies.domains import DOMAINS, usual
 
+__all__ = ["for_both", "law"]
+
 law = Laws(usual)
 _LENGTHS = ("n_q", "n_k", "seq_len", "max_len", "rows")
 
@@ -23,7 +25,7 @@ _LENGTHS = ("n_q", "n_k", "seq_len", "max_len", "rows")
 @law(*OPERATIONS, effort=0.2, interleaves=True)
 def instances_and_sizes_share_no_state(subject: Subject, *arguments: Any, choose: Choices) -> bool:
     """For every case, and another of any sizes, or of twice the length: after it the case gives the same again. Where there are others in
-    the same list, one of them is called on both before; then it does not return either what is right for that other alone.
+    the same list, or twins, one of them is called on both before; then it does not return either what is right for that other alone.
 
     Within budget; exact for the case of an implementation that declares to be deterministic, else within budget.
     """
@@ -33,10 +35,11 @@ def instances_and_sizes_share_no_state(subject: Subject, *arguments: Any, choose
         subject.judge(0)
     except BrokenError:  # what is wrong by itself says nothing of what came before
         return False
-    first, others = subject.watch(o.name, arguments), [other for other in i.beside if o.name in other.operations and not other.unavailable]
+    first, several = subject.watch(o.name, arguments), (*i.beside, *i.paths.values())
+    others = [other for other in several if o.name in other.operations and not other.unavailable]
     other = choose.among(others) if others else i
     drawn = Cases(o, DOMAINS[o.name]["everyday"], i).arguments(choose)
-    elsewhere = choose.among([_doubled(o, arguments), drawn]) if other is i else _for_both(o, (i, other), drawn)
+    elsewhere = choose.among([_doubled(o, arguments), drawn]) if other is i else for_both(o, (i, other), drawn)
     if subject.takes(*elsewhere):
         _by_turns(subject, other, elsewhere)
     if other is not i:
@@ -61,7 +64,7 @@ def _doubled(o: Operation, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
     return tuple(found)
 
 
-def _for_both(o: Operation, several: tuple[Implementation, ...], arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+def for_both(o: Operation, several: tuple[Implementation, ...], arguments: tuple[Any, ...]) -> tuple[Any, ...]:
     """The arguments in numbers that several implementations have."""
     for i in sorted(several, key=lambda i: i.resolved_arithmetic.inputs.unit_roundoff):
         formats = {p: o.stored(p, i.resolved_arithmetic) for p in o.arrays}

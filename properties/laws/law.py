@@ -29,9 +29,9 @@ class Law:
     body that takes `choose` besides chooses what else it needs: an order, a cut. One that returns False says nothing of the case. It
     applies to implementations that offer the operation and those it `needs` besides, unless `exempts` gives a reason, a sentence, why not.
     At least the share `floor` of its examples must be informative, and it takes `effort` times as many turns as others. A law that
-    `watches` looks at the case's own call, makes no other, and is put to every case. An `agreement` compares an operation with the oracle
-    and nothing else. A law that `interleaves` calls others of the implementation's list too. `lean` names a definition or theorem of
-    Lean's.
+    `watches` is put to every case: it looks at the case's own call, and makes no other but of twins. An `agreement` compares an operation
+    with the oracle and nothing else. A law that `interleaves` calls others of the implementation's list too. `lean` names a definition or
+    theorem of Lean's.
     """
 
     name: str

@@ -1,15 +1,15 @@
 """Rotary frequencies of released libraries against the oracles: `make peers` writes docs/rotary.md.
 
-The frequencies and the rotations of released models, by transformers' own modules; the rotary layers of other libraries; and what was found
-about them. Everything is judged by the budget of float32. The exit status is 1 where something is outside that is not declared, or where
-what is declared, or a finding, no longer happens.
+The frequencies and the rotations of released models, by transformers' own modules, and the rotary layers of other libraries. Everything is
+judged by the budget of float32. The exit status is 1 where something is outside that is not declared, or where what is declared no longer
+happens. What was found about them is on the page of `properties.measurements.peers`.
 """
 
 import argparse
 import os
 import platform
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -21,7 +21,6 @@ from numpy.typing import NDArray
 import oracles
 from properties.implementations.peers import transformers_rotary
 from properties.implementations.peers.rotary_layers import LAYERS, Layer
-from properties.measurements.findings.rotary_peers import FINDINGS, Shown
 from spec.extended.released import RELEASED, Released
 
 __all__ = ["markdown"]
@@ -65,19 +64,6 @@ def layer_row(layer: Layer) -> tuple[Row, float]:
     return (layer.library, layer.name, layer.arguments["kind"], f"{worst:.2g}", layer.deviates or ""), worst
 
 
-def finding_lines(found: Shown) -> Iterator[str]:
-    """A finding, measured now."""
-    where, wanted, actual = found.where, found.wanted(), found.actual()
-    yield f"\n### {found.library}: {found.title}\n"
-    yield f"{found.detail}\n"
-    yield "| | |\n|---|---|"
-    fields = {"expected": f"`{wanted}`", "actual": f"`{actual}`", "cause": found.cause, "source": where, "known upstream": found.known}
-    yield from (f"| {name} | {text} |" for name, text in fields.items())
-    yield f"\n```python\n{found.script}\n```"
-    if actual == wanted:
-        raise ValueError(f"{found.library} prints {actual} now, as it should: take the finding {found.title!r} away.")
-
-
 def rows(name: str, judge: Callable[[], tuple[Row, float]], declared: bool, wrong: list[str]) -> Row:
     """A row of a table: what is outside and not declared, or declared and inside, is noted; what is not installed is not run."""
     try:
@@ -111,18 +97,8 @@ def markdown(wrong: list[str]) -> str:
         "",
         *_table(("library", "layer", "kind", "rotation", "finding"), layers),
         "",
-        "## What was found",
-        "",
-        "Each script needs the library alone and was run in a process of its own when this page was written. A *defect* is at odds with",
-        "the library's own documentation, or with itself; a *convention* is one of several readings in use.",
+        "What was found about them is in [peers.md](peers.md).",
     ]
-    for found in FINDINGS:
-        try:
-            lines += finding_lines(found)
-        except ImportError as missing:
-            lines += [f"\n### {found.library}: {found.title}\n", f"Not run here: {missing}."]
-        except ValueError as changed:
-            wrong.append(str(changed))
     return "\n".join([*lines, ""])
 
 

@@ -67,7 +67,7 @@ class Cases:
         if p in _LIMITED:
             return _LIMITED[p](shape, i.resolved_arithmetic.inputs, kind, choose)
         if o.is_mask(p):
-            return self.domain.mask(choose, i.support.mask_shape(o, shape))
+            return i.support.drawn(o, self.domain.mask(choose, i.support.mask_shape(o, p, shape)))
         if o.is_integer(p):
             return _integers(p, shape, sizes, choose)
         return self._numbers(p, found["bias"].shape if p == "dbias" else shape, kind, choose)

@@ -19,8 +19,11 @@ _CAUSAL = ("causal_attention",)
 _FEATURED = ("attention", "attention_vjp", "attention_jvp")
 _ROTARY = ("rope", "rope_vjp", "apply_rotary", "apply_rotary_vjp", "rope_angles", "rope_tables", "inv_freq")
 
-QUIRKS = ("dead rows", "odd widths", "no rows", "no columns", "width zero")
-"""Domains of which laws of their own say what should be, by convention: agreement is not asked for."""
+QUIRKS = (
+    *("dead rows", "odd widths", "no rows", "no columns", "width zero"),
+    *("no queries", "without keys", "more queries than keys", "below finite fills"),
+)
+"""Domains of which laws of their own say what should be, by convention, or where budgets say nothing: agreement is not asked for."""
 
 ROTATIONS = "as models rotate"
 """The domain in which rope has some of its options."""
@@ -114,6 +117,28 @@ _domain(
     sizes={**dict.fromkeys(("n_q", "n_k", "seq_len"), (1, 2, 3, 8, 17, 40, 64, 65, 64, 65)), "head_dim": WIDTHS, "value_dim": WIDTHS},
     mask=masks.one, share=0.2, finish=finishing.far,
 )  # fmt: skip
+_NEAR = {
+    **dict.fromkeys(("n_q", "n_k"), (2, 1, 3, 8, 17, 40, 65)),
+    "head_dim": (2, 3, 4, 5, 8, 16),
+    "value_dim": WIDTHS,
+    "kv_heads": (1, 2),
+}
+_domain(
+    "ties", "Large scores that are equal, or nearly so.", *_ATTENTION, *_CAUSAL, *_GROUPED, *_FEATURED,
+    sizes=_NEAR, share=0.2, finish=finishing.ties,
+)  # fmt: skip
+_domain(
+    "below finite fills", "One key for each query, with scores below every finite number with which others may be filled.",
+    _ATTENTION[0], _SOFTMAX[0], sizes=_NEAR, mask=masks.one, share=0.1, finish=finishing.below_fills,
+)  # fmt: skip
+_FEW = {"n_q": (1, 2, 5, 17), "n_k": (1, 2, 5, 17), "head_dim": WIDTHS, "value_dim": WIDTHS, "kv_heads": (1, 2)}
+_EVERY = (*_ATTENTION, *_CAUSAL, *_GROUPED)
+_domain("no queries", "No queries.", *_EVERY, *_FEATURED, sizes=_FEW | {"n_q": (0,)}, mask=masks.none, share=0.05)
+_domain("without keys", "No keys.", *_EVERY, sizes=_FEW | {"n_k": (0,)}, mask=masks.none, share=0.05)
+_domain(
+    "more queries than keys", "Causal problems with more queries than keys.", *_CAUSAL,
+    sizes=_FEW | {"n_q": (2, 5, 9, 33, 65), "n_k": (1, 2, 4, 8, 16, 32)}, share=0.2, finish=finishing.fewer_keys,
+)  # fmt: skip
 _domain(
     "masks of sequences", "A mask for each sequence, shared by its heads.", *_ATTENTION, *_SOFTMAX,
     sizes={"n_q": SHORT, "n_k": SHORT, "batch": (2, 3)}, mask=masks.sequences, masks_are="loose", rank=2, share=0.1,
@@ -176,6 +201,13 @@ _domain(
 _domain("one position", "Sequences of one row.", "rope", "rope_vjp", sizes={"seq_len": (1,)}, share=0.4)
 _domain("odd widths", "Widths that leave a last lane without a partner.", *_ROTARY, sizes={"head_dim": ODD}, share=0.2)
 _domain("odd widths", "Widths that end with a sine.", "sinusoidal_positional_encoding", sizes={"embed_dim": ODD}, share=0.2)
+_domain(
+    "a sine at the end",
+    "Widths of which the last column is a sine.",
+    "sinusoidal_positional_encoding",
+    sizes={"embed_dim": (1, 3, 5)},
+    share=0.1,
+)
 _domain("near positions", "Positions to 64.", *_ROTARY[:2], *_ROTARY[4:6], "sinusoidal_positional_encoding",
     sizes={"start_pos": tuple(range(65))}, share=0.3)  # fmt: skip
 _domain(

@@ -10,7 +10,22 @@ from properties.strategies.choices import Choices, rounded
 from properties.strategies.domain import EDGES
 from properties.strategies.dominating import dominating, scores_of
 
-__all__ = ["alive", "capped", "decoders", "far", "few_keys", "last", "parts", "rotations", "shared", "unmasked", "untold"]
+__all__ = [
+    "alive",
+    "below_fills",
+    "capped",
+    "decoders",
+    "far",
+    "few_keys",
+    "fewer_keys",
+    "last",
+    "parts",
+    "rotations",
+    "shared",
+    "ties",
+    "unmasked",
+    "untold",
+]
 
 
 def far(o: Operation, i: Implementation, x: dict[str, Any], choose: Choices) -> None:
@@ -46,6 +61,38 @@ def far(o: Operation, i: Implementation, x: dict[str, Any], choose: Choices) -> 
     x["q"], x["k"] = rounded(q, a.inputs), rounded(k, a.inputs)
 
 
+def ties(o: Operation, i: Implementation, x: dict[str, Any], choose: Choices) -> None:
+    """Scores that are equal, or nearly so, and large: up to where rounding them moves a weight by a thousandth, beyond which budgets say
+    nothing. What is large is a lane that all keys share, in powers of two, which every format has."""
+    if "mask" not in x:
+        alive(o, i, x, choose)
+    a, d = i.resolved_arithmetic, x["q"].shape[-1]
+    stored = [f.unit_roundoff for f in (a.scores, a.scale_on_inputs) if f is not None]
+    most = np.log2(2.0**-10 / (2 * a.product + 2 * max([0.0, *stored])))
+    power = choose.integer(4, max(4, int(min(most, np.log2(a.inputs.largest) - 8))))
+    part = 2.0 ** ((power + round(np.log2(d) / 2)) // 2)
+    q, k = choose.among([x["q"] / 4, np.zeros(x["q"].shape)]), x["k"].copy()
+    q[..., 0] = part * choose.signs(q.shape[-2])
+    k[..., 0] = part * choose.among([1.0, -1.0])
+    x["q"], x["k"] = rounded(q, a.inputs), rounded(k, a.inputs)
+
+
+def below_fills(o: Operation, i: Implementation, x: dict[str, Any], choose: Choices) -> None:
+    """Scores near the largest numbers of the formats, negative where a key may be read, positive where not: below and above every finite
+    number that a mask of a narrower format is filled with. Each query reads one key, so that its weight is 1 whatever its score."""
+    a = i.resolved_arithmetic
+    largest = int(np.log2(min(a.elementwise.largest, a.scores.largest if a.scores else np.inf)))
+    if "scores" in x:
+        may = np.broadcast_to(x["mask"], x["scores"].shape)
+        x["scores"] = np.where(may, -1.0, 1.0) * 2.0 ** min(largest - 8, int(np.log2(a.inputs.largest)) - 2)
+        return
+    power = min(largest - 8 - int(np.log2(x["q"].shape[-1])), 2 * int(np.log2(a.inputs.largest)) - 2)
+    x["q"], x["k"] = (rounded(x[name] / 4, a.inputs) for name in "qk")
+    read = np.broadcast_to(x["mask"], (*x["q"].shape[:-1], x["k"].shape[-2])).any(-2)
+    x["q"][..., 0], side = 2.0 ** (power // 2), 2.0 ** (power - power // 2)
+    x["k"][..., 0] = np.where(read, -side, side)
+
+
 def few_keys(o: Operation, i: Implementation, x: dict[str, Any], choose: Choices) -> None:
     """A few keys share the weight of each query; of a tangent, that of the values reads out the weights as values do."""
     score = choose.among(scores_of(i.resolved_arithmetic))
@@ -62,6 +109,13 @@ def alive(o: Operation, i: Implementation, x: dict[str, Any], choose: Choices) -
     """Where the alignment is bottom right, at least as many keys as queries, so that no query is dead."""
     if i.resolved_conventions.causal == "bottom_right":
         x["q"] = x["q"][..., : x["k"].shape[-2], :]
+
+
+def fewer_keys(o: Operation, i: Implementation, x: dict[str, Any], choose: Choices) -> None:
+    """No more keys than half of the queries, where so few are supported."""
+    n = max(1, x["q"].shape[-2] // 2)
+    if i.allows(n_k=n, n_k_minus_n_q=n - x["q"].shape[-2]) and x["k"].shape[-2] > n:
+        x["k"], x["v"] = x["k"][..., :n, :], x["v"][..., :n, :]
 
 
 def unmasked(o: Operation, i: Implementation, x: dict[str, Any], choose: Choices) -> None:

@@ -7,7 +7,7 @@ import numpy as np
 
 from properties.strategies.choices import Choices
 
-__all__ = ["Masks", "any_or_none", "dead", "live", "loose", "narrow", "none", "one", "padded", "row", "sequences", "starting"]
+__all__ = ["OPTIONAL", "Masks", "any_or_none", "dead", "live", "loose", "narrow", "none", "one", "padded", "row", "sequences", "starting"]
 
 Masks = Callable[[Choices, tuple[int, ...]], Any]
 """A mask of a shape (…, n_q, n_k), chosen."""
@@ -126,3 +126,7 @@ def loose(choose: Choices, shape: tuple[int, ...]) -> Any:
         return choose.bits((*shape[:-2], 1, shape[-1]))
     axes = tuple(n if choose.happens(0.75) else 1 for n in shape)
     return choose.bits(axes[choose.integer(0, len(axes) - 2) :])
+
+
+OPTIONAL = (any_or_none, none, starting)
+"""Those that may be no mask at all."""

@@ -6,7 +6,7 @@ from typing import Any
 
 from properties.contract.implementation import Implementation
 from properties.contract.operations import BATCH, Operation
-from properties.strategies import rotations
+from properties.strategies import masks, rotations
 from properties.strategies.choices import Choices
 from properties.strategies.domain import BROAD, EDGES, EVEN, LENGTHS, LONG, SHORT, Domain
 from properties.strategies.domains import DOMAINS, ODDITIES
@@ -61,7 +61,8 @@ class Sizes:
             taken = implementation.batch_ranks if implementation.support.batches else "no"
             raise UnsupportedError(f"{implementation.name} takes {taken} leading axes, but more are needed.")
         lacks = implementation.lacks_of_caches if operation.is_played else implementation.lacks
-        why = implementation.support.without(operation, domain.masks_are) or lacks(*domain.features)
+        masked = domain.masks_are or ("" if domain.mask in masks.OPTIONAL else "dead" if domain.mask is masks.dead else "any")
+        why = implementation.support.without(operation, masked) or lacks(*domain.features)
         if why := why or rotations.some(operation, implementation, domain):
             raise UnsupportedError(why)
         self._supported: dict[Any, Sequence[int]] = {}

@@ -406,3 +406,9 @@ def test_the_call_that_is_wrong_is_shown_as_it_was_handed_over():
 
     report = verify({"rope": narrow}, arithmetic="float32", laws=["rope is within its budget"], max_examples=20)
     assert report.causes[0].example.notes[0] == "The numbers are handed over as float32."
+
+
+def test_the_law_about_refusals_calls_combined_masks_with_two():
+    i = Implementation("some queries", {"combine_masks": np.logical_and}, supports={"n_q": (1, 2, 3)})
+    (outcome,) = verify(i, laws=["what is not supported is refused"], max_examples=10).outcomes
+    assert outcome.status == "not applicable"

@@ -107,8 +107,9 @@ def test_the_fast_path_is_the_native_kernel_and_nothing_else(monkeypatch):
     assert len(calls) == 3
     with pytest.raises(ValueError, match=r"^num_heads=1, but should be even: otherwise the fast path is not taken\.$"):
         NAMED["torch MHA fast path float64"].operations[HEADS](x, w, w, w, w, 1, blocked)
-    for name in ("torch MHA no weights padding float64", "torch MHA no weights additive float64", "torch MHA weights train float64"):
-        NAMED[name].operations[HEADS](x, w, w, w, w, 2, blocked)
+    added = torch.zeros(2, 2, dtype=torch.float64).masked_fill_(blocked, -torch.inf)
+    for name, mask in (("no weights padding", blocked), ("no weights additive", added), ("weights train", blocked)):
+        NAMED[f"torch MHA {name} float64"].operations[HEADS](x, w, w, w, w, 2, mask)
     assert len(calls) == 3
 
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+from oracles import Conventions
 from properties import Implementation, verify
 from properties.bugs.reference import OPERATIONS as REFERENCE
 from properties.contract.operations import OPERATIONS
@@ -99,11 +100,96 @@ def test_masks_have_the_shape_that_is_promised_in_every_call(word, queries):
         assert seen > 10, name
 
 
+def of_kind(word, mask, lead, n):
+    """A mask that is handed over as a word says, as the reference takes it, for arrays of some leading axes and n keys."""
+    if word == "key lengths":
+        assert (mask.dtype, mask.shape) == (np.int64, lead)
+        return (np.arange(n) < mask[..., None])[..., None, :]
+    if word == "padding masks":
+        assert (mask.dtype, mask.shape) == (bool, (*lead, n))
+        return mask[..., None, :]
+    fill = -np.inf if word == "additive masks" else np.finfo(np.float32).min
+    assert mask.dtype == np.float32
+    assert set(np.unique(mask)) <= {0.0, fill}
+    return mask == 0
+
+
+@pytest.mark.parametrize("word", ["padding masks", "key lengths", "additive masks", "finite masks"])
+def test_masks_are_handed_over_in_the_kind_that_is_promised(word):
+    seen = dict.fromkeys((SDPA, HEADS, GROUPED), 0)
+
+    def function(name):
+        def call(*arguments):
+            o = OPERATIONS[name]
+            found = dict(zip(o.parameters, arguments, strict=True))
+            if found["mask"] is not None:
+                sizes, lead = o.sizes(arguments), o.lead(arguments)
+                found["mask"] = of_kind(word, found["mask"], lead, sizes.get("n_k", sizes.get("seq_len")))
+                if name == GROUPED and word in ("padding masks", "key lengths"):
+                    found["mask"] = found["mask"][..., None, :, :]
+                seen[name] += 1
+            out = REFERENCE[name](*(x.astype(np.float64) if getattr(x, "dtype", None) == np.float32 else x for x in found.values()))
+            return tuple(map(np.float32, out)) if isinstance(out, tuple) else out.astype(np.float32)
+
+        return call
+
+    promised = Implementation("takes " + word, {name: function(name) for name in seen}, "float32", supports=word)
+    report = verify(promised, max_examples=8)
+    assert report.ok, [v.summary for v in report.violations]
+    assert min(seen.values()) > 3
+
+
+@pytest.mark.parametrize(("word", "fill"), [("additive masks", -np.inf), ("finite masks", np.finfo(np.float32).min)])
+def test_masks_that_are_built_are_read_in_the_kind_that_is_promised(word, fill):
+    def built(n_q, n_k=None, wrong=0.0):
+        return np.where(REFERENCE["causal_mask"](n_q, n_k), np.float32(wrong), np.float32(fill))
+
+    right = {"causal_mask": built, "combine_masks": lambda first, second: np.minimum(first, second)}
+    assert verify(Implementation("builder", right, "float32", supports=word), max_examples=20).ok
+    wrong = verify(Implementation("builder", {"causal_mask": lambda *n: built(*n, wrong=-1.0)}, "float32", supports=word), max_examples=5)
+    assert any(v.summary.endswith(f"]=-1.0, but should be 0 or {float(fill)}.") for v in wrong.violations)
+
+
+@pytest.mark.parametrize("word", ["padding masks", "additive masks"])
+def test_what_is_wrong_with_masks_of_a_kind_is_explained_by_the_bug_all_the_same(word):
+    def unmasked(q, k, v, mask=None):
+        return REFERENCE[SDPA](q, k, v)
+
+    report = verify(Implementation("unmasked", {SDPA: unmasked}, supports=word), max_examples=20, laws=["attention is within its budget"])
+    assert [cause.diagnosis[0].id for cause in report.causes] == ["softmax-vjp-ignores-the-mask"]
+
+
+def test_finite_masks_make_all_keys_alike_for_a_query_without_keys_and_leave_its_gradients_undrawn():
+    def added(q, k, v, mask=None):
+        with np.errstate(all="ignore"):
+            scores = q @ k.swapaxes(-1, -2) / np.sqrt(max(q.shape[-1], 1)) + (0.0 if mask is None else mask)
+            weights = np.exp(scores - scores.max(-1, keepdims=True))
+        return weights / weights.sum(-1, keepdims=True) @ v
+
+    promises = {"supports": ["finite masks", "positive sizes"]}
+    law = "a query with no allowed key follows its convention"
+    for reading, status in (("uniform", "held"), ("zero", "violated")):
+        i = Implementation("added", {SDPA: added}, conventions=Conventions(dead_rows=reading), **promises)
+        assert [o.status for o in verify(i, laws=[law], max_examples=20).outcomes] == [status]
+    (left,) = verify(Implementation("added", {VJP: REFERENCE[VJP]}, **promises), laws=[law], max_examples=5).outcomes
+    assert (
+        left.reason
+        == "With finite masks gradients flow through the equal weights of a query without keys, on which there is no convention."
+    )
+
+
 @pytest.mark.parametrize(
     ("word", "laws", "kinds"),
     [
         ("full masks", set(), {"broadcast masks", "masks of sequences"}),
         ("key masks", {"the past does not depend on the future"}, {"broadcast masks", "masks of sequences"}),
+        ("padding masks", {"the past does not depend on the future"}, {"broadcast masks", "masks of sequences"}),
+        ("key lengths", {"the past does not depend on the future"}, {"broadcast masks", "masks of sequences"}),
+        (
+            "no masks",
+            {"the past does not depend on the future"},
+            {"broadcast masks", "masks of sequences", "padded masks", "one key each"},
+        ),
         ("no batch axes", {"batches are computed one by one", "an empty batch is empty"}, {"masks of sequences"}),
     ],
 )
@@ -161,6 +247,11 @@ def test_sizes_of_a_list_are_drawn_and_no_others(sizes, operation):
         ({"width": (3,)}, ValueError, "A size in supports is 'width', but should be one of batch, n_q, "),
         ({"head_dim": "64"}, TypeError, "supports['head_dim']='64', but should be a predicate, a function of a size, or a list of sizes."),
         ({"head_dim": ()}, TypeError, "supports['head_dim']=(), but should be"),
+        (
+            ["additive masks", "finite masks"],
+            ValueError,
+            "supports says 'additive masks' and 'finite masks', but should say one of them.",
+        ),
         (["full masks", "key masks"], ValueError, "supports says 'full masks' and 'key masks', but should say one of them."),
     ],
 )

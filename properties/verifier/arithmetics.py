@@ -215,7 +215,7 @@ class _Replayed(Subject):
 
     def __init__(self, c: Candidate, law: Law, implementation: Implementation, calls: tuple[Call, ...]) -> None:
         reading = replace(implementation.resolved_conventions, mask_polarity="true_allows")
-        promises = replace(implementation, arithmetic=c.arithmetic, conventions=reading, known_deviations={}, beside=())
+        promises = replace(implementation, arithmetic=c.arithmetic, conventions=reading, known_deviations={}, twins={}, beside=())
         super().__init__(promises, law.operation)
         self.candidate, self.recorded = c, iter(calls)
 

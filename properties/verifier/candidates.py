@@ -110,7 +110,9 @@ def stand_in_for(c: Candidate, law: Law, implementation: Implementation) -> Subj
         arrays="numpy",
         dtype="float64",
         layouts=None,
+        supports=implementation.support.plain,
         known_deviations={},
+        twins={},
         beside=(),
     )
     return Subject(promises, law.operation)

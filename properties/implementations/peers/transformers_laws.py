@@ -11,11 +11,13 @@ from typing import Any
 from oracles import Conventions
 from properties.contract.features import KINDS
 from properties.contract.implementation import Implementation
+from properties.implementations.peers.library import Library
 from properties.implementations.peers.transformers_rotary import found, rotary
 from spec.extended.released import Released
 
 __all__ = ["IMPLEMENTATIONS"]
 
+TRANSFORMERS = Library("transformers")
 _EVEN = {"head_dim": lambda d: d > 0 and d % 2 == 0}
 _PARAMETERS = ("beta_fast", "beta_slow", "truncate", "mscale", "mscale_all_dim", "attention_factor")
 
@@ -84,25 +86,27 @@ def _vjp(module: str, mrope: Any, x: Any, grad_out: Any, start_pos: int = 0, **o
 
 def _family(module: str, *features: str, mrope: Any = None, pairing: Any = "half") -> Implementation:
     return Implementation(
-        name=f"transformers {module}",
+        name=TRANSFORMERS.called(module),
         operations={"rope": partial(_rope, module, mrope), "rope_vjp": partial(_vjp, module, mrope)},
         arithmetic="float32",
         arrays="torch",
         conventions=Conventions(rope_pairing=pairing, odd_lane="reject", mrope=mrope or "sectioned"),
         supports=_EVEN,
         refuses=(Exception,),  # configurations validate themselves, by exceptions of their own
+        unavailable=TRANSFORMERS.unavailable,
         features=("positions", "inv_freq", "attention_factor", *features),
     )
 
 
 IMPLEMENTATIONS = [
     Implementation(
-        name="transformers ROPE_INIT_FUNCTIONS",
+        name=TRANSFORMERS.called("ROPE_INIT_FUNCTIONS"),
         operations={"rotary_frequencies": _frequencies},
         arithmetic="float32",
         arrays="torch",
         supports=_EVEN,
         refuses=(Exception,),  # configurations validate themselves, by exceptions of their own
+        unavailable=TRANSFORMERS.unavailable,
         features=("base", "rotary_dim", "seq_len", *(kind for kind in KINDS if kind != "default"), *_PARAMETERS),
     ),
     _family("llama"),

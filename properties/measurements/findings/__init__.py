@@ -2,6 +2,8 @@
 
     finding                                   what a finding is: a smallest input, what should come out of it, and what does
     positional_embeddings_jl, leximind …      one module for each system whose documentation or behaviour is at odds with itself
+    shown                                     a finding about a released library: a script, a line of its source, and what should come out
+    rotary_peers, peers_jax, peers_keras …    such findings, which `properties.measurements.peers` writes to docs/peers.md
     page                                      all of it, with the deviations that implementations declare, and the errata of the spec
 
 Every number is computed when the page is written.

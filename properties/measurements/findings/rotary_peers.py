@@ -1,69 +1,13 @@
-"""Rotary layers of released libraries: where what comes out is not what their parameters say, each with a script that shows it.
+"""Rotary layers of released libraries: where what comes out is not what their parameters say, each with a script that shows it."""
 
-A script needs the library and nothing of ours. It is run in a process of its own, and what it prints is compared with what the oracles say;
-the line of the library's source is looked up by its text, so that both say when a release has changed.
-"""
-
-import subprocess
-import sys
-from collections.abc import Callable
-from dataclasses import dataclass
-from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 import oracles
+from properties.measurements.findings.shown import Shown, shown
 
-__all__ = ["FINDINGS", "Shown"]
-
-
-@dataclass(frozen=True)
-class Shown:
-    """A finding: its library, what is the matter and why, the line of source by module and text, a script, and what it should print.
-
-    cause is `defect`, `convention` or `arithmetic`; known is where it was reported, as far as was found.
-    """
-
-    library: str
-    title: str
-    cause: str
-    detail: str
-    module: str
-    line: str
-    known: str
-    script: str
-    expected: Callable[[], Any]
-
-    @property
-    def where(self) -> str:
-        """The file of the library, and the number of the line. Raises ValueError where the text is not there, or more than once."""
-        top, *rest = self.module.split(".")
-        found = find_spec(top)
-        if found is None or found.origin is None:
-            raise ModuleNotFoundError(f"No module named {top!r}", name=top)
-        lines = Path(found.origin).parent.joinpath(*rest).with_suffix(".py").read_text("utf-8").splitlines()
-        numbers = [i for i, line in enumerate(lines, 1) if self.line in line]
-        if len(numbers) != 1:
-            raise ValueError(
-                f"{self.module} has {self.line!r} in {len(numbers)} lines, but should have it in one: see {self.title!r} again."
-            )
-        return f"{self.module.replace('.', '/')}.py:{numbers[0]}"
-
-    def actual(self) -> str:
-        """What the script prints, in a fresh process."""
-        run = subprocess.run([sys.executable, "-W", "ignore", "-c", self.script], capture_output=True, text=True, timeout=300)
-        return (run.stdout.strip() or run.stderr.strip()).splitlines()[-1]
-
-    def wanted(self) -> str:
-        """What it should print."""
-        return shown(self.expected())
-
-
-def shown(x: Any) -> str:
-    """Numbers to four digits after the point, as the scripts print them."""
-    return x if isinstance(x, str) else str(np.round(np.asarray(x, dtype=np.float64), 4).tolist())
+__all__ = ["FINDINGS"]
 
 
 def _frequencies(*kind: Any, **parameters: Any) -> Any:

@@ -1,0 +1,120 @@
+"""Slips in one path of several: the implementation itself is right, and another path of it, which is to be its twin, is not."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from oracles import FLOAT32
+from oracles.ball import Array
+from properties.bugs import reference as right
+from properties.bugs import reference_positions as placed
+from properties.bugs.bug import CAUSAL, MHA, SDPA, Register
+from properties.bugs.reference import Mask
+from properties.contract.twins import Twin
+
+bug = Register()
+_LAW = "twin paths agree"
+
+
+def _of_any_key(q: Array, k: Array, v: Array) -> Array:
+    return right.scaled_dot_product_attention(q, k, v)
+
+
+@bug(CAUSAL, law=_LAW, promises={"twins": {"with weights": {CAUSAL: _of_any_key}}})
+def causal_path_with_weights_sees_the_future(q: Array, k: Array, v: Array) -> Array:
+    """Asked for the weights, it takes another path, for which no causal mask was made.
+    Effect: A model that is asked for its attention weights returns other outputs, which depend on later tokens. Repair: Make the mask for
+    the path that is taken. Seen: huggingface/transformers#30652; pytorch/pytorch#99282"""
+    return right.causal_attention(q, k, v)
+
+
+def _without_broadcasting(q: Array, k: Array, v: Array, mask: Mask = None) -> Array:
+    return right.scaled_dot_product_attention(q, k, v, None if mask is not None and 1 in mask.shape[-2:] else mask)
+
+
+@bug(SDPA, law=_LAW, promises={"twins": {"compiled": {SDPA: _without_broadcasting}}})
+def sdpa_compiled_does_not_broadcast_masks(q: Array, k: Array, v: Array, mask: Mask = None) -> Array:
+    """Compiled, a mask with one row for all queries, or one column for all keys, is not broadcast, and blocks nothing.
+    Effect: Padding is read as soon as the model is compiled. Repair: Broadcast the mask before it is used. Seen:
+    pytorch/pytorch#93823"""
+    return right.scaled_dot_product_attention(q, k, v, mask)
+
+
+def _blank(x: Array, wq: Array, wk: Array, wv: Array, wo: Array, num_heads: int, mask: Mask = None) -> Array:
+    out = right.multi_head_attention(x, wq, wk, wv, wo, num_heads, mask)
+    alive = True if mask is None else np.broadcast_to(mask, (*x.shape[:-1], x.shape[-2])).any(-1, keepdims=True)
+    return np.where(alive, out, np.nan)
+
+
+@bug(MHA, law=_LAW, promises={"twins": {"in evaluation": {MHA: _blank}}})
+def mha_evaluation_path_is_nan_without_keys(
+    x: Array, wq: Array, wk: Array, wv: Array, wo: Array, num_heads: int, mask: Mask = None
+) -> Array:
+    """In evaluation a kernel of its own takes a softmax of nothing but −∞ for tokens that may read nothing.
+    Effect: Padded tokens are zeros in training and NaN in evaluation. Repair: Let both paths follow one convention. Seen:
+    pytorch/pytorch#190486"""
+    return right.multi_head_attention(x, wq, wk, wv, wo, num_heads, mask)
+
+
+_KEPT: dict[tuple[int, ...], tuple[Array, Array]] = {}
+
+
+def _by_kept_tables(x: Array, start_pos: int = 0, **options: Any) -> Array:
+    if options:
+        return placed.rope(x, start_pos, **options)
+    cos, sin = _KEPT.setdefault(x.shape[-2:], placed.chunk_tables(start_pos, *x.shape[-2:]))
+    return np.asarray(x * cos + placed.rotated(x) * sin)
+
+
+@bug(
+    "rope",
+    law=_LAW,
+    requires=("two calls in a row",),
+    making=True,
+    promises={"twins": {"with a cache": {"rope": _by_kept_tables}}},
+)
+def rope_cached_path_keeps_the_first_positions() -> Callable[..., Array]:
+    """With a cache, tables are kept by the length of the chunk alone, and not by where it begins.
+    Effect: All chunks of a length are rotated as the first of them, so that decoding differs from a pass over the whole. Repair: Make the
+    first position a part of the key. Seen: lucidrains/rotary-embedding-torch#11; pytorch/executorch#2010"""
+    _KEPT.clear()
+    return placed.rope
+
+
+def _converted(x: Array, start_pos: int = 0, **options: Any) -> Array:
+    if options:
+        return placed.rope(x, start_pos, **options)
+    n, d = x.shape[-2:]
+    frequencies = 10000.0 ** -(np.arange(d) // 2 * 2 / max(d, 1))
+    coarse = np.ldexp(np.rint(np.ldexp(np.frexp(frequencies)[0], 8)), np.frexp(frequencies)[1] - 8)  # bfloat16's digits
+    angles = np.arange(start_pos, start_pos + n)[:, None] * coarse
+    return np.asarray(x * np.cos(angles) + placed.rotated(x) * np.sin(angles))
+
+
+@bug("rope", law=_LAW, promises={"twins": {"converted": {"rope": _converted}}})
+def rope_converted_module_has_coarse_frequencies(x: Array, start_pos: int = 0) -> Array:
+    """A module that is converted to 16 bits after it was made has converted its frequencies too, and has 8 digits of them.
+    Effect: A model that is loaded and then converted rotates otherwise than one that is made in that type. Repair: Keep frequencies out of
+    what is converted, or compute them anew. Seen: NVIDIA-NeMo/Automodel#2549; huggingface/transformers#25681"""
+    return placed.rope(x, start_pos)
+
+
+def _in_float64(q: Any, k: Any, v: Any, mask: Mask) -> Array:
+    return right.scaled_dot_product_attention(q.astype(np.float64), k.astype(np.float64), v.astype(np.float64), mask)
+
+
+def _by_reciprocals(q: Any, k: Any, v: Any, mask: Mask = None) -> Any:
+    return (_in_float64(q, k, v, mask) * (1 + FLOAT32.inputs.unit_roundoff)).astype(np.float32)
+
+
+@bug(
+    SDPA,
+    law=_LAW,
+    promises={"arithmetic": "float32", "twins": {"in evaluation": Twin({SDPA: _by_reciprocals}, exactly=True)}},
+)
+def sdpa_evaluation_path_rounds_otherwise(q: Any, k: Any, v: Any, mask: Mask = None) -> Any:
+    """In evaluation, where dropout is to do nothing, results are still multiplied by the reciprocal of the share that is kept, rounded.
+    Effect: Training without dropout and evaluation differ in the last digit, although they are said to be one computation. Repair: Skip
+    the product where nothing is dropped. Seen: none: within any tolerance, and by that unseen"""
+    return _in_float64(q, k, v, mask).astype(np.float32)

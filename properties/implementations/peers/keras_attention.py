@@ -1,0 +1,160 @@
+"""Keras on each of its back ends: `ops.dot_product_attention`, `layers.MultiHeadAttention`, `GroupQueryAttention` and `Attention`.
+
+A process has one back end, that of the variable KERAS_BACKEND; the others are not run in it. Arrays are NumPy's, in and out. A layer that
+returns its scores takes another path than one that does not, and each is put to the laws.
+"""
+
+import os
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from oracles import Conventions
+from properties.contract.implementation import Implementation
+from properties.implementations.peers.jax_arrays import SHAPES, SIZES
+from properties.implementations.peers.library import Library
+
+__all__ = ["BACKENDS", "IMPLEMENTATIONS", "KERAS", "backend"]
+
+KERAS = Library("keras")
+BACKENDS = ("jax", "torch", "numpy")
+_FILL = -0.7 * 3.4028234663852886e38
+_SEEDS = {"it prints nothing and leaves the interpreter alone[multi_head_attention]": "Building a layer draws from Python's random numbers"}
+_SUBTRACTED = dict.fromkeys(
+    (
+        "attention is within its budget",
+        "unread keys hold anything",
+        "blocked keys and values do not matter",
+        "blocked keys can be appended",
+        "a query with no allowed key follows its convention",
+    ),
+    "Attention subtracts 10⁹ from masked scores: a masked key with a larger one wins",
+)
+_NO_CHANNELS = dict.fromkeys(
+    (
+        "attention of width zero takes the mean[scaled_dot_product_attention]",
+        "without columns of queries all weights are equal[causal_attention]",
+    ),
+    "Without channels the scale on NumPy is 1/0, and the output NaN",
+)
+
+
+def backend() -> str:
+    """The back end of this process."""
+    return os.environ.get("KERAS_BACKEND", "")
+
+
+def unavailable(library: Library, name: str) -> str:
+    """Why a library on a back end of Keras cannot be run in this process; "" where it can."""
+    return library.unavailable or ("" if backend() == name else f"Keras has one back end in a process: KERAS_BACKEND={name}.")
+
+
+def _out(x: Any) -> Any:
+    from keras import ops
+
+    return ops.convert_to_numpy(x)
+
+
+def _attend(q: Any, k: Any, v: Any, *, mask: Any = None, bias: Any = None, scale: Any = None, causal: bool = False) -> Any:
+    from keras import ops
+
+    if bias is not None and backend() != "torch":
+        mask, bias = (bias > -np.inf) & (True if mask is None else mask), np.maximum(bias, _FILL)
+    if backend() == "numpy":  # it has no heads that share keys
+        k, v = (x.repeat(q.shape[1] // x.shape[1], 1) if x.shape[1] else x for x in (k, v))
+    if backend() == "torch":  # masks and biases of one axis or three are refused
+        mask, bias = (None if x is None else x.reshape((1,) * (4 - x.ndim) + x.shape) for x in (mask, bias))
+    turned = (x.swapaxes(1, 2) for x in (q, k, v))
+    return _out(ops.dot_product_attention(*turned, bias=bias, mask=mask, scale=scale, is_causal=causal)).swapaxes(1, 2)
+
+
+def _plain(q: Any, k: Any, v: Any, mask: Any = None) -> Any:
+    return _attend(q, k, v, mask=mask)
+
+
+def _set(layer: Any, x: Any, wq: Any, wk: Any, wv: Any, wo: Any, num_heads: int) -> Any:
+    layer.build(x.shape, x.shape, x.shape)
+    layer.set_weights([*(w.reshape(len(w), num_heads, -1) for w in (wq, wk, wv)), wo.reshape(num_heads, -1, wo.shape[1])])
+    return layer
+
+
+def _heads(scores: bool, x: Any, wq: Any, wk: Any, wv: Any, wo: Any, num_heads: int, mask: Any = None) -> Any:
+    from keras import layers
+
+    layer = _set(layers.MultiHeadAttention(num_heads, wq.shape[1] // num_heads, use_bias=False), x, wq, wk, wv, wo, num_heads)
+    found = layer(x, x, attention_mask=mask, return_attention_scores=scores)
+    return _out(found[0] if scores else found)
+
+
+def _grouped(x: Any, wq: Any, wk: Any, wv: Any, wo: Any, num_heads: int, mask: Any = None) -> Any:
+    from keras import layers
+
+    layer = layers.GroupQueryAttention(wq.shape[1] // num_heads, num_heads, num_heads, use_bias=False)
+    return _out(_set(layer, x, wq, wk, wv, wo, num_heads)(x, x, attention_mask=mask))
+
+
+def _layer(q: Any, k: Any, v: Any, mask: Any = None) -> Any:
+    """`layers.Attention`, whose scale is a weight, and whose mask is one of keys."""
+    from keras import layers
+
+    layer = layers.Attention(use_scale=True)
+    layer.build([q.shape, v.shape, k.shape])
+    layer.set_weights([np.array(max(q.shape[-1], 1) ** -0.5, np.float32)])
+    given = None if mask is None else [None, mask.reshape(mask.shape[-1:]) if mask.ndim < 3 else mask[..., 0, :]]
+    if given is not None and given[1].ndim == 1:
+        given[1] = given[1][None].repeat(len(q), 0)
+    return _out(layer([q, v, k], mask=given))
+
+
+def _equal(difference: int) -> bool:
+    return difference == 0
+
+
+_SUPPORTS: dict[str, tuple[Any, ...]] = {
+    "jax": ("positive sizes", SHAPES, SIZES | {"value_dim_minus_head_dim": _equal}),
+    "numpy": ({"n_k": lambda n: n > 0},),
+}
+"""What is taken on a back end: JAX' attention wants values as wide as keys, and NumPy's maximum of nothing raises."""
+
+
+def _implementation(
+    on: str, name: str, operations: dict[str, Callable[..., Any]], ranks: tuple[int, ...], supports: str = "", **promises: Any
+) -> Implementation:
+    return Implementation(
+        name=KERAS.called(f"{on}: {name} float32"),
+        operations=operations,
+        arithmetic="float32",
+        batch_ranks=ranks,
+        supports=[*_SUPPORTS.get(on, ()), *([supports] if supports else [])],
+        refuses=(Exception,),
+        unavailable=unavailable(KERAS, on),
+        **{"conventions": Conventions(dead_rows="uniform"), **promises},
+    )
+
+
+_PLAIN: dict[str, Callable[..., Any]] = {"scaled_dot_product_attention": _plain, "causal_attention": partial(_attend, causal=True)}
+_ZERO = Conventions(dead_rows="zero")
+
+
+def _of(on: str) -> list[Implementation]:
+    """What is put to the laws of one back end: NumPy's has no heads that share keys, and torch's takes a mask or a bias. `layers.Attention`
+    is written by operations that do not differ, and is left out on JAX, which compiles each."""
+    features = ("mask", "scale", "causal") if on == "torch" else ("mask", "bias", "scale", "causal")
+    functions = _PLAIN if on == "numpy" else _PLAIN | {"grouped_query_attention": _plain}
+    layer = _implementation(
+        on, "layers.Attention", {"scaled_dot_product_attention": _layer}, (1,), "key masks", known_deviations=_SUBTRACTED
+    )
+    heads = partial(_implementation, on, ranks=(1,), supports="full masks", known_deviations=_SEEDS)
+    return [
+        _implementation(on, "ops.dot_product_attention", functions, (2,), known_deviations=_NO_CHANNELS if on == "numpy" else {}),
+        _implementation(on, "ops.dot_product_attention with features", {"attention": _attend}, (2,), "no log-sum-exp", features=features),
+        heads("layers.MultiHeadAttention", {"multi_head_attention": partial(_heads, False)}),
+        heads("layers.MultiHeadAttention with scores", {"multi_head_attention": partial(_heads, True)}, conventions=_ZERO),
+        heads("layers.GroupQueryAttention", {"multi_head_attention": _grouped}),
+        *([] if on == "jax" else [layer]),
+    ]
+
+
+IMPLEMENTATIONS = [one for on in BACKENDS for one in _of(on)]

@@ -1,0 +1,43 @@
+"""tinygrad's `scaled_dot_product_attention`, on the CPU, for which it compiles each shape with clang."""
+
+from shutil import which
+from typing import Any
+
+from oracles import Conventions
+from properties.contract.implementation import Implementation
+from properties.implementations.peers.jax_arrays import SIZES
+from properties.implementations.peers.library import Library
+
+__all__ = ["IMPLEMENTATIONS"]
+
+TINYGRAD = Library("tinygrad")
+_UNAVAILABLE = TINYGRAD.unavailable or ("" if which("clang") else "tinygrad compiles with clang, which is not installed.")
+
+
+def _attend(q: Any, k: Any, v: Any, mask: Any = None, **options: Any) -> Any:
+    from tinygrad import Tensor
+
+    given = None if mask is None else Tensor(mask)
+    return Tensor(q).scaled_dot_product_attention(Tensor(k), Tensor(v), attn_mask=given, **options).numpy()
+
+
+def _causal(q: Any, k: Any, v: Any) -> Any:
+    return _attend(q, k, v, is_causal=True)
+
+
+def _grouped(q: Any, k: Any, v: Any, mask: Any = None) -> Any:
+    return _attend(q, k, v, mask, enable_gqa=True)
+
+
+IMPLEMENTATIONS = [
+    Implementation(
+        name=TINYGRAD.called("attention float32"),
+        operations={"scaled_dot_product_attention": _attend, "causal_attention": _causal, "grouped_query_attention": _grouped},
+        arithmetic="float32",
+        conventions=Conventions(dead_rows="nan"),
+        batch_ranks=(2,),
+        supports=["positive sizes", "at most 8 shapes", SIZES],
+        refuses=(Exception,),
+        unavailable=_UNAVAILABLE,
+    )
+]

@@ -1,0 +1,88 @@
+"""What is found about a released library: a script that shows it, what should come out, and the line of source that is its cause.
+
+A script needs the library and nothing of ours. It is run in a process of its own, and what it prints is compared with what the oracles say;
+the line of the library's source is looked up by its text, so that both say when a release has changed.
+"""
+
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+__all__ = ["CAUSES", "Shown", "shown"]
+
+CAUSES = ("defect", "convention", "arithmetic")
+"""What a finding may be: at odds with the library's documentation or with itself; one of several readings; rounding, or overflow."""
+_ERROR = re.compile(r"[\w.]*(Error|Exception)\b")
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A finding: its library, what is the matter and why, the line of source by module and text, a script, and what it should print.
+
+    cause is one of `CAUSES`; known is where it was reported, as far as was found. Of compiled code no line can be looked up: `line` is
+    "", and `module` says where it stands upstream.
+    """
+
+    library: str
+    title: str
+    cause: str
+    detail: str
+    module: str
+    line: str
+    known: str
+    script: str
+    expected: Callable[[], Any]
+
+    @property
+    def where(self) -> str:
+        """The file of the library, and the number of the line. Raises ValueError where the text is not there, or more than once."""
+        if not self.line:
+            return self.module
+        top, *rest = self.module.split(".")
+        found = find_spec(top)
+        if found is None or not found.submodule_search_locations:
+            raise ModuleNotFoundError(f"No module named {top!r}", name=top)
+        lines = Path(found.submodule_search_locations[0]).joinpath(*rest).with_suffix(".py").read_text("utf-8").splitlines()
+        numbers = [i for i, line in enumerate(lines, 1) if self.line in line]
+        if len(numbers) != 1:
+            raise ValueError(
+                f"{self.module} has {self.line!r} in {len(numbers)} lines, but should have it in one: see {self.title!r} again."
+            )
+        return f"{self.module.replace('.', '/')}.py:{numbers[0]}"
+
+    @cached_property
+    def actual(self) -> str:
+        """What the script prints, in a fresh process, or the last line of its error."""
+        run = subprocess.run([sys.executable, "-W", "ignore", "-c", self.script], capture_output=True, text=True, timeout=300)
+        lines = (run.stdout.strip() or run.stderr.strip()).splitlines()
+        errors = [line for line in lines if _ERROR.match(line)]  # behind which a library may have notes of its own
+        return (errors if run.returncode else lines)[-1].strip()
+
+    def wanted(self) -> str:
+        """What it should print."""
+        return shown(self.expected())
+
+    def markdown(self) -> Iterator[str]:
+        """It, measured now. Raises ImportError without the library, and ValueError where nothing is the matter any more."""
+        where, wanted, actual = self.where, self.wanted(), self.actual
+        yield f"\n### {self.library}: {self.title}\n"
+        yield f"{self.detail}\n"
+        yield "| | |\n|---|---|"
+        fields = {"expected": f"`{wanted}`", "actual": f"`{actual}`", "cause": self.cause, "source": where, "known upstream": self.known}
+        yield from (f"| {name} | {text.replace('|', chr(92) + '|')} |" for name, text in fields.items())
+        yield f"\n```python\n{self.script}\n```"
+        if actual == wanted:
+            raise ValueError(f"{self.library} prints {actual} now, as it should: take the finding {self.title!r} away.")
+
+
+def shown(x: Any) -> str:
+    """Numbers to four digits after the point, as the scripts print them."""
+    return x if isinstance(x, str) else str(np.round(np.asarray(x, dtype=np.float64), 4).tolist())

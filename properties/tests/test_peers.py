@@ -1,0 +1,127 @@
+"""Released libraries: the registry needs none of them, findings are consistent and their scripts stand alone, and the page has them all."""
+
+import ast
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import properties
+from oracles import Conventions
+from properties.contract.operations import OPERATIONS
+from properties.implementations.peers import GROUPS
+from properties.implementations.peers.library import Library
+from properties.measurements import peers
+from properties.measurements.findings.shown import CAUSES, Shown
+from properties.measurements.peers import FINDINGS, families, markdown
+
+PAGE = (Path(__file__).parents[2] / "docs" / "peers.md").read_text("utf-8")
+LIBRARIES = ("jax", "flax", "equinox", "haiku", "keras", "keras_hub", "mlx", "onnx", "onnxruntime", "transformers")
+EACH = pytest.mark.parametrize("found", FINDINGS, ids=lambda found: f"{found.library}: {found.title}")
+
+
+def test_the_registry_imports_no_library():
+    script = f"import sys\nimport properties.implementations.peers\nprint([name for name in {LIBRARIES} if name in sys.modules])"
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert run.stdout == "[]\n"
+
+
+def test_an_absent_library_is_not_run_and_a_present_one_has_its_version():
+    absent, present = Library("no-such-library", "no_such_library"), Library("numpy")
+    assert absent.unavailable == "no-such-library is not installed: make peers."
+    assert absent.called("attention") == "no-such-library attention"
+    assert present.unavailable == ""
+    assert present.called("attention") == f"numpy {np.__version__} attention"
+
+
+def test_a_library_that_is_not_installed_is_not_run():
+    for name, group in {"JAX": "jax", "Flax": "flax", "Equinox": "equinox", "Haiku": "haiku", "MLX": "mlx"}.items():
+        for implementation in GROUPS[name]:
+            assert bool(implementation.unavailable) is (find_spec(group) is None)
+
+
+def test_every_declared_deviation_is_explained_by_a_finding():
+    reasons = {reason for group in GROUPS.values() for i in group for reason in i.known_deviations.values()}
+    assert reasons
+    assert reasons <= {found.title for found in FINDINGS}
+
+
+@EACH
+def test_a_finding_is_a_row(found):
+    assert found.cause in CAUSES
+    assert found.detail.endswith(".")
+    assert found.wanted()
+    assert sum(other.title == found.title and other.library == found.library for other in FINDINGS) == 1
+
+
+@EACH
+def test_a_script_stands_alone(found):
+    tree = ast.parse(found.script)
+    imported = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
+    imported |= {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+    assert not {name.split(".")[0] for name in imported} & {"properties", "oracles", "spec"}
+    assert "print(" in found.script
+
+
+@EACH
+def test_the_page_has_a_finding(found):
+    assert f"### {found.library}: {found.title}\n\n{found.detail}" in PAGE
+    assert f"| expected | `{found.wanted()}` |" in PAGE
+    assert found.script in PAGE
+
+
+def test_the_page_has_no_other_finding():
+    assert PAGE.count("\n### ") == len(FINDINGS)
+
+
+def test_every_operation_has_a_column():
+    assert set(families()) == set(OPERATIONS)
+
+
+def _report(status: str, reason: str = "") -> dict:
+    row = {"implementation": "a 1", "operation": "rope", "law": "pairs", "status": status, "reason": reason}
+    return {"settings": {"max_examples": 10, "implementations": [{"name": "a 1", "group": "A"}]}, "outcomes": [row]}
+
+
+def test_what_one_report_could_not_run_is_taken_from_another(monkeypatch):
+    monkeypatch.setattr(peers, "FINDINGS", [])
+    wrong: list[str] = []
+    assert "| A |  |  |  |  | not run here |  |" in markdown([_report("not run", "why")], wrong)
+    assert "| A |  |  |  |  | 1 held |  |" in markdown([_report("not run"), _report("held")], wrong)
+    assert wrong == []
+    assert "| A |  |  |  |  | 1 **violated** |  |" in markdown([_report("violated")], wrong)
+    assert wrong == ["a 1 breaks pairs [rope]."]
+
+
+def test_a_finding_that_no_longer_happens_and_an_absent_library_are_noted(monkeypatch):
+    def finding(library: str, module: str) -> Shown:
+        return Shown(library, "Two is one", "defect", "It is.", module, '"""What mathematics', "none", "print([1.0])", lambda: [1.0])
+
+    gone, absent = finding("numpy", "numpy"), finding("absent", "no_such_library")
+    monkeypatch.setattr(Shown, "where", property(lambda found: "" if found is gone else Shown.where.fget(found)))
+    monkeypatch.setattr(peers, "FINDINGS", [gone])
+    wrong: list[str] = []
+    markdown([], wrong)
+    assert wrong == ["numpy prints [1.0] now, as it should: take the finding 'Two is one' away."]
+    monkeypatch.undo()
+    monkeypatch.setattr(peers, "FINDINGS", [absent])
+    assert "### absent: Two is one\n\nNot run here: No module named 'no_such_library'." in markdown([], [])
+
+
+def test_a_law_about_means_leaves_keys_and_values_with_as_many_heads():
+    def attend(q, k, v, mask=None):
+        if k.shape[-3] != v.shape[-3]:
+            raise ValueError(f"k has {k.shape[-3]} heads, but v has {v.shape[-3]}.")
+        k, v = (np.repeat(x, q.shape[-3] // x.shape[-3], axis=-3) for x in (k, v))
+        scores = np.where(True if mask is None else mask, q @ k.swapaxes(-1, -2) / np.sqrt(q.shape[-1]), -1e300)
+        weights = np.exp(scores - scores.max(-1, keepdims=True))
+        return weights @ v / weights.sum(-1, keepdims=True)
+
+    uniform = Conventions(dead_rows="uniform")
+    i = properties.Implementation("means", {"grouped_query_attention": attend}, conventions=uniform, supports="positive sizes")
+    law = "a query with no allowed key follows its convention[grouped_query_attention]"
+    (outcome,) = properties.verify(i, laws=[law], max_examples=5).outcomes
+    assert outcome.status == "held"

@@ -1,0 +1,176 @@
+"""Twins: paths that agree pass, a path that does not is named, and what is no twin is refused when it is declared."""
+
+import subprocess
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import properties
+from properties import Implementation, Twin
+from properties.bugs import paths, reference_positions
+from properties.bugs.mutants import MUTANTS
+from properties.bugs.reference import OPERATIONS
+from properties.contract.operations import FEATURES
+from properties.implementations import numpy_tiled, torch_attention
+from properties.verifier.verify import verify
+
+SDPA, LAW = "scaled_dot_product_attention", "twin paths agree"
+
+
+@pytest.mark.parametrize("bug", [bug.id for bug in paths.bug.bugs])
+def test_a_path_that_differs_is_seen_by_the_law_of_twins_and_by_no_other(bug):
+    mutant = MUTANTS[bug].implementation()
+    (name,) = mutant.twins
+    report = verify(mutant, max_examples=25, exclude=[LAW])
+    assert {o.status for o in report.outcomes} <= {"held", "not applicable"}
+    for seed in range(3):
+        report = verify(mutant, laws=[LAW], max_examples=60, seed=seed)
+        assert [o.status for o in report.outcomes] == ["violated"]
+        (cause,) = report.causes
+        assert cause.example.summary.startswith(f"On the path {name!r} ")
+        assert cause.diagnosis == ()
+
+
+def in_float32(operation):
+    """A path in float32 and back, of an operation that takes arrays alone."""
+
+    def call(*arguments, **options):
+        wide = [x.astype(np.float64) if isinstance(x, np.ndarray) and x.dtype == np.float32 else x for x in arguments]
+        wide_options = {p: x.astype(np.float64) if isinstance(x, np.ndarray) and x.dtype == np.float32 else x for p, x in options.items()}
+        found = OPERATIONS[operation](*wide, **wide_options)
+        return tuple(map(np.float32, found)) if isinstance(found, tuple) else np.asarray(found, np.float32)
+
+    return call
+
+
+FEW = ("scaled_dot_product_attention_vjp", "attention", "merge_attention", "rope", "multi_head_attention", "causal_mask")
+TWINS = {
+    "itself, exactly": Twin(OPERATIONS, exactly=True),
+    "tiled": {name: f for i in numpy_tiled.IMPLEMENTATIONS[:1] for name, f in i.operations.items()},
+    "in float32": Twin({name: in_float32(name) for name in FEW[:-1]}, promises={"arithmetic": "float32"}),
+}
+
+
+@pytest.mark.parametrize("operation", FEW)
+@pytest.mark.parametrize("seed", range(2))
+def test_paths_that_agree_pass(operation, seed):
+    declared = {name: twin for name, twin in TWINS.items() if operation in getattr(twin, "operations", twin)}
+    i = Implementation("NumPy", OPERATIONS, features=FEATURES, twins=declared)
+    (found,) = verify(i, laws=[f"{LAW}[{operation}]"], max_examples=25, seed=seed).outcomes
+    assert (found.status, found.reason) == ("held", "")
+    assert found.informative > 5
+
+
+def by_name(name):
+    return next(i for i in torch_attention.IMPLEMENTATIONS if i.name == name)
+
+
+@pytest.mark.parametrize(("operation", "dtype"), [(SDPA, "float64"), (SDPA, "float32"), ("causal_attention", "float16")])
+def test_backends_of_pytorch_are_twins(operation, dtype):
+    math, flash = (by_name(f"torch {name} {dtype}") for name in ("math", "flash"))
+    promises = {"arithmetic": flash.arithmetic, "batch_ranks": flash.batch_ranks, "supports": flash.supports}
+    twin = Twin({operation: flash.operations[operation]}, promises=promises)
+    i = replace(math, operations={operation: math.operations[operation]}, twins={"flash": twin})
+    assert [o.status for o in verify(i, laws=[LAW], max_examples=30).outcomes] == ["held"]
+
+
+class Kept:
+    """Rotations by tables that are kept by their place and shape, and not by their type."""
+
+    def __init__(self):
+        self.tables = {}
+
+    def __call__(self, x, start_pos=0):
+        key = (start_pos, *x.shape[-2:])
+        if key not in self.tables:
+            self.tables[key] = tuple(t.astype(x.dtype) for t in reference_positions.chunk_tables(*key))
+        cos, sin = (t.astype(x.dtype) for t in self.tables[key])
+        return x * cos + reference_positions.rotated(x) * sin
+
+
+def test_one_object_called_in_one_type_after_another_is_seen_to_keep_the_coarse_tables():
+    rope = Kept()
+    i = Implementation("kept", {"rope": rope}, twins={"float16": Twin({"rope": rope}, promises={"arithmetic": "float16-elementwise"})})
+    found = {o.law: o for o in verify(i, laws=["instances and sizes share no state", "rope is within"], max_examples=40).outcomes}
+    assert {law: o.status for law, o in found.items()} == {
+        "instances and sizes share no state": "violated",
+        "rope is within its budget": "held",
+    }
+    assert "That would be right for kept, float16" in found["instances and sizes share no state"].violation.summary
+
+
+def raises(q, k, v, mask=None):
+    raise RuntimeError("not compiled")
+
+
+def test_a_path_that_raises_is_named():
+    i = Implementation("mine", {SDPA: OPERATIONS[SDPA]}, twins={"compiled": {SDPA: raises}})
+    with pytest.raises(AssertionError, match=r"^The path 'compiled' raised RuntimeError: not compiled$"):
+        properties.replay(f"{LAW}[{SDPA}]", i, q=np.zeros((1, 1)), k=np.zeros((1, 1)), v=np.zeros((1, 1)), mask=None)
+
+
+def test_without_twins_the_law_does_not_apply_and_says_so():
+    (found,) = verify({"rope": OPERATIONS["rope"]}, laws=[LAW]).outcomes
+    assert (found.status, found.reason) == ("not applicable", "It names no other path of rope.")
+
+
+@pytest.mark.parametrize(
+    ("twins", "error", "sentence"),
+    [
+        ([raises], TypeError, "should be a mapping from names of paths to mappings of functions."),
+        ({"": {SDPA: raises}}, TypeError, "The name of a twin is '', but should be a str that is not empty."),
+        ({"compiled": raises}, TypeError, "but should be a mapping of functions, or a properties.Twin."),
+        ({"compiled": {}}, ValueError, "twins['compiled'] is a path of nothing, but should be one of what is offered: rope."),
+        ({"compiled": {SDPA: raises}}, ValueError, f"twins['compiled'] is another path of '{SDPA}', but should be one of what is"),
+        ({"compiled": {"rope": 3}}, TypeError, "operations['rope'] has type int, but should be a function."),
+    ],
+)  # fmt: skip
+def test_what_is_no_twin_is_refused(twins, error, sentence):
+    with pytest.raises(error) as raised:
+        Implementation("mine", {"rope": OPERATIONS["rope"]}, twins=twins)
+    assert sentence in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "sentence"),
+    [
+        ({"operations": raises}, TypeError, "should be a mapping of functions."),
+        ({"exactly": 1}, TypeError, "Twin.exactly=1, but should be a bool."),
+        ({"promises": ["float32"]}, TypeError, "should be a mapping from fields of Implementation to values."),
+        ({"promises": {"name": "x"}}, ValueError, "Twin.promises has 'name', but should have some of arithmetic, conventions, "),
+    ],
+)
+def test_what_a_twin_is_made_of_is_refused_in_a_sentence(given, error, sentence):
+    with pytest.raises(error) as raised:
+        Twin(**{"operations": {"rope": raises}, **given})
+    assert sentence in str(raised.value)
+
+
+ADAPTER = """
+import os
+import numpy as np
+from properties import Implementation
+from properties.bugs.reference import OPERATIONS
+
+def ends(x, start_pos=0):
+    os._exit(3) if x.shape[-2] > 1 else None
+    return OPERATIONS["rope"](x, start_pos)
+
+def halved(x, start_pos=0):
+    return OPERATIONS["rope"](x, start_pos / 2)
+
+adapter = Implementation("mine", {"rope": OPERATIONS["rope"]}, twins={"compiled": {"rope": FUNCTION}})
+"""
+
+
+@pytest.mark.parametrize(
+    ("function", "said"), [("halved", "On the path 'compiled' out["), ("ends", "ended the process with exit status 3")]
+)
+def test_the_command_tells_which_path_differs_and_survives_one_that_ends_the_process(tmp_path, function, said):
+    (tmp_path / "kernels.py").write_text(ADAPTER.replace("FUNCTION", function))
+    command = [sys.executable, "-m", "properties", "verify", "kernels.py", "--laws", LAW, "--max-examples", "10"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 1, done.stderr
+    assert said in " ".join(done.stdout.split())
