@@ -54,6 +54,10 @@ cases: $(READY) ## choose the cases of the vectors anew, after a change to a dom
 seeds: $(READY) ## look for false alarms on correct implementations, 50 seeds; writes docs/seeds.txt [EXAMPLES=100 JOBS=2]
 	$(BIN)/python -m properties.measurements.seeds --examples $(EXAMPLES) --jobs $(JOBS)
 
+.PHONY: gates
+gates: $(READY) ## put right candidates in five structures and three dtypes to the gate, with 50 seeds [JOBS=2]
+	GATE_SEEDS=50 $(BIN)/python -m pytest --numprocesses $(JOBS) properties/tests/test_gate.py -k right_candidate
+
 .PHONY: test
 test: $(READY) ## run every test
 	$(BIN)/python -m pytest --numprocesses $(JOBS)

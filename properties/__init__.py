@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from properties.contract.concatenating import concatenating as concatenating
     from properties.contract.implementation import Implementation as Implementation
     from properties.contract.twins import Twin as Twin
+    from properties.gatehouse.gate import gate as gate
+    from properties.gatehouse.verdict import Verdict as Verdict
     from properties.pytest_plugin import parametrize_with_laws as parametrize_with_laws
     from properties.verifier.replay import call as call
     from properties.verifier.replay import replay as replay
@@ -29,14 +31,29 @@ _WHERE = {
     "Implementation": "properties.contract.implementation",
     "Report": "properties.verifier.report",
     "Twin": "properties.contract.twins",
+    "Verdict": "properties.gatehouse.verdict",
     "Violation": "properties.verifier.report",
     "call": "properties.verifier.replay",
     "concatenating": "properties.contract.concatenating",
+    "gate": "properties.gatehouse.gate",
     "parametrize_with_laws": "properties.pytest_plugin",
     "replay": "properties.verifier.replay",
     "verify": "properties.verifier.verify",
 }
-__all__ = ["Decoder", "Implementation", "Report", "Twin", "Violation", "call", "concatenating", "parametrize_with_laws", "replay", "verify"]
+__all__ = [
+    "Decoder",
+    "Implementation",
+    "Report",
+    "Twin",
+    "Verdict",
+    "Violation",
+    "call",
+    "concatenating",
+    "gate",
+    "parametrize_with_laws",
+    "replay",
+    "verify",
+]
 
 _home = Path(__file__).resolve().parent.parent
 _found = find_spec("oracles")

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from properties.command import listings, new, vectors
+from properties.command import gate, listings, new, vectors
 from properties.command.outputs import complain, folder_of_page, open_streams, printing
 
 __all__ = ["main", "parser_of_command"]
@@ -134,6 +134,7 @@ def parser_of_command() -> argparse.ArgumentParser:
     compare.set_defaults(run=_compare)
 
     new.add_to(commands)
+    gate.add_to(commands)
     vectors.add_to(commands)
     listings.add_to(commands)
     completion = commands.add_parser("completion", help='print the completions of a shell: eval "$(attnspec completion bash)"')

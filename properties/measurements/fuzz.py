@@ -131,6 +131,8 @@ _OPTIONS = ["--help", "--version", *re.findall(r"(?<=\[)--[a-z-]+", _help("verif
 _RIGHT = {"rope": REFERENCE["rope"]}
 _LAW = "what it returns is as promised[rope]"
 _MEANT: dict[str, st.SearchStrategy[Any]] = {
+    "candidate": st.just("gone.py"),
+    "limits": st.none(),
     "mask": _MASKS,
     "masks": _MASKS,
     "first": _MASKS,
@@ -232,7 +234,7 @@ def _targets() -> Iterator[Target]:
     for package in (oracles, spec, properties):
         for name in package.__all__:
             function = getattr(package, name)
-            if not callable(function) or name in ("Report", "Violation", "Context"):  # records, which nothing is asked of
+            if not callable(function) or name in ("Report", "Verdict", "Violation", "Context"):  # records, which nothing is asked of
                 continue
             besides = {"assert_within": (AssertionError,), "replay": (BrokenError, KeyError), "call": (BrokenError, KeyError)}
             yield Target(f"{package.__name__}.{name}", function, besides.get(name, ()))

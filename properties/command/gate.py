@@ -1,0 +1,156 @@
+"""The subcommand that puts a candidate to the gate."""
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+from properties.command.outputs import file_to_write, printing
+
+__all__ = ["add_to"]
+
+_MANY: dict[str, Any] = {"action": "append", "default": []}
+
+_ARGUMENTS: dict[str, tuple[str, dict[str, Any]]] = {
+    "candidate": ("kernel.py, with functions of the operations' names; or a solution of flashinfer-bench's, a JSON", {"type": Path}),
+    "--operation": ("these operations only; may be repeated", _MANY | {"metavar": "NAME"}),
+    "--function": (
+        "a function and the operation that it does, where it has another name; may be repeated",
+        _MANY | {"metavar": "NAME=OPERATION"},
+    ),
+    "--kernelbench": ("the problem of KernelBench's that CANDIDATE solves, by its class ModelNew", {"type": Path, "metavar": "PROBLEM"}),
+    "--arithmetic": ("what is rounded (float64), as float32 or bfloat16", {"metavar": "NAME"}),
+    "--convention": ("a reading that it follows, as causal=bottom_right; may be repeated", _MANY | {"metavar": "NAME=VALUE"}),
+    "--feature": ("a feature of attention's, or an option of rope's, that it takes; may be repeated", _MANY | {"metavar": "NAME"}),
+    "--supports": (
+        "what it takes, if not all: head_dim=64,128, or words, as 'positive sizes'; may be repeated",
+        _MANY | {"metavar": "TEXT"},
+    ),
+    "--arrays": ("what it takes and returns (numpy)", {"choices": ("numpy", "torch")}),
+    "--library": ("a distribution that it may import, besides that of its arrays; may be repeated", _MANY | {"metavar": "NAME"}),
+    "--quick": ("few laws on few cases: a verdict within 2 s instead of 10 s", {"action": "store_true"}),
+    "--seed": ("what the cases are drawn from: by default nobody can know it before", {"type": int, "metavar": "N"}),
+    "--timeout": ("for one call (2, or 1 with --quick)", {"type": float, "metavar": "SECONDS"}),
+    "--budget": ("for all calls of it together (6, or 1.5 with --quick)", {"type": float, "metavar": "SECONDS"}),
+    "--memory": ("GiB of address space (4)", {"type": float, "metavar": "GIB"}),
+    "--json": ("write the verdict as JSON too; - writes it to standard output, and nothing else", {"metavar": "FILE"}),
+}
+"""The arguments: what each is for, and how it is parsed."""
+
+
+def add_to(commands: Any) -> None:
+    """Add the subcommand to a parser's."""
+    gate = commands.add_parser(
+        "gate",
+        help="accept a kernel or not, whoever wrote it for whatever reward",
+        description="Put a candidate to the laws in processes that know nothing of attnspec, with cases that nobody can foresee. "
+        "Exit status: 0 it is accepted, 1 it is not, 2 it cannot be put to the gate.",
+    )
+    for name, (purpose, how) in _ARGUMENTS.items():
+        gate.add_argument(name, help=purpose, **how)
+    gate.set_defaults(run=_gate)
+
+
+def _gate(options: argparse.Namespace) -> int:
+    from rich.console import Console
+
+    from properties.gatehouse.gate import gate
+    from properties.views.violation import print_cause, print_indented
+    from properties.views.whole import write_whole
+
+    place = file_to_write(options.json, "--json") if options.json not in (None, "-") else None
+    try:
+        submission = _submission(options)
+        promises = _promises(options, submission)
+        verdict = gate(submission, quick=options.quick, seed=options.seed, limits=_limits(options), **promises)
+    except TypeError as error:
+        raise ValueError(str(error)) from error
+    text = json.dumps(verdict.to_dict(), indent=1, allow_nan=False) + "\n"
+    name = options.candidate.name
+    said = f"{name} is accepted" if verdict.accepted else f"{name} is not accepted. {verdict.cause}"
+    if place is not None:
+        try:
+            write_whole(place, text)
+        except OSError as error:
+            raise ValueError(f"{place} cannot be written: {error.strerror}. The verdict was: {said}") from error
+    with printing(said):
+        if options.json == "-":
+            print(text, end="")
+        else:
+            console = Console(highlight=False)
+            for cause in verdict.report.causes:
+                print_cause(console, cause)
+                console.print()
+            for o in (o for o in verdict.report.outcomes if verdict.report.fails(o)):
+                print_indented(console, f"{o.law} [{o.operation}]: {o.violation.summary if o.violation else o.reason}")
+            held = " and ".join(verdict.held) or "nothing"
+            console.print(f"Seed {verdict.report.settings['seed']}; the system confined {held}; {verdict.seconds:.1f} s.")
+            console.print(f"Score {verdict.score:.3f}: {said}", style="bold green" if verdict.accepted else "bold red", markup=False)
+    return 0 if verdict.accepted else 1
+
+
+def _submission(options: argparse.Namespace) -> Any:
+    """What is put to the gate, as options name it. Raises ValueError."""
+    from properties.gatehouse import adapters
+    from properties.gatehouse.submission import of_file
+
+    foreign = options.kernelbench is not None or options.candidate.suffix == ".json"
+    given = [name for name in ("operation", "function", "arrays") if getattr(options, name)]
+    if foreign and given:
+        raise ValueError(f"--{given[0]} is for a candidate by itself; another project's format says it.")
+    if options.kernelbench is not None:
+        return adapters.kernelbench(options.kernelbench, options.candidate, libraries=tuple(options.library))
+    if options.candidate.suffix == ".json":
+        return adapters.flashinfer_bench(options.candidate, libraries=tuple(options.library))
+    functions = {}
+    for text in options.function:
+        function, mark, operation = text.partition("=")
+        if not mark:
+            raise ValueError(f"--function {text!r}, but should be NAME=OPERATION, as flash=scaled_dot_product_attention.")
+        functions[function] = operation
+    functions |= {name: name for name in options.operation}
+    return of_file(options.candidate, functions or None, arrays=options.arrays or "numpy", libraries=tuple(options.library))
+
+
+def _promises(options: argparse.Namespace, submission: Any) -> dict[str, Any]:
+    """What options promise besides; what they say nothing of is left out."""
+    from dataclasses import replace
+
+    from oracles import Conventions
+    from properties.command.conventions import parsed
+
+    found: dict[str, Any] = {}
+    if options.arithmetic is not None:
+        found["arithmetic"] = options.arithmetic
+    if options.convention:
+        found["conventions"] = replace(submission.promises.get("conventions", Conventions()), **parsed(options.convention))
+    if options.feature:
+        found["features"] = tuple(options.feature)
+    if options.supports:
+        found["supports"] = [*submission.promises.get("supports", ()), *map(_supported, options.supports)]
+    return found
+
+
+def _supported(text: str) -> Any:
+    """What is supported: a list of sizes by a name, or a word as it is."""
+    size, mark, numbers = text.partition("=")
+    if not mark:
+        return text
+    if not all(number.strip().isdecimal() for number in numbers.split(",")):
+        raise ValueError(f"--supports {text!r}, but should list whole numbers, as head_dim=64,128.")
+    return {size.strip(): [int(number) for number in numbers.split(",")]}
+
+
+def _limits(options: argparse.Namespace) -> Any:
+    """What it may take, as options say it. Raises ValueError."""
+    from dataclasses import replace
+
+    from properties.gatehouse.candidate import Limits
+    from properties.gatehouse.gate import QUICK
+
+    given = {"call": options.timeout, "calls": options.budget, "memory": options.memory}
+    for name, number in given.items():
+        if number is not None and not 0 < number < float("inf"):
+            raise ValueError(f"The limit of {name} is {number}, but should be a positive number.")
+    changes = {name: number if name != "memory" else int(number * 2**30) for name, number in given.items() if number is not None}
+    return replace(QUICK if options.quick else Limits(), **changes)

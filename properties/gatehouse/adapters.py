@@ -1,0 +1,129 @@
+"""Other projects' formats of problems and solutions, as submissions. Only the candidate's own process runs what they hold.
+
+KernelBench: a problem is a file with Model, get_inputs and get_init_inputs, and a solution defines ModelNew, which is made of the same
+get_init_inputs and called on tensors. flashinfer-bench: a solution is a JSON with definition, spec and sources.
+"""
+
+import ast
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+from oracles import Conventions
+from properties.gatehouse.submission import Submission, of_file, parsed, text_of
+
+__all__ = ["flashinfer_bench", "kernelbench"]
+
+_ENTRY = "entry_of_the_candidate"
+_CALLED = "scaled_dot_product_attention"
+
+_MODEL = """
+from {module} import ModelNew
+
+model = ModelNew(*{made_of!r})
+
+
+def entry(q, k, v):
+    k, v = (x.repeat_interleave(q.shape[1] // x.shape[1], 1) for x in (k, v))  # each query head has keys of its own there
+    return model(q, k, v)
+"""
+
+_RAGGED = """
+import torch
+from {module} import {function}
+
+HEADS, KV_HEADS = {heads}, {kv_heads}
+
+
+def entry(q, k, v):
+    # Problem p is of sequence p // KV_HEADS; its keys are those of head p % KV_HEADS, its queries those of one of the heads that read it.
+    lead, (n_q, width), n_k, group = q.shape[:-2], q.shape[-2:], k.shape[-2], HEADS // KV_HEADS
+    q, k, v = (x.reshape(-1, *x.shape[-2:]) for x in (q, k, v))
+    problems = torch.arange(len(q))
+    sequence, kv_head = problems // KV_HEADS, problems % KV_HEADS
+    head = kv_head * group + sequence % group
+    sequences = -(-len(q) // KV_HEADS)
+    queries = q.new_zeros(sequences, n_q, HEADS, width)
+    keys, values = (x.new_zeros(sequences, n_k, KV_HEADS, width) for x in (k, v))
+    queries[sequence, :, head], keys[sequence, :, kv_head], values[sequence, :, kv_head] = q, k, v
+    starts = [torch.arange(sequences + 1, dtype=torch.int32) * n for n in (n_q, n_k)]
+    given = [x.reshape(-1, *x.shape[2:]) for x in (queries, keys, values)]
+    outputs = [torch.empty_like(given[0]), given[0].new_empty(given[0].shape[:2], dtype=torch.float32)] if {in_place} else []
+    returned = {function}(*given, *starts, width**-0.5, *outputs)
+    out = outputs[0] if outputs else returned[0] if isinstance(returned, (tuple, list)) else returned
+    return out.reshape(sequences, n_q, HEADS, width)[sequence, :, head].reshape(*lead, n_q, width)
+"""
+
+
+def kernelbench(problem: Path, solution: Path, libraries: tuple[str, ...] = ()) -> Submission:
+    """A solution of one of KernelBench's problems whose Model calls scaled_dot_product_attention(Q, K, V) on tensors (B, H, S, D), and at
+    most says is_causal. The problem is read and not run. Raises ValueError for another problem, and for files that cannot be read."""
+    candidate = of_file(solution, {"ModelNew": "attention"}, arrays="torch", libraries=libraries)
+    tree = parsed(text_of(problem)) or ast.Module([], [])
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and ast.unparse(node.func).endswith(_CALLED)]
+    options = [(len(call.args), {option.arg: ast.unparse(option.value) for option in call.keywords}) for call in calls]
+    if options not in ([(3, {})], [(3, {"is_causal": "False"})], [(3, {"is_causal": "True"})]):
+        raise ValueError(f"{problem} should have a Model that calls {_CALLED}(Q, K, V) once, with is_causal at most.")
+    causal = options[0][1].get("is_causal") == "True"
+    return Submission(
+        candidate.name,
+        {**candidate.sources, f"{_ENTRY}.py": _MODEL.format(module=solution.stem, made_of=_made_of(tree, problem))},
+        {"causal_attention" if causal else "attention": (_ENTRY, "entry")},
+        "torch",
+        {
+            "arithmetic": "float32",
+            "batch_ranks": (2,),
+            "supports": ["positive sizes"] if causal else ["positive sizes", "no log-sum-exp"],
+        },
+        libraries,
+    )
+
+
+def flashinfer_bench(solution: Path, libraries: tuple[str, ...] = ()) -> Submission:
+    """A solution of flashinfer-bench's definitions gqa_ragged_prefill_causal_h…_kv…_d…, in Python, as causal attention: sequences of equal
+    lengths, of each group of query heads one at a time, and the output without its log-sum-exp. Raises ValueError for another definition
+    or language, and for what is no solution."""
+    text = text_of(solution)
+    try:
+        told = json.loads(text)
+        definition, spec = told["definition"], told["spec"]
+        sources = {source["path"]: source["content"] for source in told["sources"]}
+        file, function = spec["entry_point"].split("::")
+        texts = [definition, spec["language"], *sources, *sources.values()]
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        texts = [None]
+    if not all(isinstance(text, str) for text in texts):
+        raise ValueError(f"{solution} should be a solution of flashinfer-bench's: a JSON with definition, spec and sources.")
+    sizes = re.fullmatch(r"gqa_ragged_prefill_causal_h([1-9]\d*)_kv([1-9]\d*)_d([1-9]\d*)", definition)
+    module = file.removesuffix(".py").replace("/", ".")
+    if sizes is None or spec["language"] != "python" or not all(map(str.isidentifier, (*module.split("."), function))):
+        raise ValueError(
+            f"{solution} solves {definition} in {spec['language']}, but should solve gqa_ragged_prefill_causal_h…_kv…_d… in python."
+        )
+    heads, kv_heads, width = (int(n) for n in sizes.groups())
+    in_place = bool(spec.get("destination_passing_style", True))
+    glue = _RAGGED.format(module=module, function=function, heads=heads, kv_heads=kv_heads, in_place=in_place)
+    return Submission(
+        solution.name,
+        {**sources, f"{_ENTRY}.py": glue},
+        {"causal_attention": (_ENTRY, "entry")},
+        "torch",
+        {
+            "arithmetic": "bfloat16",
+            "conventions": Conventions(causal="bottom_right"),
+            "supports": ["positive sizes", {"head_dim": [width], "value_dim": [width], "n_k_minus_n_q": lambda n: n >= 0}],
+        },
+        libraries,
+    )
+
+
+def _made_of(tree: ast.Module, problem: Path) -> list[Any]:
+    """What get_init_inputs returns, where it is written out."""
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef) and node.name == "get_init_inputs" and isinstance(node.body[-1], ast.Return):
+            try:
+                return list(ast.literal_eval(node.body[-1].value or ast.List([], ast.Load())))
+            except (ValueError, TypeError):
+                break
+    raise ValueError(f"{problem} should have a function get_init_inputs that returns a list, written out.")

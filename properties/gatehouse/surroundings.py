@@ -1,0 +1,121 @@
+"""What a child process has around it: an interpreter, a folder of its own, and the libraries that it may import; nothing of ours."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import Distribution, PackageNotFoundError, distribution
+from importlib.util import find_spec
+from pathlib import Path
+
+__all__ = ["Surroundings", "surroundings"]
+
+_HIDDEN = ("spec", "oracles", "properties")
+_ETC = ("ld.so.cache", "ld.so.conf", "ld.so.conf.d", "localtime", "passwd", "group", "nsswitch.conf")
+_TOLD = ("/sys/devices/system/cpu", "/dev/urandom", "/dev/zero", "/proc/cpuinfo", "/proc/meminfo")
+_SYSTEM = ("/usr", "/lib", "/lib64", "/bin", *(f"/etc/{name}" for name in _ETC), *_TOLD)
+_WRITABLE = ("/dev/null", "/proc/self")
+_APART = ("--user", "--map-current-user", "--pid", "--fork", "--mount-proc", "--ipc", "--net", "--kill-child")
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """How a process is started in a folder: its command's beginning and environment, and what it may read and write."""
+
+    command: tuple[str, ...]
+    environment: dict[str, str]
+    work: Path
+    libraries: Path
+    readable: tuple[str, ...]
+    writable: tuple[str, ...]
+    apart: bool
+
+
+def surroundings(folder: Path, libraries: Iterable[str], sources: dict[str, str]) -> Surroundings:
+    """The surroundings in a fresh folder, with sources by their names and the libraries of some distributions.
+
+    Raises ValueError for a distribution that is not installed, and for a source outside of the folder.
+    """
+    work, links = folder / "work", folder / "lib"
+    work.mkdir()
+    links.mkdir()
+    for name, text in sources.items():
+        place = (work / name).resolve()
+        if work.resolve() not in place.parents:
+            raise ValueError(f"A source is called {name!r}, but should be called by a path beneath its folder.")
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_text(text, "utf-8")
+    targets = tuple(dict.fromkeys(path for name in libraries for path in _files(name)))
+    for target in targets:
+        if not (links / target.name).exists():
+            (links / target.name).symlink_to(target)
+    python = os.path.realpath(sys.executable)
+    threads = os.environ.get("OMP_NUM_THREADS", str(min(2, os.cpu_count() or 1)))
+    environment = {"PATH": "/usr/bin:/bin", "HOME": str(work), "TMPDIR": str(work), "LANG": "C.UTF-8", "OMP_NUM_THREADS": threads}
+    command = (*(("unshare", *_APART, "--") if _can_be_apart() else ()), python, "-I", "-S", "-B")
+    readable = (*_of_the_interpreter(), str(links), *map(str, targets))
+    return Surroundings(command, environment, work, links, readable, (str(work), *_WRITABLE), _can_be_apart())
+
+
+@cache
+def _can_be_apart() -> bool:
+    """Whether a process can have a namespace of processes and one of networks of its own here: all that it starts ends with it."""
+    if shutil.which("unshare") is None:
+        return False
+    return subprocess.run(["unshare", *_APART, "--", "true"], capture_output=True, check=False).returncode == 0
+
+
+@cache
+def _files(name: str) -> tuple[Path, ...]:
+    """The modules and folders that an installed distribution has, and those that it needs, wherever they are."""
+    found: dict[str, list[Path]] = {}
+    missing = [name]
+    while missing:
+        key = missing.pop()
+        if key in found:
+            continue
+        try:
+            there = distribution(key)
+        except PackageNotFoundError:
+            if key == name:
+                raise ValueError(f"There is no library {name!r}, but it should be installed.") from None
+            found[key] = []
+            continue
+        found[key] = list(_tops(there))
+        needed = (text for text in there.requires or () if "extra ==" not in text)
+        missing += [match[0] for text in needed if (match := re.match(r"[\w.-]+", text))]
+    return tuple(path for paths in found.values() for path in paths)
+
+
+def _tops(there: Distribution) -> Iterator[Path]:
+    """The files and folders of a distribution right beneath the folder where it is installed."""
+    names = {file.parts[0] for file in there.files or ()}
+    for name in sorted(names - {"..", "__pycache__", *_HIDDEN}):
+        if not name.endswith(".pth") and not name.startswith("/"):
+            yield Path(str(there.locate_file(name)))
+
+
+@cache
+def _of_the_interpreter() -> tuple[str, ...]:
+    """The paths of the system and the standard library, without what is installed besides, and without ours, wherever they are."""
+    ours = [spec.origin for name in _HIDDEN if (spec := find_spec(name)) and spec.origin]
+    installed = [sysconfig.get_path(kind) for kind in ("purelib", "platlib")]
+    standard = [sysconfig.get_path(kind) for kind in ("stdlib", "platstdlib")]
+    there = [Path(folder, name) for folder in standard for name in ("site-packages", "dist-packages")]
+    hidden = {place.resolve() for place in (*(Path(path).parent for path in ours), *map(Path, installed), *there)}
+    return tuple(path for root in (*_SYSTEM, *standard, f"{sys.base_prefix}/bin") for path in _visible(Path(root).resolve(), hidden))
+
+
+def _visible(root: Path, hidden: set[Path]) -> Iterator[str]:
+    """The paths that together are what is at a place, without what is to be hidden."""
+    if not any(root in (place, *place.parents) for place in hidden):
+        yield str(root)
+    elif root not in hidden:
+        for child in root.iterdir():
+            if not child.is_symlink():
+                yield from _visible(child, hidden)

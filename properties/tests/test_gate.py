@@ -1,0 +1,425 @@
+"""The gate: right candidates are accepted, others are not, for the right reason, whatever they do."""
+
+import contextlib
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from importlib.resources import files
+from pathlib import Path
+
+import jsonschema
+import numpy as np
+import pytest
+
+import oracles
+from properties.command.cli import main
+from properties.gatehouse import server, wire
+from properties.gatehouse.answers import answers
+from properties.gatehouse.candidate import Limits
+from properties.gatehouse.gate import gate
+from properties.gatehouse.submission import Submission
+from properties.gatehouse.surroundings import surroundings
+from properties.verifier.reading import SCHEMA as REPORT
+
+HERE = Path(__file__).parent
+PATIENT = Limits(call=20.0, calls=200.0)  # of a machine that others use too
+OPERATION = "scaled_dot_product_attention"
+SIGNATURE = f"def {OPERATION}(q, k, v, mask=None):"
+
+
+def sections(file):
+    """The sources of a file by their names, each after the one that they have in common, and what is said of them, "said" and "needs"."""
+    common, *others = re.split(r"^#### ", (HERE / file).read_text(), flags=re.MULTILINE)[1:]
+    found = {}
+    for name, _, text in (section.partition("\n") for section in others):
+        found[name] = common.partition("\n")[2] + text, dict(re.findall(r"^# (said|needs): (.*)$", text, re.MULTILINE))
+    return found
+
+
+SCHEMA = json.loads((files("properties.gatehouse") / "gate.schema.json").read_text())
+RIGHT, WRONG = sections("candidates_right.txt"), sections("candidates_wrong.txt")
+
+
+def candidate(text, arrays="numpy"):
+    return Submission("kernel.py", {"kernel.py": text}, {OPERATION: ("kernel", OPERATION)}, arrays)
+
+
+def said(verdict):
+    """All that a verdict says is wrong."""
+    return "\n".join([verdict.cause, *(v.summary for v in verdict.report.violations), *(o.reason for o in verdict.report.outcomes)])
+
+
+@pytest.fixture(scope="module")
+def port():
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        listening.listen()
+        yield listening.getsockname()[1]
+
+
+@pytest.mark.parametrize("seed", range(int(os.environ.get("GATE_SEEDS", "1"))))
+@pytest.mark.parametrize("arithmetic", ["float64", "float32", "float16"])
+@pytest.mark.parametrize("structure", RIGHT)
+def test_a_right_candidate_is_accepted(structure, arithmetic, seed):
+    arrays = "torch" if structure == "torch" else "numpy"
+    verdict = gate(candidate(RIGHT[structure][0], arrays), arithmetic=arithmetic, quick=True, seed=seed, limits=PATIENT)
+    assert verdict.accepted, said(verdict)
+    assert (verdict.score, verdict.cause) == (1.0, "")
+
+
+def test_a_right_candidate_is_accepted_by_the_default_plan():
+    verdict = gate(candidate(RIGHT["online, by tiles"][0]), arithmetic="float32", limits=PATIENT)
+    assert verdict.accepted, said(verdict)
+    assert sum(o.status == "held" for o in verdict.report.outcomes) > 40
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_an_adversary_is_not_accepted_and_it_is_told_why(name, port, tmp_path):
+    """What needs a fence that the system has not is not run, or not judged: it would be right there."""
+    source, words = WRONG[name]
+    if words.get("needs") == "processes" and not surroundings(tmp_path, (), {}).apart:
+        pytest.skip("This system gives a process no namespace of its own.")
+    source = source.replace("HOME", str(Path(oracles.__file__).parents[1])).replace("PORT", str(port))
+    verdict = gate(candidate(source), quick=True, seed=1, limits=replace(PATIENT, call=2.0))
+    if not set(words.get("needs", "").split()) <= set(verdict.held):
+        pytest.skip("This system has no Landlock, by which a process gives up files.")
+    assert not verdict.accepted
+    assert verdict.score < 1
+    assert re.search(words["said"], said(verdict)), said(verdict)
+    jsonschema.validate(verdict.to_dict(), SCHEMA)
+
+
+def test_there_are_thirty_adversaries():
+    assert len(WRONG) >= 30
+
+
+# -- The processes ----------------------------------------------------------------------------------------------------------------
+
+
+def told_by(body):
+    """What a candidate's process says of itself, by an exception at its import."""
+    verdict = gate(candidate(f"import importlib.util, os, sys\nraise LookupError(str({body}))"), quick=True, limits=PATIENT)
+    assert (verdict.accepted, verdict.score) == (False, 0.0)
+    assert verdict.report.causes == ()
+    return re.fullmatch(r"It raised LookupError when it was imported: (.*)", verdict.cause)[1]
+
+
+def test_a_process_can_import_numpy_and_nothing_of_ours():
+    names = ["spec", "oracles", "properties", "flint", "hypothesis", "torch", "numpy", "ml_dtypes"]
+    assert told_by(f"[name for name in {names} if importlib.util.find_spec(name)]") == "['numpy', 'ml_dtypes']"
+
+
+def test_a_process_has_no_environment_and_no_file_but_the_candidate_s():
+    assert told_by("sorted(os.environ)") == "['HOME', 'LANG', 'OMP_NUM_THREADS', 'PATH', 'TMPDIR']"
+    assert told_by("os.listdir()") == "['kernel.py']"
+
+
+def test_a_process_ends_when_its_parent_is_killed(tmp_path):
+    (tmp_path / "kernel.py").write_text(f"import time\nopen('began', 'w').close()\n{SIGNATURE}\n    time.sleep(3600)\n")
+    script = f"import properties, tempfile; tempfile.tempdir = {str(tmp_path)!r}; properties.gate({str(tmp_path / 'kernel.py')!r})"
+    parent = subprocess.Popen([sys.executable, "-c", script])
+    wait_for(lambda: len(list(tmp_path.glob("*/work/began"))) == 2)
+    there = processes_in(tmp_path)
+    parent.kill()
+    parent.wait()
+    assert there
+    wait_for(lambda: not processes_in(tmp_path))
+
+
+def wait_for(happened, seconds=60):
+    until = time.monotonic() + seconds
+    while not happened():
+        assert time.monotonic() < until
+        time.sleep(0.05)
+
+
+def processes_in(folder):
+    """The processes whose working directory is beneath a folder."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if os.readlink(process / "cwd").startswith(str(folder)):
+                found.append(process.name)
+    return found
+
+
+# -- What it answers --------------------------------------------------------------------------------------------------------------
+
+RETURNED = {"results": [], "kinds": [], "several": True, "shares": [], "written": [], "after": []}
+ARRAY = {"dtype": "float64", "shape": [1]}
+GIVEN = [(np.ones(2), None)]
+
+
+@pytest.mark.parametrize(
+    ("header", "data"),
+    [
+        ({}, b""),
+        ({"answers": []}, b""),
+        ({"answers": [1]}, b""),
+        ({"answers": [{"raised": ["ValueError"]}]}, b""),
+        ({"answers": [{"raised": ["ValueError", 3]}]}, b""),
+        ({"answers": [{"other": "a str", "results": []}]}, b""),
+        ({"answers": [RETURNED]}, b"more"),
+        ({"answers": [RETURNED | {"kinds": ["numpy"]}]}, b""),
+        ({"answers": [RETURNED | {"several": False}]}, b""),
+        ({"answers": [RETURNED | {"shares": [[0, 0]]}]}, b""),
+        ({"answers": [RETURNED | {"written": [True], "after": [None]}]}, b""),
+        ({"answers": [RETURNED | {"written": [1], "after": [None]}]}, b""),
+        ({"answers": [RETURNED | {"written": [-1], "after": [None]}]}, b""),
+        ({"answers": [RETURNED | {"written": [0], "after": [ARRAY]}]}, bytes(8)),
+        ({"answers": [RETURNED | {"results": [ARRAY], "kinds": ["numpy"]}]}, bytes(7)),
+        ({"answers": [RETURNED | {"results": [ARRAY | {"shape": [-1]}], "kinds": ["numpy"]}]}, bytes(8)),
+        ({"answers": [RETURNED | {"results": [ARRAY | {"shape": [2**28] * 16}], "kinds": ["numpy"]}]}, bytes(8)),
+        ({"answers": [RETURNED | {"results": [ARRAY | {"shape": [1.0]}], "kinds": ["numpy"]}]}, bytes(8)),
+        ({"answers": [RETURNED | {"results": [ARRAY | {"dtype": "object"}], "kinds": ["numpy"]}]}, bytes(8)),
+        ({"answers": [RETURNED | {"results": [ARRAY | {"dtype": ["float64"]}], "kinds": ["numpy"]}]}, bytes(8)),
+        ({"answers": [RETURNED | {"results": [eval("[" * 90 + "]" * 90)], "kinds": ["numpy"]}] * 2}, b""),
+    ],
+)
+def test_an_answer_that_cannot_be_is_nonsense(header, data):
+    with pytest.raises(wire.NonsenseError):
+        answers(header, memoryview(data), GIVEN)
+
+
+@pytest.mark.parametrize("text", [b"", b"[]", b"3", b"{", b"\xff", b"[" * 60000, b"1" * 5000])
+def test_a_header_that_is_no_mapping_is_nonsense(text):
+    with pytest.raises(wire.NonsenseError):
+        wire.header_of(text)
+
+
+@pytest.mark.parametrize("sizes", [(0, 0), (2**31, 0), (2, 2**40)])
+def test_a_message_of_another_size_or_token_is_nonsense(sizes):
+    with pytest.raises(wire.NonsenseError):
+        wire.sizes(wire.START.pack(b"0" * 16, *sizes), b"0" * 16)
+    with pytest.raises(wire.NonsenseError):
+        wire.sizes(wire.START.pack(b"1" * 16, 2, 0), b"0" * 16)
+
+
+@pytest.mark.parametrize("layout", [(3, 5), (0, 5), (2, 3, 4)])
+def test_arrays_cross_the_pipe_in_every_layout(layout):
+    """The child lays them out as they are told: the same numbers at the same strides."""
+    x = np.arange(np.prod(layout), dtype=np.float32).reshape(layout)
+    for y in (x, x.swapaxes(-1, -2), x[..., ::-1, :], np.repeat(x, 2, axis=-2)[..., ::2, :]):
+        chunks = []
+        told = json.loads(json.dumps(wire.listed(y, chunks)))
+        laid = server._laid(wire.unlisted(told, memoryview(b"".join(chunks))), told)
+        assert laid.tobytes() == y.tobytes()
+        assert laid.strides == y.strides or not y.size
+
+
+# -- The verdict ------------------------------------------------------------------------------------------------------------------
+
+
+def test_several_operations_with_several_results_and_options_are_put_to_it():
+    text = """
+import numpy as np
+from numpy import ndarray
+
+def turned(x, start_pos=0):
+    if x.shape[-1] % 2:
+        raise ValueError("odd")
+    angle = np.arange(start_pos, start_pos + x.shape[-2])[:, None] * 10000.0 ** (-np.arange(0, x.shape[-1], 2) / max(x.shape[-1], 1))
+    out = np.empty_like(x)
+    a, b = x[..., ::2], x[..., 1::2]
+    out[..., ::2], out[..., 1::2] = a * np.cos(angle) - b * np.sin(angle), a * np.sin(angle) + b * np.cos(angle)
+    return out
+
+def hard_masked_softmax_vjp(scores, mask, grad_weights):
+    allowed = np.ones(scores.shape, bool) if mask is None else np.broadcast_to(mask, scores.shape)
+    top = np.max(scores, -1, keepdims=True, where=allowed, initial=-np.inf)
+    weights = np.where(allowed, np.exp(np.where(allowed, scores - np.where(np.isfinite(top), top, 0), 0)), 0)
+    total = weights.sum(-1, keepdims=True)
+    weights = weights / np.where(total == 0, 1, total)
+    given = np.where(allowed, grad_weights, 0)
+    return weights * (given - (weights * given).sum(-1, keepdims=True))
+"""
+    entry = {"rope": ("kernel", "turned"), "hard_masked_softmax_vjp": ("kernel", "hard_masked_softmax_vjp")}
+    promises = {"conventions": oracles.Conventions(odd_lane="reject"), "supports": {"head_dim": lambda d: d % 2 == 0}}
+    verdict = gate(Submission("kernel.py", {"kernel.py": text}, entry, promises=promises), quick=True, limits=PATIENT)
+    assert verdict.accepted, said(verdict)
+    assert {o.operation for o in verdict.report.outcomes} == set(entry)
+
+
+def test_the_cases_follow_from_the_seed_and_nobody_knows_it_before():
+    verdicts = [gate(candidate(WRONG["zeros"][0]), quick=True, seed=seed, limits=PATIENT) for seed in (5, 5, None, None)]
+    afterwards = "it is right after all other calls"
+    same, again, one, other = [next(x.summary for x in v.report.violations if x.law == afterwards) for v in verdicts]
+    assert same == again
+    assert len({same, one, other}) == 3
+    assert len({v.report.settings["seed"] for v in verdicts}) == 3
+
+
+def test_all_calls_together_have_a_time_too():
+    text = f"import time\n{RIGHT['plain'][0]}\nright = {OPERATION}\n{SIGNATURE}\n    time.sleep(0.3)\n    return right(q, k, v, mask)"
+    verdict = gate(candidate(text), quick=True, limits=Limits(call=10.0, calls=1.0))
+    assert not verdict.accepted
+    assert re.search("took more than 1 s for all calls together|did not return within", verdict.cause)
+
+
+def test_a_score_grows_with_what_is_right():
+    scores = [
+        gate(candidate(WRONG[name][0]), quick=True, seed=1, limits=PATIENT).score for name in ("it exits", "zeros", "inputs are written")
+    ]
+    assert 0 <= scores[0] < scores[1] < scores[2] < 1
+
+
+# -- The command ------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "right.py").write_text(RIGHT["plain"][0])
+    (tmp_path / "wrong.py").write_text(WRONG["zeros"][0])
+    (tmp_path / "flash.py").write_text(RIGHT["plain"][0].replace(OPERATION, "flash"))
+    (tmp_path / "none.py").write_text("x = 1\n")
+    (tmp_path / "problem.py").write_text(PROBLEM)
+    return tmp_path
+
+
+def command(*arguments):
+    return main(["gate", *arguments, "--quick", "--budget", "200", "--timeout", "20"])
+
+
+def test_the_command_says_by_its_status_whether_a_candidate_is_accepted(folder, capsys):
+    assert command("right.py", "--arithmetic", "float32", "--json", "out.json") == 0
+    assert capsys.readouterr().out.endswith("Score 1.000: right.py is accepted\n")
+    assert json.loads((folder / "out.json").read_text())["accepted"] is True
+    assert command("wrong.py", "--json", "-", "--seed", "3") == 1
+    told = json.loads(capsys.readouterr().out)
+    jsonschema.validate(told, SCHEMA)
+    jsonschema.validate(told["report"], REPORT)
+    assert told["report"]["settings"]["seed"] == 3
+    assert command("flash.py", "--function", f"flash={OPERATION}") == 0
+    assert command("wrong.py") == 1
+    assert "Score 0." in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["gone.py"], "gone.py cannot be read: No such file or directory."),
+        (["none.py"], "none.py offers no operation, but should offer some: a function of an operation's name."),
+        (["right.py", "--operation", "rope"], "right.py defines no function 'rope', but"),
+        (["right.py", "--function", "wide"], "--function 'wide', but should be NAME=OPERATION"),
+        (["right.py", "--function", "wide=decode"], "The gate takes functions, and a cache is a class: attnspec verify takes it."),
+        (["right.py", "--function", "wide=ropes"], "An operation is 'ropes', but should be one of"),
+        (["right.py", "--library", "nothing-of-this-name"], "There is no library 'nothing-of-this-name', but it should be installed."),
+        (["right.py", "--memory", "0"], "The limit of memory is 0.0, but should be a positive number."),
+        (["right.py", "--supports", "head_dim=wide"], "--supports 'head_dim=wide', but should list whole numbers, as head_dim=64,128."),
+        (["right.py", "--supports", "some sizes"], "supports='some sizes', but should be a mapping from sizes to predicates or lists"),
+        (["right.py", "--kernelbench", "problem.py"], "right.py defines no function 'ModelNew', but"),
+        (["right.py", "--kernelbench", "problem.py", "--arrays", "torch"], "--arrays is for a candidate by itself"),
+    ],
+)
+def test_what_cannot_be_put_to_the_gate_is_refused_in_a_sentence(folder, capsys, arguments, sentence):
+    assert command(*arguments) == 2
+    assert sentence in capsys.readouterr().err
+
+
+# -- Other projects' formats ------------------------------------------------------------------------------------------------------
+
+PROBLEM = """
+import torch
+
+class Model(torch.nn.Module):
+    def forward(self, Q, K, V):
+        return torch.nn.functional.scaled_dot_product_attention(Q, K, V)
+
+def get_inputs():
+    return [torch.rand(2, 4, 16, 8) for _ in range(3)]
+
+def get_init_inputs():
+    return [2]
+"""
+
+MODEL = """
+import torch
+
+class ModelNew(torch.nn.Module):
+    def __init__(self, two):
+        super().__init__()
+        assert two == 2
+
+    def forward(self, Q, K, V):
+        scores = Q @ K.transpose(-1, -2) / Q.shape[-1] ** 0.5
+        {causal}
+        return torch.softmax(scores, -1) @ V
+"""
+CAUSAL = "scores = scores.masked_fill(~torch.ones(scores.shape[-2:], dtype=torch.bool).tril(), -torch.inf)"
+
+
+@pytest.mark.parametrize(("is_causal", "causal", "accepted"), [(False, "", True), (True, CAUSAL, True), (True, "", False)])
+def test_a_solution_of_kernelbench_s_is_put_to_the_gate(folder, is_causal, causal, accepted):
+    (folder / "solution.py").write_text(MODEL.format(causal=causal))
+    if is_causal:
+        (folder / "problem.py").write_text(PROBLEM.replace("(Q, K, V)\n\ndef", "(Q, K, V, is_causal=True)\n\ndef"))
+    assert command("solution.py", "--kernelbench", "problem.py") == (not accepted)
+
+
+@pytest.mark.parametrize(
+    "other", [("(Q, K, V)\n\ndef", "(Q, K, V, scale=2)\n\ndef"), ("[2]", "[torch.ones(2)]"), ("nn.functional.scaled", "x")]
+)
+def test_another_problem_is_refused(folder, other, capsys):
+    (folder / "solution.py").write_text(MODEL.format(causal=""))
+    (folder / "problem.py").write_text(PROBLEM.replace(*other))
+    assert command("solution.py", "--kernelbench", "problem.py") == 2
+    assert "problem.py should have a" in capsys.readouterr().err
+
+
+RAGGED = """
+import torch
+
+def run(q, k, v, qo_indptr, kv_indptr, sm_scale, output=None, lse=None):
+    out = torch.empty_like(q) if output is None else output
+    group = q.shape[1] // k.shape[1]
+    starts = zip(*(x.tolist()[i:][:len(qo_indptr) - 1] for x in (qo_indptr, kv_indptr) for i in (0, 1)))
+    for a, b, c, d in starts:
+        keys, values = (x[c:d].float().repeat_interleave(group, 1) for x in (k, v))
+        scores = torch.einsum("qhd,khd->hqk", q[a:b].float(), keys) * sm_scale
+        visible = torch.ones(b - a, d - c, dtype=torch.bool).tril((d - c) - (b - a))
+        out[a:b] = torch.einsum("hqk,khd->qhd", torch.softmax(scores.masked_fill(~visible, -torch.inf), -1), values).to(q.dtype)
+    return out
+"""
+
+
+def solution(source, definition="gqa_ragged_prefill_causal_h4_kv2_d16", language="python", **spec):
+    spec = {"language": language, "target_hardware": ["cpu"], "entry_point": "src/main.py::run", **spec}
+    sources = [{"path": "src/main.py", "content": source}]
+    return json.dumps({"name": "ours", "definition": definition, "author": "us", "spec": spec, "sources": sources})
+
+
+@pytest.mark.parametrize(
+    ("source", "in_place", "accepted"),
+    [
+        (RAGGED, True, True),
+        (RAGGED, False, True),
+        (RAGGED.replace("repeat_interleave(group, 1)", "repeat(1, group, 1)"), True, False),
+        (RAGGED.replace("(d - c) - (b - a)", "0"), False, False),
+    ],
+)
+def test_a_solution_of_flashinfer_bench_s_is_put_to_the_gate(folder, source, in_place, accepted):
+    (folder / "solution.json").write_text(solution(source, destination_passing_style=in_place))
+    assert command("solution.json") == (not accepted)
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("{}", "solution.json should be a solution of flashinfer-bench's"),
+        ("[" * 9999, "solution.json should be a solution of flashinfer-bench's"),
+        (solution("", "gemm_n4096_k4096"), "solution.json solves gemm_n4096_k4096 in python, but should solve gqa_ragged_prefill_causal"),
+        (solution("", language="cuda"), "in cuda, but should solve"),
+        (solution("", entry_point="main.py::run(); import os"), "but should solve"),
+        (solution("").replace('"path": "src', '"path": "..'), "A source is called '../main.py', but should be called by a path beneath"),
+    ],
+)
+def test_another_solution_is_refused(folder, capsys, text, sentence):
+    (folder / "solution.json").write_text(text)
+    assert command("solution.json") == 2
+    assert sentence in capsys.readouterr().err
