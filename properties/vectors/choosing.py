@@ -180,7 +180,10 @@ def _kills(choice: Choice, arithmetic: str, mutants: Sequence[Mutant]) -> list[s
         arguments = choice.arguments(arithmetic)
     except (UnsupportedError, IndexError):  # in this format its domain has no case, or its law makes fewer calls
         return None
-    wanted = expected(choice.of, arguments, arithmetic, choice.reading)
+    try:
+        wanted = expected(choice.of, arguments, arithmetic, choice.reading)
+    except ValueError:  # a law is put to what the oracle refuses, as to no queries
+        return None
     if not judges(wanted):
         return None
     about = {m.id for m in mutants_of(choice)}

@@ -22,6 +22,11 @@ MARGIN = 2.0
 
 _REMEMBERING = ("strided views", "two calls in a row")
 _CONDUCT = ("inputs are not written", "the result is no view of an input", "it prints nothing and leaves the interpreter alone")
+_UNBOUNDED = (
+    *("without queries there is nothing to return", "without keys every query is dead"),
+    "one key has all the weight however low its score",
+)
+"""Laws of cases that may be refused, or of which no budget says anything."""
 
 
 @cache
@@ -43,6 +48,10 @@ def beyond_vectors(mutant: Mutant) -> str:
         return "It takes a program of several calls."
     if "supports" in mutant.bug.promises and "conventions" not in mutant.bug.promises:
         return "It answers what it promises to refuse."
+    if "twins" in mutant.bug.promises:
+        return "It is wrong by another path."
+    if mutant.bug.law in _UNBOUNDED:
+        return f"It is seen where there is no budget: {mutant.bug.law}."
     needed = [need for need in _REMEMBERING if need in mutant.bug.requires]
     return f"It takes {needed[0]}." if needed else f"It is seen by what it does: {mutant.bug.law}." if mutant.bug.law in _CONDUCT else ""
 
