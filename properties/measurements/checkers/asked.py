@@ -47,7 +47,7 @@ def unasked(checker: Checker, bug: Bug) -> str:
         return "operation"
     if bug.promises:
         return "promise"
-    by_conduct = any(beyond_vectors(m) for m in mutants)  # several calls, views, or what a call does besides: all interfaces have these
+    by_conduct = any(beyond_vectors(m) for m in mutants)  # several calls, views, sizes of 0, what a call does besides: all have these
     return "" if by_conduct or any(_shown(m, checker.asks[m.operation], checker.results) for m in mutants) else "arguments"
 
 
@@ -76,7 +76,8 @@ def _calls(operation: str, given: frozenset[str]) -> list[tuple[tuple[Any, ...],
         each = dict(zip(o.parameters, arguments, strict=True))
         if "groups" in given or not grouped({p: x for p, x in each.items() if x is not None}):
             kept = tuple(x if p in given or not (p in o.options or o.is_mask(p)) else None for p, x in each.items())
-            found.append((kept, o.expected(kept, preset("float64"), Conventions())))
+            with suppress(ValueError):  # what the oracle refuses
+                found.append((kept, o.expected(kept, preset("float64"), Conventions())))
     return found
 
 
