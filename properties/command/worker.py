@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import wraps
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -147,6 +148,7 @@ def _noting(implementation: Implementation, calls: Note) -> Implementation:
     """The implementation, each call of which is noted when it is over."""
 
     def noting(function: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(function)  # what runs programs is known by its parameters
         def call(*arguments: Any, **options: Any) -> Any:
             try:
                 returned = function(*arguments, **options)
@@ -159,6 +161,7 @@ def _noting(implementation: Implementation, calls: Note) -> Implementation:
         return call
 
     def noting_another(function: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(function)
         def call(*arguments: Any, **options: Any) -> Any:
             calls.begin_another()
             try:
