@@ -6,7 +6,7 @@ import re
 import textwrap
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from importlib import import_module
 from operator import attrgetter
 from pathlib import Path
@@ -349,8 +349,9 @@ class Site:
 
     def _exempts(self, law: Law) -> list[str]:
         """The reasons for which a law does not apply, as its exemption gives them."""
-        text = Module(law.exempts.__module__).definitions.get(law.exempts.__name__)
-        return re.findall(r'"([^"]*\.)"', text.source) if text and law.exempts.__name__ != "always" else []
+        exempts = law.exempts.func if isinstance(law.exempts, partial) else law.exempts
+        text = Module(exempts.__module__).definitions.get(exempts.__name__)
+        return re.findall(r'"([^"]*\.)"', text.source) if text and exempts.__name__ != "always" else []
 
     def _api(self, package: str) -> str:
         home = Module(package)

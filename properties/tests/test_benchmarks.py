@@ -18,7 +18,7 @@ def shrunk(operation, factor):
     def unsound(*arguments, **options):
         found = operation(*arguments, **options)
         enclosures = [e for e in (found if isinstance(found, tuple) else (found,)) if e is not None]
-        smaller = tuple(oracles.Enclosure(e.mid, np.where(np.isinf(e.rad), np.inf, factor * e.rad)) for e in enclosures)
+        smaller = tuple(oracles.Enclosure(e.mid, np.where(np.isinf(e.rad), np.inf, factor * np.nan_to_num(e.rad))) for e in enclosures)
         return smaller if isinstance(found, tuple) else smaller[0]
 
     return unsound

@@ -30,7 +30,8 @@ import os
 from collections.abc import Mapping
 import numpy as np
 from oracles import Conventions
-from properties.bugs.reference import OPERATIONS, rotated
+from properties.bugs.reference import OPERATIONS
+from properties.bugs.reference_positions import rotated
 from properties.contract.implementation import Implementation
 
 rope = OPERATIONS["rope"]

@@ -6,6 +6,7 @@ import re
 import sys
 import types
 from dataclasses import replace
+from functools import wraps
 
 import numpy as np
 import pytest
@@ -378,6 +379,7 @@ def test_a_plan_holds_the_laws_about_what_is_offered():
 def without_zeros(function):
     """The function, which takes no size of 0."""
 
+    @wraps(function)
     def call(*arguments, **options):
         sizes = [n for x in (*arguments, *options.values()) if x is not None for n in (np.shape(x) or ())]
         if 0 in sizes:

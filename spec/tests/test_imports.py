@@ -37,6 +37,12 @@ LAZILY = {
         "positional_encodings",
         "keras",
         "keras_hub",
+        "jax",
+        "flax",
+        "equinox",
+        "haiku",
+        "mlx",
+        "tinygrad",
     },
 }
 

@@ -39,6 +39,10 @@ def _timesteps(shift: float, seq_len: int, embed_dim: int, start_pos: int = 0) -
     import torch
     from diffusers.models.embeddings import get_timestep_embedding
 
+    if embed_dim % 2 or embed_dim == 2 * shift:
+        raise ValueError(
+            f"embed_dim={embed_dim}, but should be even, as a column of 0 is added, and 4 or more for evenly spaced frequencies."
+        )
     return get_timestep_embedding(torch.arange(start_pos, start_pos + seq_len), embed_dim, downscale_freq_shift=shift)
 
 

@@ -19,6 +19,8 @@ def _table(seq_len: int, embed_dim: int, start_pos: int = 0) -> Any:
     import torch
     from torch_geometric.nn import PositionalEncoding
 
+    if embed_dim == 2:
+        raise ValueError("embed_dim=2, but should be 4 or more: one frequency has no even spacing.")
     return PositionalEncoding(embed_dim)(torch.arange(start_pos, start_pos + seq_len))
 
 
