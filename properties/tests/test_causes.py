@@ -243,12 +243,14 @@ def test_a_mistake_of_the_forward_is_that_of_what_is_made_of_it():
         SDPA: lambda q, k, v, mask=None: forward(q, k, v, mask)[0],
         f"{SDPA}_vjp": vjp,
     }
-    report = verify(kernels, max_examples=40)
+    report = verify(Implementation("mine", kernels, supports="positive sizes"), max_examples=40)
     (cause,) = report.causes
     assert {law.partition("[")[2] for law in cause.laws} == {"causal_attention]", f"{SDPA}]", f"{SDPA}_vjp]"}
     assert cause.example.operation == SDPA
     broken = dict(kernels, causal_attention=lambda q, k, v: 1.5 * forward(q, k, v, np.tri(q.shape[-2], k.shape[-2], dtype=bool))[0])
-    assert len(verify(broken, max_examples=40).causes) == 2  # a mistake of its own is told by itself
+    assert (
+        len(verify(Implementation("mine", broken, supports="positive sizes"), max_examples=40).causes) == 2
+    )  # a mistake of its own is told by itself
 
 
 def test_a_note_says_the_size_of_the_smallest_input_and_no_arithmetic_explains_what_is_rarely_wrong():
