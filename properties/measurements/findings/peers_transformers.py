@@ -1,6 +1,6 @@
 """transformers: paths of one model that give different numbers, and masks and caches at their ends."""
 
-from textwrap import wrap
+import re
 
 from properties.measurements.findings.shown import Shown
 
@@ -22,8 +22,8 @@ _MLP = "intermediate_size=16, num_key_value_heads=2"
 
 
 def _model(config: str, options: str, layers: int = 1, path: str = "eager", dtype: str = "") -> str:
-    wrapped = "\n    ".join(wrap(options, 110, break_long_words=False))
-    return _TINY.format(config=config, options=wrapped, layers=layers, path=path, dtype=dtype)
+    each = ",\n    ".join(re.split(r", (?=\w+=)", options))
+    return _TINY.format(config=config, options=each, layers=layers, path=path, dtype=dtype)
 
 
 def _in_chunks(config: str, options: str, sizes: str, cache: str = "past_key_values", layers: int = 1) -> str:
