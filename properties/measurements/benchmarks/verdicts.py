@@ -88,8 +88,21 @@ ROWS = (
 
 _ELSEWHERE = ("law", "quick", "reference", *(f"reference_{part}" for part in ("attention", "caches", "frequencies", "positions")))
 _LATER = {
-    "laws": ("alibi", "bands", "caches", "features", "interleaving", "kinds", "merging", "reading", "rotations", "tables"),
-    "bugs": ("caches", "features", "frequencies", "rotations", "wrappers"),
+    "laws": (
+        "alibi",
+        "bands",
+        "caches",
+        "empty",
+        "features",
+        "interleaving",
+        "kinds",
+        "merging",
+        "reading",
+        "rotations",
+        "tables",
+        "twins",
+    ),
+    "bugs": ("caches", "edges", "features", "frequencies", "paths", "rotations", "wrappers"),
 }
 
 
