@@ -316,5 +316,16 @@ def test_the_command_writes_its_tables_and_fails_where_it_should(tmp_path, monke
     assert f"--seed 0 --chunk {number}" in capsys.readouterr().out
 
 
+def test_an_input_that_is_refused_is_a_violation_and_the_rest_goes_on(monkeypatch):
+    def refused(*_):
+        raise ValueError("softcap=0.0")
+
+    monkeypatch.setattr(chunks.certificates, "attack", refused)
+    number = next(n for n, kind in enumerate(chunks.KINDS) if kind[0] == "certificate")
+    found = chunks.tally(number, 0)
+    assert found.violations == 1
+    assert "raised ValueError('softcap=0.0')" in found.examples[0]
+
+
 def test_no_time_is_no_chunk():
     assert list(chunks.run(range(5), 0, 1, seconds=-1)) == []
