@@ -35,9 +35,10 @@ def live(choose: Choices, shape: tuple[int, ...]) -> Any:
 
 
 def _revived(mask: Any) -> Any:
-    """The mask with a key allowed to each query that may read none."""
-    dead = ~mask.any(-1)
-    mask[dead, np.flatnonzero(dead) % max(mask.shape[-1], 1)] = True
+    """The mask with a key allowed to each query that may read none, if there are keys: a mask of keys has a row without them too."""
+    if n_k := mask.shape[-1]:
+        dead = ~mask.any(-1)
+        mask[dead, np.flatnonzero(dead) % n_k] = True
     return mask
 
 

@@ -259,3 +259,14 @@ def test_words_that_there_are_not_are_refused(supports, error, sentence):
     with pytest.raises(error) as raised:
         Implementation("mine", {"rope": REFERENCE["rope"]}, supports=supports)
     assert sentence in str(raised.value)
+
+
+def test_masks_of_keys_are_chosen_for_no_keys_too():
+    def attend(x, wq, wk, wv, wo, num_heads, mask=None):
+        if 0 in x.shape:
+            raise ValueError("A size is 0.")
+        return REFERENCE[HEADS](x, wq, wk, wv, wo, num_heads, None if mask is None else mask[..., None, :])
+
+    mine = Implementation("mine", {HEADS: attend}, supports=["positive sizes", "padding masks"])
+    (outcome,) = verify(mine, laws=["what is not supported is refused"], max_examples=10).outcomes
+    assert outcome.status == "held"
