@@ -96,14 +96,16 @@ fmt: $(READY) ## format, and mend what the linter can
 errata: $(READY) ## print where TorchLean's literal definitions break their own laws, with the numbers computed now
 	$(BIN)/python -m spec.errata
 
-# Keras has one back end in a process; all other libraries are run beside the first.
+# Keras has one back end in a process; all other libraries are run beside the first. A run of some leaves only.json beside the reports of the
+# whole one: the page is made of both, by its last line.
 .PHONY: peers
 peers: EXAMPLES = 10
 peers: $(PEERS)/.ready ## put released libraries to the laws, in .venv-peers; writes docs/peers.md and docs/rotary.md [ONLY=flax EXAMPLES=10 SEED=0 JOBS=2 KERAS_BACKEND=jax]
 	@mkdir -p build/peers
+	$(if $(ONLY),,@rm -f build/peers/only.json)
 	@start=$$(date +%s); $(foreach backend,$(or $(KERAS_BACKEND),$(if $(ONLY),jax,$(KERAS_BACKENDS))), \
 		KERAS_BACKEND=$(backend) $(VERIFY_PEERS) $(if $(ONLY),--only "$(ONLY)",$(if $(filter jax,$(backend)),,--only " $(backend): ")) \
-			--json build/peers/$(backend).json || [ $$? -eq 1 ] || exit 1;) \
+			--json build/peers/$(if $(ONLY),only,$(backend)).json || [ $$? -eq 1 ] || exit 1;) \
 	echo "$$(( ($$(date +%s) - start) / 60 )) minutes on $(JOBS) cores; the environment takes $$(du -sh $(PEERS) | cut -f1)."
 	$(if $(ONLY),,$(PEERS)/bin/python -W ignore -m properties.measurements.rotary_peers)
 	$(if $(ONLY),,$(PEERS)/bin/python -W ignore -m properties.measurements.peers build/peers/*.json)
@@ -172,12 +174,16 @@ $(READY): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[torch,dev]'
 	touch $@
 
-# All libraries can live together: 2.5 GB, and about 5 minutes. keras-hub asks for TensorFlow (2.2 GB), which its layers do not need on other
-# back ends: it is installed without what it asks for. A library that does not install is shown as not run.
+# All libraries can live together: 2.8 GB, and about 5 minutes. keras-hub asks for TensorFlow (2.2 GB), which its layers do not need on other
+# back ends, Whisper for Triton (200 MB), and LitGPT for an older huggingface-hub than transformers does: these are installed without what they
+# ask for, which is among the libraries as far as they need it. A library that does not install is shown as not run.
 PEERS_PIP = $(PEERS)/bin/python -m pip install --quiet --disable-pip-version-check --constraint properties/implementations/peers/constraints.txt
 LIBRARIES := transformers torchtune+torchao x-transformers rotary-embedding-torch jax flax equinox dm-haiku \
 	keras+sentencepiece+kagglehub+kagglesdk+tokenizers+regex onnx onnxruntime mlx[cpu] tinygrad \
-	local-attention diffusers torch_geometric positional-encodings
+	local-attention diffusers torch_geometric positional-encodings \
+	mlx-lm monai kornia fair-esm ibm-fms memory-efficient-attention-pytorch ring-attention-pytorch \
+	lightning+jsonargparse[signatures] numba+more-itertools
+WITHOUT_ALL := keras-hub==0.32.0 litgpt==0.5.13 openai-whisper==20250625
 $(PEERS)/.ready: pyproject.toml properties/implementations/peers/constraints.txt
 	$(PYTHON) -m venv $(PEERS)
 	$(PEERS_PIP) torch==2.13.0
@@ -185,7 +191,7 @@ $(PEERS)/.ready: pyproject.toml properties/implementations/peers/constraints.txt
 	@for library in $(LIBRARIES); do \
 		$(PEERS_PIP) $$(echo $$library | tr + ' ') || echo "$$library did not install: it is shown as not run."; \
 	done
-	@$(PEERS_PIP) --no-deps keras-hub==0.32.0 || echo "keras-hub did not install: it is shown as not run."
+	@for library in $(WITHOUT_ALL); do $(PEERS_PIP) --no-deps $$library || echo "$$library did not install: it is shown as not run."; done
 	touch $@
 
 $(DOCS): $(READY)

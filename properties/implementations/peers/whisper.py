@@ -1,0 +1,90 @@
+"""Whisper, of OpenAI: `MultiHeadAttention` by both of its paths, and the `sinusoids` of its encoder.
+
+The path over PyTorch's kernel reads of a mask only that there is one, as that one is causal; the path written out adds it.
+"""
+
+from typing import Any
+
+from oracles import Conventions
+from properties.contract.implementation import Implementation
+from properties.implementations.peers.library import Library
+
+__all__ = ["IMPLEMENTATIONS"]
+
+_LIBRARY = Library("openai-whisper", "whisper")
+
+
+def _module(n_state: int, n_head: int) -> Any:
+    import torch
+    from whisper.model import MultiHeadAttention
+
+    with torch.device("meta"):
+        return MultiHeadAttention(n_state, n_head)
+
+
+def _causal(q: Any, k: Any, v: Any) -> Any:
+    import torch
+
+    mask = torch.full((q.shape[-2], q.shape[-2]), -torch.inf).triu_(1)
+    return _module(q.shape[-1], 1).qkv_attention(q, k, v, mask)[0]
+
+
+def _causal_written_out(q: Any, k: Any, v: Any) -> Any:
+    from whisper.model import disable_sdpa
+
+    with disable_sdpa():
+        return _causal(q, k, v)
+
+
+def _heads(x: Any, wq: Any, wk: Any, wv: Any, wo: Any, num_heads: int, mask: Any = None) -> Any:
+    """The module, written out, with biases of 0."""
+    import torch
+    from whisper.model import disable_sdpa
+
+    module = _module(x.shape[-1], num_heads)
+    for layer, w in zip((module.query, module.key, module.value, module.out), (wq, wk, wv, wo), strict=True):
+        layer.weight = torch.nn.Parameter(w.T)
+        layer.bias = None if layer.bias is None else torch.nn.Parameter(torch.zeros(w.shape[1]))
+    with disable_sdpa(), torch.no_grad():
+        return module(x[None], mask=mask)[0][0]
+
+
+def _table(seq_len: int, embed_dim: int, start_pos: int = 0) -> Any:
+    from whisper.model import sinusoids
+
+    if embed_dim == 2:
+        raise ValueError("embed_dim=2, but should be 4 or more: one frequency has no even spacing.")
+    return sinusoids(start_pos + seq_len, embed_dim)[start_pos:]
+
+
+def _equal(difference: int) -> bool:
+    return difference == 0
+
+
+def _implementation(name: str, **promises: Any) -> Implementation:
+    return Implementation(
+        name=_LIBRARY.called(f"{name} float32"),
+        arithmetic="float32",
+        arrays="torch",
+        refuses=(RuntimeError, ValueError, AssertionError, ZeroDivisionError),
+        unavailable=_LIBRARY.unavailable,
+        **promises,
+    )
+
+
+IMPLEMENTATIONS = [
+    _implementation(
+        "qkv_attention", operations={"causal_attention": _causal}, batch_ranks=(1,),
+        supports=["positive sizes", {"n_k_minus_n_q": _equal, "value_dim_minus_head_dim": _equal}],
+        twins={"written out": {"causal_attention": _causal_written_out}},
+    ),
+    _implementation(
+        "MultiHeadAttention, written out", operations={"multi_head_attention": _heads}, batch_ranks=(0,),
+        conventions=Conventions(dead_rows="nan"),
+        supports=["positive sizes", "full masks", "additive masks", {"model_dim_minus_heads_width": _equal}],
+    ),
+    _implementation(
+        "sinusoids", operations={"sinusoidal_positional_encoding": _table}, conventions=Conventions(sinusoid_layout="tensor2tensor"),
+        supports=["positive sizes", {"embed_dim": lambda d: d % 2 == 0 and d > 2, "start_pos": lambda p: p <= 4096}],
+    ),
+]  # fmt: skip
