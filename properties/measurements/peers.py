@@ -3,7 +3,8 @@
     python -m properties.measurements.peers build/peers/*.json
 
 A matrix of libraries and kinds of operations; the laws that are declared not to hold; and every finding, each script run in a process of
-its own. The exit status is 1 where a law is broken that is not declared, and where a finding no longer happens.
+its own. Reports may be of parts: of what several have run, the newest counts. The exit status is 1 where a law is broken that is not
+declared, and where a finding no longer happens.
 """
 
 import argparse
@@ -18,18 +19,22 @@ from pathlib import Path
 from typing import Any
 
 from properties.contract.operations import OPERATIONS
+from properties.implementations.peers import GROUPS
 from properties.implementations.peers.transformers_models import DEVIATIONS, MODELS, PATHS, compared
 from properties.measurements.findings import (
     peers_jax,
     peers_keras,
+    peers_language,
     peers_local,
     peers_mlx,
+    peers_models,
     peers_modules,
     peers_pytorch,
     peers_transformers,
     peers_x_transformers,
     rotary_peers,
 )
+from properties.measurements.findings.confirmed import confirmed
 from properties.measurements.findings.shown import CAUSES, Shown
 from properties.verifier.reading import read
 
@@ -40,6 +45,7 @@ FINDINGS: list[Shown] = [
     for module in (
         *(rotary_peers, peers_jax, peers_keras, peers_mlx),
         *(peers_transformers, peers_x_transformers, peers_local, peers_modules, peers_pytorch),
+        *(peers_language, peers_models),
     )
     for found in module.FINDINGS
 ]
@@ -64,14 +70,15 @@ def families() -> dict[str, str]:
 
 
 def _rows(reports: Sequence[dict[str, Any]]) -> list[Row]:
-    """The outcomes of all reports, with the library of each; what one report could not run is taken from another that could."""
+    """The outcomes of all reports, in the order of the registry, with the library of each: those of the last report that could run it."""
     groups = {entry["name"]: entry["group"] for report in reports for entry in report["settings"]["implementations"]}
     found: dict[tuple[str, str, str], Row] = {}
     for row in (row for report in reports for row in report["outcomes"]):
         key = row["implementation"], row["operation"], row["law"]
-        if key not in found or found[key]["status"] == "not run":
+        if key not in found or row["status"] != "not run":
             found[key] = row | {"group": groups[row["implementation"]]}
-    return list(found.values())
+    places = {group: place for place, group in enumerate(GROUPS)}
+    return sorted(found.values(), key=lambda row: places.get(row["group"], len(places)))
 
 
 def _cell(rows: Sequence[Row]) -> str:
@@ -124,9 +131,9 @@ def _findings(wrong: list[str]) -> Iterator[str]:
         list(pool.map(lambda found: find_spec(found.module.split(".")[0]) and found.actual, FINDINGS))
     for found in FINDINGS:
         try:
-            yield from list(found.markdown())
+            yield from list(found.markdown(confirmed(found)))
         except ImportError as missing:
-            yield f"\n### {found.library}: {found.title}\n\nNot run here: {missing}."
+            yield f"\n### {found.name}\n\nNot run here: {missing}."
         except ValueError as changed:
             wrong.append(str(changed))
 
@@ -184,6 +191,8 @@ def markdown(reports: Sequence[dict[str, Any]], wrong: list[str]) -> str:
         f"{len(FINDINGS)} findings: {', '.join(f'{count[cause]} of cause {cause}' for cause in CAUSES)}. Each script needs the library",
         "alone, and was run in a process of its own when this page was written. A *defect* is at odds with the library's documentation, or",
         "with itself; a *convention* is one of several readings in use; *arithmetic* is what a type of numbers does not hold.",
+        "Twenty of those that expect numbers were drawn by chance, and the numbers computed once more by mpmath alone, which these say.",
+        "The line of each was looked up in the source of the library that is installed.",
         *_findings(wrong),
     ]
     return "\n".join([*lines, ""])
@@ -195,5 +204,6 @@ if __name__ == "__main__":
     parser.add_argument("--output", type=Path, default=Path("docs/peers.md"))
     options = parser.parse_args()
     problems: list[str] = []
-    options.output.write_text(markdown([read(file) for file in options.reports], problems), "utf-8")
+    by_age = sorted(options.reports, key=lambda file: file.stat().st_mtime)
+    options.output.write_text(markdown([read(file) for file in by_age], problems), "utf-8")
     sys.exit("\n".join(problems) or 0)

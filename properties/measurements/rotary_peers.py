@@ -25,7 +25,7 @@ from spec.extended.released import RELEASED, Released
 
 __all__ = ["markdown"]
 
-LIBRARIES = ("torch", "transformers", "torchtune", "x-transformers", "rotary-embedding-torch", "keras-hub")
+LIBRARIES = ("torch", "transformers", "torchtune", "x-transformers", "rotary-embedding-torch", "keras-hub", "litgpt", "ibm-fms")
 STARTS = (0, 1000, 4088)
 Row = tuple[str, ...]
 

@@ -6,6 +6,7 @@ import sys
 from importlib.util import find_spec
 from pathlib import Path
 
+import mpmath
 import numpy as np
 import pytest
 
@@ -15,12 +16,13 @@ from properties.contract.operations import OPERATIONS
 from properties.implementations.peers import GROUPS
 from properties.implementations.peers.library import Library
 from properties.measurements import peers
+from properties.measurements.findings.confirmed import REFERENCES, confirmed, drawn
 from properties.measurements.findings.shown import CAUSES, Shown
 from properties.measurements.peers import FINDINGS, families, markdown
 
 PAGE = (Path(__file__).parents[2] / "docs" / "peers.md").read_text("utf-8")
 LIBRARIES = ("jax", "flax", "equinox", "haiku", "keras", "keras_hub", "mlx", "onnx", "onnxruntime", "transformers")
-EACH = pytest.mark.parametrize("found", FINDINGS, ids=lambda found: f"{found.library}: {found.title}")
+EACH = pytest.mark.parametrize("found", FINDINGS, ids=lambda found: found.name)
 
 
 def test_the_registry_imports_no_library():
@@ -68,9 +70,36 @@ def test_a_script_stands_alone(found):
 
 @EACH
 def test_the_page_has_a_finding(found):
-    assert f"### {found.library}: {found.title}\n\n{found.detail}" in PAGE
+    assert f"### {found.name}\n\n{found.detail}" in PAGE
     assert f"| expected | `{found.wanted()}` |" in PAGE
     assert found.script in PAGE
+
+
+def test_the_findings_that_are_drawn_have_a_reference_and_no_others():
+    assert sorted(found.name for found in drawn(FINDINGS)) == sorted(REFERENCES)
+
+
+@pytest.mark.parametrize("found", drawn(FINDINGS), ids=lambda found: found.name)
+def test_mpmath_confirms_what_a_drawn_finding_expects(found):
+    told = confirmed(found)
+    assert f"| confirmed by mpmath | {told} |" in PAGE.split(f"### {found.name}\n")[1].split("```")[0]
+
+
+def test_another_number_than_mpmath_has_is_told(monkeypatch):
+    found = Shown("fms", "A pair", "defect", "It is.", "fms", "", "none", "", lambda: [-0.4161, 0.9092])
+    assert confirmed(found) == ""
+    monkeypatch.setitem(REFERENCES, found.name, lambda: [mpmath.cos(2), mpmath.sin(2)])
+    with pytest.raises(
+        ValueError, match=r"fms: A pair: \[-0.4161, 0.9092\] is expected, but mpmath gives -0.416146836547, 0.909297426826\."
+    ):
+        confirmed(found)
+
+
+@EACH
+def test_the_line_of_a_finding_is_in_the_library_that_is_installed(found):
+    if find_spec(found.module.split(".")[0]) is None:
+        pytest.skip(f"{found.library} is in the environment of `make peers` alone")
+    assert f"| source | {found.where} |" in PAGE.split(f"### {found.name}\n")[1].split("```")[0]
 
 
 def test_the_page_has_no_other_finding():
@@ -94,6 +123,11 @@ def test_what_one_report_could_not_run_is_taken_from_another(monkeypatch):
     assert wrong == []
     assert "| A |  |  |  |  | 1 **violated** |  |" in markdown([_report("violated")], wrong)
     assert wrong == ["a 1 breaks pairs [rope]."]
+
+
+def test_a_later_report_of_a_part_counts(monkeypatch):
+    monkeypatch.setattr(peers, "FINDINGS", [])
+    assert "| A |  |  |  |  | 1 held |  |" in markdown([_report("violated"), _report("held"), _report("not run")], [])
 
 
 def test_a_finding_that_no_longer_happens_and_an_absent_library_are_noted(monkeypatch):

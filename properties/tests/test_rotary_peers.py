@@ -6,7 +6,7 @@ import pytest
 
 from properties.implementations.peers.rotary_layers import LAYERS
 from properties.implementations.peers.transformers_rotary import parameters_of
-from properties.measurements.findings.rotary_peers import FINDINGS
+from properties.measurements.peers import FINDINGS
 from properties.measurements.rotary_peers import layer_row, model_row, rows
 from spec.extended.released import RELEASED
 

@@ -1,4 +1,5 @@
-"""The rotary layers of torchtune, x-transformers, rotary-embedding-torch and keras-hub, with the frequencies that each is asked for.
+"""The rotary layers of torchtune, x-transformers, rotary-embedding-torch, keras-hub, LitGPT and IBM's foundation-model-stack, with the
+frequencies that each is asked for.
 
 Each function takes rows of channels, (rows, head_dim) in float32, that count from a first position, and rotates them as its library does.
 """
@@ -17,6 +18,7 @@ __all__ = ["LAYERS", "Layer"]
 
 MODELS = {model.name: model for model in RELEASED}
 LONGEST = 8192
+LITGPT_YARN = "YaRN slows the fast frequencies and keeps the slow ones"
 KERAS_DYNAMIC = "The dynamic kind divides all frequencies by one number, at every length"
 Rows = NDArray[np.float32]
 
@@ -84,6 +86,23 @@ def _keras_hub_phi3(x: Rows, start: int, *, short: list[float], long: list[float
     return ops.convert_to_numpy(layer(x[None], start_index=start)[0])
 
 
+def _litgpt(x: Rows, start: int, **options: Any) -> Any:
+    import torch
+    from litgpt.model import apply_rope, build_rope_cache
+
+    cos, sin = (table[None, start:] for table in build_rope_cache(start + len(x), x.shape[-1], **options))
+    return apply_rope(torch.from_numpy(x)[None], cos, sin)[0]
+
+
+def _fms(x: Rows, start: int, **options: Any) -> Any:
+    import torch
+    from fms.modules.positions import RotaryEmbedding
+
+    rows = torch.from_numpy(x)[None, :, None]
+    positions = torch.arange(start, start + len(x))[None]
+    return RotaryEmbedding(x.shape[-1], max_seq_len=LONGEST, **options).adjusted_qk(rows, rows, positions)[0][0, :, 0]
+
+
 def _layers() -> list[Layer]:
     default, llama = {"kind": "default", "head_dim": 128}, MODELS["Llama 3.1 8B"].arguments
     linear = default | {"kind": "linear", "factor": 3.0}
@@ -91,6 +110,12 @@ def _layers() -> list[Layer]:
     lists = {"short": phi["short_factor"], "long": phi["long_factor"]}
     ntk = default | {"kind": "dynamic", "factor": 2.0, "max_position_embeddings": 4096}
     sharp = {name: x for name, x in yarn.items() if not name.startswith("mscale")}
+    ends = {name: llama[name] for name in ("factor", "low_freq_factor", "high_freq_factor")}
+    length = "original_max_position_embeddings"
+    of_yarn = {name: yarn[name] for name in ("factor", "beta_fast", "beta_slow", "mscale", "mscale_all_dim")}
+    litgpt_llama: dict[str, Any] = {"base": 500_000, "extra_config": ends | {"original_max_seq_len": llama[length]}}
+    litgpt_yarn: dict[str, Any] = {"extra_config": of_yarn | {"original_max_seq_len": yarn[length]}}
+    fms_llama: dict[str, Any] = {"ratio": 500_000.0, "scaling": ends | {"rope_type": "llama3", length: llama[length]}}
     keras_yarn = {"rope_type": "yarn", "scaling_factor": yarn["factor"]}
     return [
         Layer("torchtune", "RotaryPositionalEmbeddings", default, "adjacent", partial(_torchtune, "RotaryPositionalEmbeddings")),
@@ -133,6 +158,12 @@ def _layers() -> list[Layer]:
         ),
         Layer("keras-hub", "RotaryEmbedding, yarn", sharp, "half", partial(_keras_hub, **keras_yarn)),
         Layer("keras-hub", "Phi3SuScaledRotaryEmbedding, short", phi, "half", partial(_keras_hub_phi3, **lists), 4096),
+        Layer("litgpt", "build_rope_cache", default, "half", _litgpt),
+        Layer("litgpt", "build_rope_cache, linear", linear, "half", partial(_litgpt, extra_config={"factor": 3.0})),
+        Layer("litgpt", "build_rope_cache, llama3", llama, "half", partial(_litgpt, **litgpt_llama)),
+        Layer("litgpt", "build_rope_cache, YaRN", yarn, "half", partial(_litgpt, **litgpt_yarn), None, LITGPT_YARN),
+        Layer("ibm-fms", "RotaryEmbedding", default, "adjacent", _fms),
+        Layer("ibm-fms", "RotaryEmbedding, llama3", llama, "adjacent", partial(_fms, **fms_llama)),
     ]
 
 

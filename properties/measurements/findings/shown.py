@@ -27,8 +27,9 @@ _ERROR = re.compile(r"[\w.]*(Error|Exception)\b")
 class Shown:
     """A finding: its library, what is the matter and why, the line of source by module and text, a script, and what it should print.
 
-    cause is one of `CAUSES`; known is where it was reported, as far as was found. Of compiled code no line can be looked up: `line` is
-    "", and `module` says where it stands upstream.
+    cause is one of `CAUSES`; known is where it was reported, as far as was found. A line that stands in
+    several places comes with the one before. Of compiled code no line can be looked up: `line` is "", and `module` says where it stands
+    upstream.
     """
 
     library: str
@@ -42,6 +43,11 @@ class Shown:
     expected: Callable[[], Any]
 
     @property
+    def name(self) -> str:
+        """Its library and its title: the heading of it on the page."""
+        return f"{self.library}: {self.title}"
+
+    @property
     def where(self) -> str:
         """The file of the library, and the number of the line. Raises ValueError where the text is not there, or more than once."""
         if not self.line:
@@ -50,13 +56,11 @@ class Shown:
         found = find_spec(top)
         if found is None or not found.submodule_search_locations:
             raise ModuleNotFoundError(f"No module named {top!r}", name=top)
-        lines = Path(found.submodule_search_locations[0]).joinpath(*rest).with_suffix(".py").read_text("utf-8").splitlines()
-        numbers = [i for i, line in enumerate(lines, 1) if self.line in line]
-        if len(numbers) != 1:
-            raise ValueError(
-                f"{self.module} has {self.line!r} in {len(numbers)} lines, but should have it in one: see {self.title!r} again."
-            )
-        return f"{self.module.replace('.', '/')}.py:{numbers[0]}"
+        text = Path(found.submodule_search_locations[0]).joinpath(*rest).with_suffix(".py").read_text("utf-8")
+        if (places := text.count(self.line)) != 1:
+            raise ValueError(f"{self.module} has {self.line!r} in {places} places, but should have it in one: see {self.title!r} again.")
+        before, _ = text.split(self.line)
+        return f"{self.module.replace('.', '/')}.py:{(before + self.line).count(chr(10)) + 1}"
 
     @cached_property
     def actual(self) -> str:
@@ -70,13 +74,14 @@ class Shown:
         """What it should print."""
         return shown(self.expected())
 
-    def markdown(self) -> Iterator[str]:
-        """It, measured now. Raises ImportError without the library, and ValueError where nothing is the matter any more."""
+    def markdown(self, confirmed: str) -> Iterator[str]:
+        """It, measured now, and what confirmed it. Raises ImportError without the library, and ValueError where nothing is the matter."""
         where, wanted, actual = self.where, self.wanted(), self.actual
-        yield f"\n### {self.library}: {self.title}\n"
+        yield f"\n### {self.name}\n"
         yield f"{self.detail}\n"
         yield "| | |\n|---|---|"
         fields = {"expected": f"`{wanted}`", "actual": f"`{actual}`", "cause": self.cause, "source": where, "known upstream": self.known}
+        fields |= {"confirmed by mpmath": confirmed} if confirmed else {}
         yield from (f"| {name} | {text.replace('|', chr(92) + '|')} |" for name, text in fields.items())
         yield f"\n```python\n{self.script}\n```"
         if actual == wanted:
