@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import oracles
-from oracles import ball_attention, logits, scores, terms
+from oracles import ball_attention, logits, scores, terms, vjp
 from oracles.formats import BINARY16, BINARY32, BRAIN16
 from properties.contract import operations as contract
 from properties.measurements.benchmarks import cases, judge
@@ -282,6 +282,19 @@ def test_a_budget_without_what_is_stored_on_the_way_is_climbed_out_of(operation,
     forgets = lambda x, *rest: known(x, *rest) if x.blocked is None else np.where(x.blocked, 0.0, known(x, *rest))  # noqa: E731
     monkeypatch.setattr(scores, "passed", forgets)
     monkeypatch.setattr(ball_attention, "terms", lambda *sizes: replace(terms.terms(*sizes), quotient_underflow=0.0))
+    assert found()
+
+
+@pytest.mark.parametrize("operation", ["attention dq", "attention dsink"])
+def test_a_budget_that_takes_two_products_with_weights_for_one_is_climbed_out_of(operation, monkeypatch, unchecked):
+    """p·(dP − δ) + p'·g, of which the second weights are made by themselves."""
+
+    def found():
+        return budgets.attack(operation, "cancelling lse", "bfloat16-stored-sum", np.random.default_rng(2), 200).violations
+
+    assert not found()
+    shift = vjp._shift
+    monkeypatch.setattr(vjp, "_shift", lambda *given: shift(*given)._replace(apart=None, sink_apart=None))
     assert found()
 
 
