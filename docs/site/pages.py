@@ -46,6 +46,7 @@ MEASURED = {
     "seeds.txt": ("False alarms", "every law on correct implementations, with many seeds: `make seeds`"),
     "soundness.txt": ("Soundness", "the exact value in every enclosure: `make soundness`"),
     "attack.txt": ("Attack", "an hour of looking for a false certificate, and for an honest kernel outside its budget: `make attack`"),
+    "worst.md": ("Worst inputs", "how near to their budgets PyTorch's kernels can be driven, and by which inputs: `make worst`"),
     "fuzz.txt": ("Fuzz", "every public function, given nonsense: `make fuzz`"),
     "interrupts.txt": ("Interrupts", "the command ended by signals at a hundred random moments: `make interrupts`"),
     "sharpness.txt": ("Sharpness", "how much of its budget PyTorch uses: `make sharpness`"),
