@@ -29,6 +29,7 @@ from properties.contract.operations import OPERATIONS
 from properties.implementations import GROUPS
 from properties.laws.agreement import AGREEMENT
 from properties.verifier.note import Noted
+from properties.verifier.report import counted
 from properties.verifier.script import script_of_call
 from properties.verifier.shrinking import simpler
 
@@ -42,15 +43,6 @@ _TRIES = 600  # smaller inputs that are looked at
 _LONGEST = 6000  # characters of an input that is written out
 
 _LAWS = {law.operation: law for law in AGREEMENT}
-
-_REMARKS = {
-    ("torch features float32", "attention_vjp"): (
-        "Autograd has a gradient of each result, w·(T − δ) of the output and w·grad_lse of the log-sum-exp, whose weights are computed "
-        "apart, by softmax and as exp(s − lse): where T − δ and grad_lse cancel, what is left is the difference of the two. Budgets do "
-        "not cover that yet; README lists it."
-    ),
-}
-"""What is known of inputs near their budgets, or beyond."""
 
 Kernel = tuple[str, str, str]
 """An implementation, an operation, and a result."""
@@ -182,8 +174,7 @@ def _page(known: dict[Kernel, _Known], left: list[str], settings: str) -> str:
     for kernel, worst in sorted(near.items(), key=lambda item: -item[1].ratio):
         smaller = _cut_down(kernel, worst)
         text = _script(kernel, smaller)
-        remark = _REMARKS.get(kernel[:2])
-        lines += [f"### {kernel[0]}, {kernel[1]}, {kernel[2]}: {smaller.ratio:.4g}", "", *((remark, "") if remark else ())]
+        lines += [f"### {kernel[0]}, {kernel[1]}, {kernel[2]}: {smaller.ratio:.4g}", ""]
         lines += ["```python", text, "```", ""] if len(text) <= _LONGEST else ["Too large to be written out: build/worst.json has it.", ""]
     return "\n".join(lines).rstrip() + "\n"
 
@@ -229,7 +220,7 @@ def main(arguments: list[str] | None = None) -> int:
 def _write(options: argparse.Namespace, every: dict[Kernel, _Known], known: dict[Kernel, _Known], left: list[str], minutes: float) -> float:
     """Keep the worst cases of every kernel, and write the page of those that were searched; the largest error ÷ budget."""
     settings = (
-        f"{minutes:.3g} minutes with {options.jobs} processes, seed {options.seed}, "
+        f"{minutes:.3g} minutes on {counted(options.jobs, 'core')}, seed {options.seed}, "
         f"{f'entries with {options.only!r} in their names alone, ' if options.only else ''}"
         f"{sum(of.calls for of in known.values()):,} calls; torch {torch.__version__}, "
         f"NumPy {np.__version__}, {platform.machine()}, {torch.backends.cpu.get_cpu_capability()}."
