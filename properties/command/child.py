@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from contextlib import suppress
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from properties.verifier.note import Note
 __all__ = ["Child"]
 
 _BOOT = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from properties.command.worker import main; main()"
+_FROM_OUTSIDE = (1, 2, 9, 15)  # SIGHUP, SIGINT, SIGKILL, SIGTERM: what people send, and Linux where memory is short
 _IMPORTS = 10  # timeouts that an import may take: compilers run there
 
 
@@ -30,11 +32,12 @@ class Child:
     def __init__(self, order: Order, folder: Path, number: int) -> None:
         self.task: Task | Explain | None = None
         self.since, self._overdue, self._timeout = time.monotonic(), False, order.timeout
+        self._memory, self._bloated, self._begun = order.memory, False, 0
         self._log, note = folder / f"{number}.log", folder / f"{number}.note"
         self.calls = Note(note)
         self.calls.begin("import", (), "contiguous")
         path = json.dumps([entry for entry in sys.path if entry])
-        environment = {**os.environ, "HYPOTHESIS_STORAGE_DIRECTORY": str(folder / "hypothesis")}
+        environment = {**os.environ, **order.environment, "HYPOTHESIS_STORAGE_DIRECTORY": str(folder / "hypothesis")}
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-c", _BOOT, path],
             stdin=subprocess.PIPE,
@@ -50,6 +53,7 @@ class Child:
     def begin(self, task: Task | Explain) -> None:
         """Give it something to do."""
         self.task, self.since = task, time.monotonic()
+        self._begun += 1
         self._tell(task)
 
     def _tell(self, something: Any) -> None:
@@ -76,7 +80,10 @@ class Child:
         return self._timeout * (1 if self.task else _IMPORTS)
 
     def abort_if_overdue(self) -> None:
-        """End it, if its call takes too long, where it is, and have it say where that is."""
+        """End it, if its call takes too long, where it is, and have it say where that is; or if it takes too much memory."""
+        if self._memory < inf and self._resident > self._memory:
+            self._bloated = True
+            self._signal(signal.SIGKILL)
         if self.calls.seconds > self._limit:
             self._overdue = True
             self._signal(signal.SIGABRT)
@@ -84,10 +91,25 @@ class Child:
                 self._process.wait(1)
             self._signal(signal.SIGKILL)
 
+    @property
+    def _resident(self) -> int:
+        """Bytes of memory that it has, as Linux says it; 0 where it is dead."""
+        with suppress(OSError, IndexError):
+            return int(Path(f"/proc/{self._process.pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+        return 0
+
+    @property
+    def innocent(self) -> bool:
+        """Whether it was ended, being dead, by no doing of its last task: by a signal from outside, or by memory that others took."""
+        status = self._process.wait()
+        return self._begun > 1 if self._bloated else not self._overdue and -status in _FROM_OUTSIDE
+
     def end(self) -> str:
         """How it ended, being dead, as the end of a sentence."""
         if self._overdue:
             return f"did not return within {self._limit:g} s"
+        if self._bloated:
+            return f"took more than {self._memory / 2**30:g} GiB of memory"
         status = self._process.wait()
         return f"killed the process: {_signal_name(-status)}" if status < 0 else f"ended the process with exit status {status}"
 

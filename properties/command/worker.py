@@ -105,7 +105,8 @@ def _entry(one: Found, laws: list[Law], order: Order) -> Entry:
     ids = tuple(law.id for law in laws)
     override = order.arithmetic, i.resolved_conventions if order.conventions else None
     where = sources(i.operations, one.target)
-    return Entry(one.target, one.group, one.pick, i.name, i.resolved_arithmetic.name, *override, ids, dict(i.known_deviations), where)
+    who = one.target, one.group, one.pick, i.name, i.resolved_arithmetic.name
+    return Entry(*who, *override, ids, dict(i.known_deviations), where, i.unavailable)
 
 
 def _outcomes(one: Found, task: Task, planned: list[Law], order: Order, calls: Note) -> list[Outcome]:
@@ -123,7 +124,7 @@ def _outcomes(one: Found, task: Task, planned: list[Law], order: Order, calls: N
         return order.fail_fast and not order.known.has(one.implementation.name, law)
 
     noting = _noting(one.implementation, calls)
-    found = examine(laws, noting, order.max_examples, order.seed, observe, order.timeout, began, task.until, ends)
+    found = examine(laws, noting, task.cases, task.seed, observe, order.timeout, began, task.until, ends)
     return [o if o.violation is None else replace(o, violation=_told(o.violation, one, order)) for o in found]
 
 
