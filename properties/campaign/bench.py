@@ -4,19 +4,25 @@ import json
 import os
 import signal
 import time
-from dataclasses import dataclass, field
+from collections import Counter
+from dataclasses import dataclass, field, replace
 from math import isnan, nan
 from typing import Any
 
 from properties.campaign.chunks import Chunk
-from properties.command.messages import Entry, Order, Task
+from properties.campaign.climbing import Worst
+from properties.campaign.packing import unpacked
+from properties.command.messages import Climb, Entry, Order, Task
 from properties.command.runner import Runner
 from properties.command.signals import Signals
 from properties.command.targets import TargetError
+from properties.laws.agreement import AGREEMENT
+from properties.laws.names import parts_of
 from properties.verifier.note import UnwritableError
-from properties.verifier.report import PASSING, Cause, Outcome, with_causes
+from properties.verifier.report import PASSING, Cause, Outcome, Violation, with_causes
+from properties.verifier.script import script
 
-__all__ = ["Bench", "Broken", "Lost", "Result"]
+__all__ = ["Bench", "Broken", "Lost", "Result", "agreement_of"]
 
 
 @dataclass(frozen=True)
@@ -36,15 +42,16 @@ class Broken:
 @dataclass(frozen=True)
 class Result:
     """What came of a chunk: how many laws have which status, on how many examples, of what was drawn; the largest error in budgets of
-    laws that were not broken; seconds, how often it was given out again, and what does not hold."""
+    laws that were not broken; seconds, how often it was given out again, what does not hold, and the worst input of a climb."""
 
     statuses: dict[str, int]
-    cases: int
-    examples: int
-    excess: float
-    seconds: float
+    cases: int = 0
+    examples: int = 0
+    excess: float = 0.0
+    seconds: float = 0.0
     lost: int = 0
     broken: tuple[Broken, ...] = ()
+    worst: Worst | None = None
 
 
 @dataclass(frozen=True)
@@ -80,20 +87,23 @@ class Bench:
         started = time.monotonic()
         try:
             runner = self._open()
-            before = runner.lost
-            place, entry = next((place, entry) for place, entry in enumerate(runner.entries) if entry.name == chunk.implementation)
-            outcomes: list[Outcome] = []
-            causes: tuple[Cause, ...] = ()
-            for _, found in runner.outcomes([Task(place, entry.groups[chunk.operation], chunk.seed, chunk.cases)]):
+            before, outcomes, causes, worst = runner.lost, list[Outcome](), tuple[Cause, ...](), None
+            place = [entry.name for entry in runner.entries].index(chunk.implementation)
+            entry = runner.entries[place]
+            for _, found in runner.outcomes([_task(chunk, place, entry)]):
                 if isinstance(found, Outcome):
                     outcomes.append(found)
-                else:
+                elif isinstance(found, Worst):
+                    worst = found
+                    outcomes.append(_judged(worst, entry, chunk.operation))
+                elif found is not None:
                     causes = found
         except (TargetError, OSError, UnwritableError) as error:  # of a full disk, say: no verdict on what is verified
             self._shut()
             return Lost(str(error))
         told, causes = with_causes(outcomes, causes, lambda violation: violation.script)
-        return _result(chunk, told, causes, time.monotonic() - started, runner.lost - before)
+        cases = 0 if not any(o.examples for o in told) else chunk.cases if worst is None else worst.calls
+        return replace(_result(told, causes), cases=cases, seconds=time.monotonic() - started, lost=runner.lost - before, worst=worst)
 
     def stop(self) -> None:
         """End what is being run."""
@@ -113,20 +123,42 @@ class Bench:
             self._runner = None
 
 
-def _result(chunk: Chunk, outcomes: tuple[Outcome, ...], causes: tuple[Cause, ...], seconds: float, lost: int) -> Result:
-    statuses: dict[str, int] = {}
-    for o in outcomes:
-        statuses[o.status] = statuses.get(o.status, 0) + 1
+def _task(chunk: Chunk, place: int, entry: Entry) -> Task | Climb:
+    """What a process is told to do for a chunk."""
+    if chunk.kind == "draw":
+        return Task(place, entry.groups[chunk.operation], chunk.seed, chunk.cases)
+    start = json.loads(chunk.start) if chunk.start else None
+    return Climb(place, chunk.operation, chunk.domain, chunk.seed, chunk.cases, start)
+
+
+def _judged(worst: Worst, entry: Entry, operation: str) -> Outcome:
+    """What a climb's worst input says of the operation's agreement with the oracle."""
+    law = agreement_of(entry, operation)
+    name = parts_of(law)[0]
+    held = Outcome(name, operation, entry.name, "held", worst.calls, worst.calls, worst_excess=worst.ratio)
+    if worst.ratio <= 1:
+        return held
+    summary = f"{worst.output or 'A result'} is {worst.ratio:.4g} times its budget from the exact value, on the worst input of a climb."
+    v = Violation(name, operation, entry.name, summary, unpacked(worst.case), worst.ratio, shrunk=False)
+    v = replace(v, script=script(v, entry.target, entry.pick, entry.override, entry.reading))
+    reason = entry.deviations.get(law) or entry.deviations.get(name, "")
+    return replace(held, status="declared" if reason else "violated", reason=reason, violation=v)
+
+
+def agreement_of(entry: Entry, operation: str) -> str:
+    """The law, of those to be checked, by which an operation is compared with the oracle; "" for none."""
+    known = {law.id for law in AGREEMENT}
+    return next((law for place in entry.groups.get(operation, ()) if (law := entry.laws[place]) in known), "")
+
+
+def _result(outcomes: tuple[Outcome, ...], causes: tuple[Cause, ...]) -> Result:
     shown = {cause.example.law_id for cause in causes}
     wrong = [o for o in outcomes if o.status not in PASSING and not o.unavailable]
     return Result(
-        statuses,
-        chunk.cases if any(o.examples for o in outcomes) else 0,
-        sum(o.examples for o in outcomes),
-        max((o.worst_excess for o in outcomes if o.status in PASSING and o.status != "declared"), default=0.0),
-        seconds,
-        lost,
-        tuple(_broken(o, o.law_id in shown or not causes) for o in wrong),
+        dict(Counter(o.status for o in outcomes)),
+        examples=sum(o.examples for o in outcomes),
+        excess=max((o.worst_excess for o in outcomes if o.status in PASSING and o.status != "declared"), default=0.0),
+        broken=tuple(_broken(o, o.law_id in shown or not causes) for o in wrong),
     )
 
 

@@ -68,7 +68,7 @@ class Campaign:
 
     def _keep(self, chunk: Chunk, result: Result) -> None:
         """Write what came of a chunk, and wait for as long as that cannot be done."""
-        self.examples.note(chunk, bool(result.statuses.get("violated")))
+        self.examples.note(chunk, result)
         while True:
             try:
                 added = self.store.add(chunk, result)

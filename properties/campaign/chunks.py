@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from itertools import count
 from typing import Literal
 
@@ -16,7 +17,8 @@ Row = tuple[str, str]  # an implementation and one of its operations, by their n
 
 @dataclass(frozen=True)
 class Chunk:
-    """An operation of an implementation on so many `cases` of a seed; or a climb of so many steps from a case of the seed, in a domain."""
+    """An operation of an implementation on so many `cases` of a seed; or a climb of so many steps in a domain, from a case of the seed, or
+    from one that is known, `start`, as JSON."""
 
     implementation: str
     operation: str
@@ -24,20 +26,22 @@ class Chunk:
     cases: int
     kind: Kind = "draw"
     domain: str = ""
+    start: str = ""
 
     @property
     def id(self) -> str:
         """What no other chunk is called."""
         within = f" {self.domain}" if self.domain else ""
+        within += f" from {sha256(self.start.encode()).hexdigest()[:16]}" if self.start else ""
         return f"{self.kind} {self.implementation}[{self.operation}]{within} seed={self.seed} cases={self.cases}"
 
 
-def plan(rows: Sequence[Row], seeds: Iterable[int], cases: int, steps: int = 0) -> Iterator[Chunk]:
-    """All chunks, seed after seed: first every row on cases, then, if climbs take steps, every row's climb in a domain whose turn it is."""
+def plan(rows: Sequence[Row], seeds: Iterable[int], cases: int, climbs: Sequence[Row] = (), steps: int = 0) -> Iterator[Chunk]:
+    """All chunks, seed after seed: every row on so many cases, and then a climb of some rows, in a domain whose turn it is."""
     for seed in seeds:
         for row in rows:
             yield Chunk(*row, seed, cases)
-        for implementation, operation in rows if steps else ():
+        for implementation, operation in climbs:
             usual = [name for name in DOMAINS[operation] if name not in QUIRKS]
             if usual:
                 yield Chunk(implementation, operation, seed, steps, "climb", usual[seed % len(usual)])

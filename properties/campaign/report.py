@@ -31,7 +31,8 @@ SELECT implementation, count(*) AS chunks, sum(cases) AS cases, sum(examples) AS
 FROM chunk GROUP BY implementation ORDER BY implementation
 """
 _VIOLATIONS = """
-SELECT implementation, law, status, count(*) AS chunks, min(seed) AS seed, diagnosis, summary, max(example) AS example, script
+SELECT implementation, law, status, count(*) AS chunks, min(seed) AS seed, diagnosis, summary, example, script,
+    max((diagnosis <> '') || example) AS told
 FROM violation JOIN chunk USING (chunk) GROUP BY implementation, law, status ORDER BY status = 'violated' DESC, implementation, law
 """
 _WORST = """

@@ -122,11 +122,14 @@ class Store:
         who = (chunk.id, chunk.kind, chunk.implementation, chunk.operation, chunk.domain, chunk.seed)
         row = (*who, result.cases, result.examples, *counts, result.excess, result.seconds, result.lost, self._run, time.time())
         broken = [(chunk.id, b.law, b.status, b.excess, b.summary, b.diagnosis, b.case, b.script) for b in result.broken]
+        at = (chunk.id, chunk.implementation, chunk.operation, chunk.domain)
+        worst = [] if result.worst is None else [(*at, result.worst.output, result.worst.ratio, json.dumps(result.worst.case))]
 
         def write() -> int:
             added = self._database.execute(f"INSERT OR IGNORE INTO chunk VALUES ({', '.join('?' * len(row))})", row).rowcount
             if added:
                 self._database.executemany("INSERT INTO violation VALUES (?, ?, ?, ?, ?, ?, ?, ?)", broken)
+                self._database.executemany("INSERT INTO worst VALUES (?, ?, ?, ?, ?, ?, ?)", worst)
                 self._database.execute("UPDATE run SET seen = ? WHERE run = ?", (time.time(), self._run))
             return added
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from properties.command.outputs import folder_of_page, printing
-from properties.command.parsing import memory, natural, positive
+from properties.command.parsing import memory, natural, positive, whole
 
 __all__ = ["add_to"]
 
@@ -27,7 +27,10 @@ _ARGUMENTS: dict[str, tuple[str, dict[str, Any]]] = {
     "--cases": ("give out the first chunks, which have so many cases", {"type": natural, "metavar": "N"}),
     "--seeds": ("the seeds, as 0:100, of which the last is 99, or 0:, which has no end (0:)", {"default": "0:", "metavar": "A:B"}),
     "--max-examples": ("cases of a chunk (100)", {"type": natural, "metavar": "N"}),
-    "--climb": ("steps of the climb to a worst input that follows each chunk of cases (0)", {"type": int, "default": 0, "metavar": "N"}),
+    "--climb": (
+        "steps of the climb to a worst input that follows each chunk of cases, 0 for none (25)",
+        {"type": whole, "default": 25, "metavar": "N"},
+    ),
     "--database": (
         "the file of SQLite's that it is kept in, and goes on from (campaign.db)",
         {"type": Path, "default": Path("campaign.db"), "metavar": "FILE"},
@@ -154,11 +157,15 @@ def _follow(options: argparse.Namespace, engine: Any, store: Any, examples: Any,
 
 def _chunks(options: argparse.Namespace, entries: Any, examples: Any) -> Iterator[Any]:
     """What is known to break a law, and then the plan, as far as options say."""
+    from properties.campaign.bench import agreement_of
     from properties.campaign.campaign import until_cases
     from properties.campaign.chunks import parsed_seeds, plan
 
     rows = [(entry.name, operation) for entry in entries if not entry.unavailable for operation in entry.groups]
     if not rows:
         raise ValueError(f"Nothing of {' and '.join(options.targets)} can be run here.")
-    planned = plan(rows, parsed_seeds(options.seeds), options.max_examples, options.climb)
-    return chain(examples.of(rows), planned if options.cases is None else until_cases(planned, options.cases))
+    by_name = {entry.name: entry for entry in entries}
+    climbs = [(name, operation) for name, operation in rows if options.climb and agreement_of(by_name[name], operation)]
+    planned = plan(rows, parsed_seeds(options.seeds), options.max_examples, climbs, options.climb)
+    known = examples.of(rows, climbs, options.climb)
+    return chain(known, planned if options.cases is None else until_cases(planned, options.cases))

@@ -13,7 +13,7 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
-from properties.command.messages import Explain, Order, Task
+from properties.command.messages import Climb, Explain, Order, Task
 from properties.verifier.note import Note
 
 __all__ = ["Child"]
@@ -30,7 +30,7 @@ class Child:
     """
 
     def __init__(self, order: Order, folder: Path, number: int) -> None:
-        self.task: Task | Explain | None = None
+        self.task: Task | Explain | Climb | None = None
         self.since, self._overdue, self._timeout = time.monotonic(), False, order.timeout
         self._memory, self._bloated, self._begun = order.memory, False, 0
         self._log, note = folder / f"{number}.log", folder / f"{number}.note"
@@ -50,7 +50,7 @@ class Child:
         self._answers = self._process.stdout
         self._tell((order, str(note), str(self._log)))
 
-    def begin(self, task: Task | Explain) -> None:
+    def begin(self, task: Task | Explain | Climb) -> None:
         """Give it something to do."""
         self.task, self.since = task, time.monotonic()
         self._begun += 1

@@ -10,7 +10,7 @@ from properties.laws.names import parts_of
 from properties.verifier.comparison import Known
 from properties.verifier.report import Violation
 
-__all__ = ["Entry", "Explain", "Order", "Task"]
+__all__ = ["Climb", "Entry", "Explain", "Order", "Task"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,6 +83,20 @@ class Task:
     seed: int
     cases: int
     until: float = inf
+    lost: int = 0
+
+
+@dataclass(frozen=True)
+class Climb:
+    """A climb towards the worst input of an operation of an implementation, by its place among the entries: so many steps in a domain, from
+    a seed's case or from `start`."""
+
+    entry: int
+    operation: str
+    domain: str
+    seed: int
+    steps: int
+    start: Mapping[str, Any] | None = None
     lost: int = 0
 
 

@@ -3,13 +3,20 @@
 import argparse
 import re
 
-__all__ = ["duration", "memory", "natural", "positive"]
+__all__ = ["duration", "memory", "natural", "positive", "whole"]
 
 
 def natural(text: str) -> int:
     """A whole number from 1."""
     if not text.isdecimal() or int(text) == 0:
         raise argparse.ArgumentTypeError(f"{text!r}, but should be a whole number from 1.")
+    return int(text)
+
+
+def whole(text: str) -> int:
+    """A whole number from 0."""
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r}, but should be a whole number from 0.")
     return int(text)
 
 

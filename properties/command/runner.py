@@ -10,8 +10,9 @@ from pathlib import Path
 from select import select
 from types import TracebackType
 
+from properties.campaign.climbing import Worst
 from properties.command.child import Child
-from properties.command.messages import Entry, Explain, Order, Task
+from properties.command.messages import Climb, Entry, Explain, Order, Task
 from properties.command.signals import Signals
 from properties.command.targets import TargetError
 from properties.contract.operations import OPERATIONS
@@ -22,7 +23,9 @@ from properties.verifier.report import Cause, Outcome, Status, Violation
 from properties.verifier.script import script, script_of_call
 from properties.verifier.timing import Time
 
-__all__ = ["Runner"]
+__all__ = ["Found", "Runner"]
+
+Found = Outcome | tuple[Cause, ...] | Worst | None
 
 _DEATHS = 3  # of the process in one operation of one implementation, after which its other laws are not tried: each costs up to a timeout
 
@@ -46,7 +49,7 @@ class Runner:
         self._started = 0
         self._time = Time(order.budget)
         self._gently = False
-        self._tasks: deque[Task | Explain] = deque()
+        self._tasks: deque[Task | Explain | Climb] = deque()
         self._idle: list[Child] = []
         self._left: list[int] = []  # of each entry the laws that are not known
         self._violations: list[list[Violation]] = []  # of each entry
@@ -71,10 +74,11 @@ class Runner:
         self._children.clear()
         self._folder.cleanup()
 
-    def outcomes(self, tasks: Iterable[Task] | None = None) -> Iterator[tuple[int, Outcome | tuple[Cause, ...]]]:
+    def outcomes(self, tasks: Iterable[Task | Climb] | None = None) -> Iterator[tuple[int, Found]]:
         """(the entry's place, an outcome) as they are known, and after its last one the causes of its violations, if there are some.
 
-        Of all laws, or of some tasks: when they are done others may be asked for, of processes that are kept.
+        Of all laws, or of some tasks: when they are done others may be asked for, of processes that are kept. A climb has a worst input, or
+        none, and no causes.
         """
         self._tasks.extend(self._all() if tasks is None else tasks)
         self._left = [0 for _ in self.entries]
@@ -121,7 +125,7 @@ class Runner:
                 task = replace(task, until=self._time.share(len(laws), len(laws) + later, len(self._children)))
             self._idle.pop().begin(task)
 
-    def _collect(self, child: Child) -> Iterator[tuple[int, Outcome | tuple[Cause, ...]]]:
+    def _collect(self, child: Child) -> Iterator[tuple[int, Found]]:
         """What a child answers, which is idle then, or what its death means."""
         task = child.task
         if task is None:
@@ -133,14 +137,16 @@ class Runner:
                 if child.innocent and task.lost < self.order.again:
                     self._again(child, replace(task, lost=task.lost + 1))
                 else:
-                    yield from self._failed(child, task) if isinstance(task, Task) else self._unexplained(child, task)
+                    yield from self._unexplained(child, task) if isinstance(task, Explain) else self._failed(child, task)
                 if self._tasks:
                     self._start()
                 return
             child.task = None
             if isinstance(answer, str):
                 raise TargetError(answer)
-            if isinstance(task, Explain):
+            if isinstance(task, Climb):
+                yield task.entry, answer
+            elif isinstance(task, Explain):
                 if self.order.fail_fast and not all(map(self.order.known.may_be, answer)):
                     self._give_up()
                 yield task.entry, answer
@@ -181,21 +187,24 @@ class Runner:
             self._left[place] = 0
             self._explain(place)
 
-    def _failed(self, child: Child, task: Task) -> Iterator[tuple[int, Outcome]]:
-        """The outcome of the law under which a child died; the task's other laws are gone on with."""
+    def _failed(self, child: Child, task: Task | Climb) -> Iterator[tuple[int, Outcome]]:
+        """The outcome of the law under which a child died, by climbs the first of the operation; a task's other laws are gone on with."""
         entry = self.entries[task.entry]
-        noted, ids = child.calls.noted, [entry.laws[law] for law in task.laws]
+        laws = task.laws if isinstance(task, Task) else entry.groups[task.operation]
+        noted, ids = child.calls.noted, [entry.laws[law] for law in laws]
         law = noted.law if noted is not None and noted.law in ids else ids[0]
         seconds = time.monotonic() - child.since
         found = _death(entry, *parts_of(law), child.end(), child.calls, *child.last_words(), seconds=seconds)
         self._bury(child)
+        if isinstance(task, Climb):
+            return iter([(task.entry, found)])
         self._deaths[task.entry, found.operation] += 1
         others = tuple(place for place, each in zip(task.laws, ids, strict=True) if each != law)
         if others:
             self._tasks.appendleft(replace(task, laws=others))
         return self._known(task.entry, [found])
 
-    def _again(self, child: Child, task: Task | Explain) -> None:
+    def _again(self, child: Child, task: Task | Explain | Climb) -> None:
         """Give out a task again, whose process something else has ended."""
         self._bury(child)
         self._tasks.appendleft(task)

@@ -20,13 +20,15 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
+from properties.campaign.climbing import Worst, climb
 from properties.command.configuration import deviating
-from properties.command.messages import Entry, Explain, Order, Task
+from properties.command.messages import Climb, Entry, Explain, Order, Task
 from properties.command.sources import sources
 from properties.command.targets import Found, TargetError, load
 from properties.contract.implementation import Implementation
 from properties.contract.results import Call
 from properties.laws.law import Law
+from properties.strategies.cases import UnsupportedError
 from properties.verifier.explaining import causes_of
 from properties.verifier.note import Note, UnwritableError
 from properties.verifier.plan import plan, without
@@ -68,7 +70,10 @@ def main() -> None:
         calls.clear()
         one = found[task.entry]
         try:
-            answer(_causes(one, task, order, calls) if isinstance(task, Explain) else _outcomes(one, task, plans[task.entry], order, calls))
+            if isinstance(task, Task):
+                answer(_outcomes(one, task, plans[task.entry], order, calls))
+            else:
+                answer(_causes(one, task, order, calls) if isinstance(task, Explain) else _worst(one, task, calls))
         except UnwritableError as error:
             answer(str(error))
 
@@ -132,6 +137,16 @@ def _causes(one: Found, task: Explain, order: Order, calls: Note) -> tuple[Cause
     """The causes of violations."""
     found = causes_of(_noting(one.implementation, calls), task.violations, task.shrinks, calls.begin, task.until)
     return tuple(replace(cause, example=_told(cause.example, one, order)) for cause in found)
+
+
+def _worst(one: Found, task: Climb, calls: Note) -> Worst | None:
+    """The worst input of a climb; None where the implementation supports no case of the domain, or nothing has a budget."""
+    try:
+        return climb(
+            *(_noting(one.implementation, calls), task.operation, task.domain, task.seed, task.steps, task.start), observe=calls.begin
+        )
+    except UnsupportedError:
+        return None
 
 
 def _told(violation: Violation, one: Found, order: Order) -> Violation:

@@ -15,7 +15,6 @@ from properties.measurements.benchmarks.attack import (
     budgets,
     certificates,
     chunks,
-    climb,
     featured_budgets,
     featured_kernels,
     features,
@@ -37,28 +36,6 @@ def altered(operation, change):
         return changed if isinstance(found, tuple) else changed[0]
 
     return unsound
-
-
-# -- Climbing ------------------------------------------------------------------------------------------------------------------
-
-
-def test_a_climb_rises_and_stops_at_a_counterexample():
-    def measure(x):
-        return climb.Height(float(x[0, 0]), bool(x[0, 0] > 50))
-
-    found = climb.climb(lambda rng: rng.random((1, 1)), climb.mutated, measure, np.random.default_rng(0), 2000)
-    assert found.evaluations == 2000
-    assert found.violations
-    assert found.highest.value == max(height for height, _ in found.violations) > 50
-    assert 1 < found.climbs < 200
-
-
-def test_mutations_change_one_array_and_keep_it_finite():
-    rng, x = np.random.default_rng(0), np.array([[1e308, -2.0], [0.0, 5e-324]])
-    seen = [climb.mutated(x, rng) for _ in range(300)]
-    assert all(np.isfinite(y).all() and y.shape == x.shape for y in seen)
-    assert len({y.tobytes() for y in seen}) > 50
-    assert x.tolist() == [[1e308, -2.0], [0.0, 5e-324]]
 
 
 # -- Certificates --------------------------------------------------------------------------------------------------------------

@@ -12,12 +12,12 @@ import oracles
 from oracles import Arithmetic
 from properties.measurements.benchmarks.attack import features, plain_budgets
 from properties.measurements.benchmarks.attack.calls import fitting
-from properties.measurements.benchmarks.attack.climb import Array, mutated
 from properties.measurements.benchmarks.attack.featured_kernels import FeaturedKernel, Features
 from properties.measurements.benchmarks.attack.forms import Form, any_form, other_form
 from properties.measurements.benchmarks.attack.plain_budgets import any_sizes, held
 from properties.measurements.benchmarks.attack.rounding import rounding
 from properties.measurements.benchmarks.exact.reading import Reading, read
+from properties.strategies.climb import Array, mutated
 
 __all__ = ["FAMILIES", "FeaturedTrial", "changed", "draw", "forward", "gradients", "tangents"]
 

@@ -9,11 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oracles.formats import Arithmetic
-from properties.measurements.benchmarks.attack.climb import Array
 from properties.measurements.benchmarks.attack.forms import Form
 from properties.measurements.benchmarks.attack.kernels import LN2, LOG2E, Forward, Kernel, Part
 from properties.measurements.benchmarks.attack.rounding import rounding
 from properties.measurements.benchmarks.judge import Mask
+from properties.strategies.climb import Array
 
 __all__ = ["FeaturedKernel", "Features"]
 
