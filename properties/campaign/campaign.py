@@ -36,27 +36,33 @@ class Campaign:
     said: Callable[[str], None] = print
     done: Callable[[Chunk | None, Result | None], None] = lambda chunk, result: None
     wait: float = _WAIT
-    _again: deque[Chunk] = field(default_factory=deque)
+    _again: deque[tuple[float, Chunk]] = field(default_factory=deque)
 
     def run(self) -> None:
         """Run it to its end. Raises StoppedError where a signal has come: what is under way then is run another time."""
         fresh = self._fresh()
         while True:
-            while self.engine.running < self.engine.workers and (self._again or time.monotonic() < self.end):
-                chunk = self._again.popleft() if self._again else next(fresh, None)
-                if chunk is None:
-                    break
+            while self.engine.running < self.engine.workers and (chunk := self._next(fresh)) is not None:
                 self.engine.submit(chunk)
             if not self.engine.running:
-                return
-            for chunk, result in self.engine.finished(_TICK):
+                if not self._again:
+                    return
+                time.sleep(min(_TICK, self.wait))
+            for chunk, result in self.engine.finished(_TICK) if self.engine.running else ():
                 if isinstance(result, Lost):
-                    self._pause(f"{chunk.id} is run again: {result.why}")
-                    self._again.append(chunk)
+                    self.said(f"{chunk.id} is run again in {self.wait:g} s: {result.why}")
+                    self._again.append((time.monotonic() + self.wait, chunk))
                 else:
                     self._keep(chunk, result)
             self.done(None, None)
             self.signals.obey()
+
+    def _next(self, fresh: Iterator[Chunk]) -> Chunk | None:
+        """The chunk to be given out now: one that was lost a while ago, or before the end a fresh one."""
+        now = time.monotonic()
+        if self._again and self._again[0][0] <= now:
+            return self._again.popleft()[1]
+        return next(fresh, None) if now < self.end else None
 
     def _fresh(self) -> Iterator[Chunk]:
         """The chunks that are not done, each once."""
@@ -73,14 +79,14 @@ class Campaign:
             try:
                 added = self.store.add(chunk, result)
             except FullError as error:
-                self._pause(f"What came of {chunk.id} waits to be written: {error}")
+                self.said(f"What came of {chunk.id} waits to be written: {error}; it is tried again in {self.wait:g} s.")
+                self._pause()
             else:
                 break
         if added:
             self.done(chunk, result)
 
-    def _pause(self, why: str) -> None:
-        self.said(f"{why}; it is tried again in {self.wait:g} s.")
+    def _pause(self) -> None:
         end = time.monotonic() + self.wait
         while time.monotonic() < end:
             self.signals.obey()

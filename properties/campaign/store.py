@@ -8,7 +8,7 @@ import json
 import sqlite3
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -42,12 +42,17 @@ CREATE TABLE worst (
     chunk TEXT PRIMARY KEY REFERENCES chunk, implementation TEXT NOT NULL, operation TEXT NOT NULL, domain TEXT NOT NULL,
     output TEXT NOT NULL, ratio REAL NOT NULL, example TEXT NOT NULL
 ) WITHOUT ROWID;
+CREATE INDEX worst_of ON worst (implementation, operation, ratio);
 """
+_FORGET = """
+UPDATE worst SET example = '' WHERE implementation = :implementation AND operation = :operation AND example <> ''
+    AND ratio < (SELECT max(ratio) FROM worst WHERE implementation = :implementation AND operation = :operation)
+"""  # inputs are large, and the worst one is kept
 _STATUSES = ("held", "suspicious", "violated", "declared", "vacuous", "not applicable", "not run")
 _FULL = {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_BUSY}  # primary codes of what passes
 
 
-class FullError(Exception):
+class FullError(ValueError):
     """What is known could not be written for now, as where the disk is full: the message says why. Nothing of it was."""
 
 
@@ -107,10 +112,10 @@ class Store:
         )
 
     def end(self, how: str) -> None:
-        """The run has ended, and how."""
-        self._written(
-            lambda: self._database.execute("UPDATE run SET ended = ?, seen = ? WHERE run = ?", (how, time.time(), self._run)).rowcount
-        )
+        """The run has ended, and how; where that cannot be written, the run is one that ended without a word."""
+        ended = how, time.time(), self._run
+        with suppress(FullError):
+            self._written(lambda: self._database.execute("UPDATE run SET ended = ?, seen = ? WHERE run = ?", ended).rowcount)
 
     def has(self, chunk: Chunk) -> bool:
         """Whether a chunk is done."""
@@ -130,6 +135,7 @@ class Store:
             if added:
                 self._database.executemany("INSERT INTO violation VALUES (?, ?, ?, ?, ?, ?, ?, ?)", broken)
                 self._database.executemany("INSERT INTO worst VALUES (?, ?, ?, ?, ?, ?, ?)", worst)
+                self._database.execute(_FORGET, {"implementation": chunk.implementation, "operation": chunk.operation})
                 self._database.execute("UPDATE run SET seen = ? WHERE run = ?", (time.time(), self._run))
             return added
 

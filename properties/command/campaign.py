@@ -103,6 +103,7 @@ def _run(options: argparse.Namespace) -> int:
     """Run it, until its end or a signal."""
     from rich.console import Console
 
+    from properties.campaign.campaign import Campaign
     from properties.campaign.engines import ENGINES
     from properties.campaign.examples import at
     from properties.campaign.report import found_in, print_status
@@ -113,16 +114,17 @@ def _run(options: argparse.Namespace) -> int:
     configure(options)
     order, examples = _order(options), at(options.examples)
     verdicts = {name: getattr(order, name) for name in _VERDICTS} | {"climb": options.climb}
-    with Signals() as signals, Store(options.database, verdicts) as store:
+    with Signals() as signals:
         engine = ENGINES[options.engine](order, options.jobs, options.gpus, options.address)
         try:
-            _follow(options, engine, store, examples, signals)
+            entries = engine.entries()
+            chunks = _chunks(options, entries, examples)
+            with Store(options.database, verdicts) as store:
+                _follow(options, entries, Campaign(engine, store, chunks, examples, signals))
         except StoppedError as stopped:
-            store.end(str(stopped))
             return stopped.status
         finally:
             engine.close()
-        store.end("to its end")
     found = found_in(options.database)
     with printing(found.verdict):
         print_status(Console(), found)
@@ -138,21 +140,26 @@ def _order(options: argparse.Namespace) -> Any:
     return replace(order_of(options, Known.of(None)), memory=options.memory, again=_AGAIN, environment=threads)
 
 
-def _follow(options: argparse.Namespace, engine: Any, store: Any, examples: Any, signals: Any) -> None:
-    """Run the chunks on an engine, and show how far they are."""
+def _follow(options: argparse.Namespace, entries: Any, campaign: Any) -> None:
+    """Run a campaign, show how far it is, and write down how it ended. Raises StoppedError where a signal has come."""
     from rich.console import Console
 
-    from properties.campaign.campaign import Campaign
     from properties.campaign.progress import Shown
+    from properties.command.signals import StoppedError
     from properties.views.html.environment import environment
 
-    entries, seconds = engine.entries(), options.hours * 3600
-    chunks = _chunks(options, entries, examples)
+    store, seconds = campaign.store, options.hours * 3600
     store.begin(options.engine, options.jobs, environment())
     with Shown(Console(stderr=True), seconds, options.cases or inf, store.counts()) as shown:
         for entry in (entry for entry in entries if entry.unavailable):
             shown.say(f"{entry.name} is left out. {entry.unavailable}")
-        Campaign(engine, store, chunks, examples, signals, time.monotonic() + seconds, shown.say, shown.done).run()
+        campaign.end, campaign.said, campaign.done = time.monotonic() + seconds, shown.say, shown.done
+        try:
+            campaign.run()
+        except StoppedError as stopped:
+            store.end(str(stopped))
+            raise
+        store.end("to its end")
 
 
 def _chunks(options: argparse.Namespace, entries: Any, examples: Any) -> Iterator[Any]:
@@ -160,12 +167,13 @@ def _chunks(options: argparse.Namespace, entries: Any, examples: Any) -> Iterato
     from properties.campaign.bench import agreement_of
     from properties.campaign.campaign import until_cases
     from properties.campaign.chunks import parsed_seeds, plan
+    from properties.contract.operations import OPERATIONS
 
     rows = [(entry.name, operation) for entry in entries if not entry.unavailable for operation in entry.groups]
     if not rows:
         raise ValueError(f"Nothing of {' and '.join(options.targets)} can be run here.")
     by_name = {entry.name: entry for entry in entries}
-    climbs = [(name, operation) for name, operation in rows if options.climb and agreement_of(by_name[name], operation)]
+    climbs = [row for row in rows if options.climb and agreement_of(by_name[row[0]], row[1]) and not OPERATIONS[row[1]].returns_booleans]
     planned = plan(rows, parsed_seeds(options.seeds), options.max_examples, climbs, options.climb)
     known = examples.of(rows, climbs, options.climb)
     return chain(known, planned if options.cases is None else until_cases(planned, options.cases))
