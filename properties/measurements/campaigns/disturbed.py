@@ -1,8 +1,9 @@
 """A campaign whose workers, driver and disk fail.
 
-`python -m properties.measurements.campaigns.disturbed FOLDER` writes docs/campaigns/disturbed.txt. The same campaign is run twice: once in peace, and once while workers are killed at random moments, the driver is killed in the middle, and
-the disk is full for a while. The two databases should say the same of every chunk, but when and by whom it was run. The disturbed one is in
-a folder on a small file system of its own, which should be given, as `mount -t tmpfs -o size=64M tmpfs FOLDER` makes one.
+`python -m properties.measurements.campaigns.disturbed FOLDER` writes docs/campaigns/disturbed.txt. The same campaign is run twice: once in
+peace, and once while workers are killed at random moments, the driver is killed in the middle, and the disk is full for a while. The two
+databases should say the same of every chunk, but when and by whom it was run. The disturbed one is in FOLDER, which should be on a small
+file system of its own, as `mount -t tmpfs -o size=64M tmpfs FOLDER` makes one.
 """
 
 import argparse
