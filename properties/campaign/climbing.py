@@ -15,7 +15,7 @@ from properties.contract.implementation import Implementation
 from properties.contract.operations import OPERATIONS, Operation
 from properties.contract.results import BrokenError
 from properties.strategies.axes import Case
-from properties.strategies.cases import Cases
+from properties.strategies.cases import Cases, UnsupportedError
 from properties.strategies.changes import another, changed
 from properties.strategies.climb import Height
 from properties.strategies.climb import climb as climbed
@@ -58,20 +58,24 @@ def climb(
     """The worst of so many cases of an operation: the first is `start`, the `case` of another `Worst`, or else that of the domain and the
     seed; others are that one changed, as long as the error grows, and where it does not, changes of other cases of the domain.
 
-    The largest error ÷ budget of all results counts, or of one `output`; budgets that say nothing do not count. `observe` is told of every
-    call before it is made. The same arguments give the same answer. None where no call had a budget that says something, as masks have
-    none.
+    The largest error ÷ budget of all results counts, or of one `output`; budgets that say nothing do not count. The same arguments give the
+    same answer. `observe` is told of every call before it is made: operation, arguments, and layout.
 
-    Raises UnsupportedError where the implementation supports no case of the domain, and ValueError for a domain that there is not.
+    None where the implementation supports no case of the domain, and where no call had a budget that says something, as masks have none.
+    Raises ValueError for a domain that there is not, no steps, and a start that is no case of the operation.
     """
     o = OPERATIONS[operation]
     if domain not in DOMAINS[operation]:
         raise ValueError(f"domain={domain!r}, but should be one of those of {operation}: {', '.join(DOMAINS[operation])}.")
     if steps < 1:
         raise ValueError(f"steps={steps}, but should be at least 1.")
+    caller = Caller(implementation, operation, observe)
+    try:
+        cases = Cases(o, DOMAINS[operation][domain], implementation)
+    except UnsupportedError:
+        return None
     if o.returns_booleans:
         return None
-    cases, caller = Cases(o, DOMAINS[operation][domain], implementation), Caller(implementation, operation, observe)
     first = [o.named(cases.draw(seed)) if start is None else _begun(o, start)]
 
     def measure(case: Case) -> Height:

@@ -28,7 +28,6 @@ from properties.command.targets import Found, TargetError, load
 from properties.contract.implementation import Implementation
 from properties.contract.results import Call
 from properties.laws.law import Law
-from properties.strategies.cases import UnsupportedError
 from properties.verifier.explaining import causes_of
 from properties.verifier.note import Note, UnwritableError
 from properties.verifier.plan import plan, without
@@ -140,12 +139,11 @@ def _causes(one: Found, task: Explain, order: Order, calls: Note) -> tuple[Cause
 
 
 def _worst(one: Found, task: Climb, calls: Note) -> Worst | None:
-    """The worst input of a climb; None where the implementation supports no case of the domain, or nothing has a budget."""
+    """The worst input of a climb; None where there is none, or where its start is a case of another version of what is verified."""
+    noting = _noting(one.implementation, calls)
     try:
-        return climb(
-            *(_noting(one.implementation, calls), task.operation, task.domain, task.seed, task.steps, task.start), observe=calls.begin
-        )
-    except UnsupportedError:
+        return climb(noting, task.operation, task.domain, task.seed, task.steps, task.start, observe=calls.begin)
+    except ValueError:
         return None
 
 

@@ -140,12 +140,6 @@ def own(c: Case) -> Any:
     return own_heads(c.implementation, c.size("num_heads"), c.size("kv_heads"))
 
 
-def both(c: Case, queries: Any, keys: Any) -> Term:
-    """Some heads of queries, and of keys."""
-    term = c.along("num_heads", queries)
-    return Term({**term.inputs, **c.along("kv_heads", keys).inputs}, term.output)
-
-
 @row(
     "heads of keys can be repeated",
     "For every case: with a head of keys for each head of queries, its own, the result is the same.",
@@ -163,7 +157,7 @@ def _(c: Case) -> Sequence[Term] | None:
 )  # fmt: skip
 def _(c: Case) -> Sequence[Term] | None:
     few = c.size("kv_heads")
-    return [both(c, np.flatnonzero(own(c) == head), [head]) for head in range(few)] if few > 1 else None
+    return [c.across({"num_heads": np.flatnonzero(own(c) == head), "kv_heads": [head]}) for head in range(few)] if few > 1 else None
 
 
 @row(
@@ -175,7 +169,7 @@ def _(c: Case) -> Sequence[Term] | None:
 def _(c: Case) -> Sequence[Term] | None:
     mine, order = own(c), c.choose.order(c.size("kv_heads"))
     readers = {head: list(np.flatnonzero(mine == head)) for head in order}
-    return [both(c, np.array([readers[order[head]].pop() for head in mine]), order)] if len(order) > 1 else None
+    return [c.across({"num_heads": np.array([readers[order[head]].pop() for head in mine]), "kv_heads": order})] if len(order) > 1 else None
 
 
 @row("heads with zero lanes need doubled queries", "For every case: with heads four times as wide, of zeros, wq is doubled.", HEADS)

@@ -99,6 +99,12 @@ class Case:
             outputs |= {name: self.once(0 in index) for name, maps in outputs.items() if not maps}
         return Term(inputs, outputs, instead)
 
+    def across(self, indices: Mapping[str, Any], **instead: Any) -> Term:
+        """Some entries of several axes; outputs are put back along the first."""
+        terms = [self.along(axis, index) for axis, index in indices.items()]
+        inputs = dict.fromkeys(p for term in terms for p in term.inputs)
+        return Term({p: [m for term in terms for m in term.inputs.get(p, ())] for p in inputs}, terms[0].output, instead)
+
     @staticmethod
     def once(counts: bool) -> list[Map]:
         """The map of an output that is all there in the call that counts, and is not added to by others."""

@@ -10,7 +10,7 @@ import numpy as np
 
 from properties.laws.law import Laws
 from properties.laws.maps import Back, Butterfly, Pad, Plus, Put, Times
-from properties.laws.reading import blocked_are_gone, rules_compose
+from properties.laws.reading import blocked_are_gone, reads, rules_compose
 from properties.laws.rows import Rows, added, apart, beside, causal_or_windowed, lengthened, ordered
 from properties.laws.squares import Case, Term, Terms
 
@@ -175,6 +175,28 @@ def _(c: Case) -> Sequence[Term] | None:
         unread = unread.all(-3, keepdims=True)
     size = c.choose.among([1.0, -1.0]) * c.largest
     return [Term({"k": [Put(unread, size)], "v": [Put(unread, -size)]})] if unread.any() else None
+
+
+@row(
+    "sequences side by side are computed apart",
+    "For every mask, and every cut of the queries: each part gives the same without the keys that none of it may read, but for one where "
+    "it may read none. So sequences that are packed give what they give alone.",
+    *_BY_PLACE,
+    domains=("everyday", "padded masks", "dead rows", "rows without keys"),
+)
+def _(c: Case) -> Sequence[Term] | None:
+    i, featured = c.implementation, c.forward.name == _FEATURED
+    may = c.mask if not featured else None if i.lacks("mask") else reads(c.arguments, i)
+    if may is None or not blocked_are_gone(i):
+        return None
+    n, instead = c.size("n_q"), {"causal": None, "window": None} if featured else {}
+    first = np.arange(n) < c.choose.cut(n) if c.choose.happens() else c.choose.bits(n)
+    may = np.broadcast_to(may, (*may.shape[:-2], n, c.size("n_k")))
+    read = [may[..., part, :].any(tuple(range(may.ndim - 1))) for part in (first, ~first)]
+    if first.all() or not first.any() or (read[0] & read[1]).all() or (c.conventions.dead_rows == "uniform" and not may.any(-1).all()):
+        return None  # a row without keys reads all values
+    parts = [(np.flatnonzero(part), np.flatnonzero(keys) if keys.any() else [0]) for part, keys in zip((first, ~first), read, strict=True)]
+    return [c.across({"n_q": part, "n_k": keys}, mask=may[..., part, :][..., keys], **instead) for part, keys in parts]
 
 
 @row(

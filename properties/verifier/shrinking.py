@@ -20,7 +20,7 @@ from properties.strategies.axes import Case, along, leaves_a_query_nothing, mova
 from properties.verifier.examination import Observer
 from properties.verifier.report import Violation
 
-__all__ = ["smallest"]
+__all__ = ["simpler", "smallest"]
 
 _MOST = 300  # cases that are tried
 
@@ -156,6 +156,14 @@ def _emptier(x: Any) -> Iterator[Any]:
             yield y.reshape(x.shape)
         if step == 1:
             return
+
+
+def simpler(o: Operation, case: Case, i: Implementation) -> Iterator[Case]:
+    """Cases that are simpler than one and supported, those with most taken away first; where all queries have a key they keep one."""
+    dead = leaves_a_query_nothing(case)
+    for stage in _STAGES:
+        found = (each for each in stage(o, case, i) if i.takes(o, tuple(each[p] for p in o.parameters)))
+        yield from (each for each in found if dead or not leaves_a_query_nothing(each))
 
 
 _STAGES: tuple[Stage, ...] = (_cut, _plainer, _in_arrays(_rounder), _in_arrays(_emptier))

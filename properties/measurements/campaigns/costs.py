@@ -1,4 +1,4 @@
-"""What campaigns cost: `python -m properties.measurements.campaigns.costs` writes docs/campaigns/costs.txt.
+"""What campaigns cost: `python -m properties.measurements.campaigns.costs` writes docs/campaign-costs.txt.
 
 The same chunks are run by each engine with one worker and with two. What an engine costs is the share of its workers' time in which they
 are at no chunk: it does not depend on how busy the machine is otherwise, as rates do. Processor time is that of everything together.
@@ -23,7 +23,7 @@ from properties.views.whole import write_whole
 
 __all__ = ["driver_seconds", "main"]
 
-_PAGE = Path(__file__).parents[3] / "docs/campaigns/costs.txt"
+_PAGE = Path(__file__).parents[3] / "docs/campaign-costs.txt"
 _PRICE = 0.04  # dollars for an hour of a core: about what clouds ask
 _CHUNKS = 2000  # by which the driver's part is measured
 

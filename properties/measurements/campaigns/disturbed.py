@@ -1,6 +1,6 @@
 """A campaign whose workers, driver and disk fail.
 
-`python -m properties.measurements.campaigns.disturbed FOLDER` writes docs/campaigns/disturbed.txt. The same campaign is run twice: once in
+`python -m properties.measurements.campaigns.disturbed FOLDER` writes docs/campaign-disturbed.txt. The same campaign is run twice: once in
 peace, and once while workers are killed at random moments, the driver is killed in the middle, and the disk is full for a while. The two
 databases should say the same of every chunk, but when and by whom it was run. The disturbed one is in FOLDER, which should be on a small
 file system of its own, as `mount -t tmpfs -o size=64M tmpfs FOLDER` makes one.
@@ -22,7 +22,7 @@ from properties.views.whole import write_whole
 
 __all__ = ["main"]
 
-_PAGE = Path(__file__).parents[3] / "docs/campaigns/disturbed.txt"
+_PAGE = Path(__file__).parents[3] / "docs/campaign-disturbed.txt"
 _GRACE = 3.0  # seconds in which workers notice that their driver is gone
 
 

@@ -1,4 +1,4 @@
-"""1,000 workers, on paper: `python -m properties.measurements.campaigns.paper` writes docs/campaigns/paper.txt.
+"""1,000 workers, on paper: `python -m properties.measurements.campaigns.paper` writes docs/campaign-paper.txt.
 
 A simulation of the loop in `properties.campaign.campaign`: one driver, which takes some time for each chunk that comes back, and workers,
 each of which has one chunk at a time. Workers fail, and what they were at is given out again; some are slow. Durations of chunks are
@@ -15,7 +15,7 @@ from properties.views.whole import write_whole
 
 __all__ = ["main", "simulated"]
 
-_PAGE = Path(__file__).parents[3] / "docs/campaigns/paper.txt"
+_PAGE = Path(__file__).parents[3] / "docs/campaign-paper.txt"
 _CASE = 0.0075  # seconds of a worker for a case
 _SPREAD = 0.9  # of the logarithm of a chunk's seconds
 _DRIVER = 0.001  # seconds of the driver for a chunk
@@ -79,9 +79,8 @@ def main() -> int:
         for cases in (100, 1000, 5000):
             d = simulated(workers, cases)
             used, busy, rate = f"{100 * d.useful:.1f} %", f"{100 * d.driver:.1f} %", d.chunks * cases / _HOURS
-            lines.append(
-                f"{workers:7}  {cases:16}  {_CASE * cases:7.1f}  {d.chunks:11}  {d.lost:15}  {used:>18}  {busy:>11}  {rate:13.2g}  {d.tail:12.0f} s"
-            )
+            work = f"{workers:7}  {cases:16}  {_CASE * cases:7.1f}  {d.chunks:11}  {d.lost:15}"
+            lines.append(f"{work}  {used:>18}  {busy:>11}  {rate:13.2g}  {d.tail:12.0f} s")
     write_whole(_PAGE, "\n".join(lines) + "\n")
     print("\n".join(lines))
     return 0

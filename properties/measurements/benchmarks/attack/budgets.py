@@ -97,7 +97,7 @@ def measure(operation: str, a: Arithmetic, trial: Any) -> Height:
     with np.errstate(all="ignore"):
         excess = target.excess(a, trial)
     worst = max(excess, key=lambda name: excess[name])
-    violated = excess[worst] > 1
+    violated = not excess[worst] <= 1
     remarks = (f"{worst}: {excess[worst]:.4g}",) if violated else ()
     return Height(excess[worst] if violated else excess.get(result, 0.0), violated, remarks)
 

@@ -105,9 +105,21 @@ def cancelling_heads(rng: Generator, arrays: dict[str, Array], said: dict[str, A
     said.pop("mask", None)
 
 
+def rows_without_keys(rng: Generator, arrays: dict[str, Array], said: dict[str, Any]) -> None:
+    """Rows that may read nothing, among others, and read all keys alike where they do; at times a bias of −∞ says so."""
+    n_heads, n_q, n_k = _scores(arrays, said).shape
+    seen = np.broadcast_to(rng.random((n_heads, n_q, 1)) < 0.5, (n_heads, n_q, n_k))
+    said["conventions"] = replace(said["conventions"], dead_rows="uniform", mask_polarity="true_allows", causal_with_mask="compose")
+    if rng.random() < 0.3:
+        arrays["bias"] = np.where(seen, rng.standard_normal((1, n_k)), -np.inf)
+    else:
+        said["mask"] = seen & (rng.random((n_heads, n_q, n_k)) < rng.choice([0.6, 1.0]))
+    arrays.pop("sink", None)
+
+
 _AIMS: tuple[Aim, ...] = (
     near_the_cap, beyond_the_cap, far_below_the_cap, blocked_to_the_cap, dominating_sink, vanishing_sink, cancelling_bias, cotangent_of_lse,
-    cancelling_heads,
+    cancelling_heads, rows_without_keys,
 )  # fmt: skip
 AIMS: dict[str, Aim] = {f.__name__.replace("_", " "): f for f in _AIMS}
 FAMILIES = (*plain_budgets.FAMILIES, *AIMS)
@@ -126,28 +138,33 @@ def draw(family: str, a: Arithmetic, rng: Generator) -> FeaturedTrial:
     said = _options(a, rng, arrays)
     if rng.random() < 0.4:
         shape = ((n_heads, n_q, n_k), (n_q, n_k), (n_heads, 1, n_k), (1, n_k), (n_q, 1), (1, 1))[int(rng.integers(6))]
-        arrays["bias"] = rng.standard_normal(shape) * rng.choice([0.1, 1.0, 10.0])
+        bias = rng.standard_normal(shape) * rng.choice([0.1, 1.0, 10.0])
+        arrays["bias"] = np.where(rng.random(shape) < rng.choice([0.0, 0.3]), -np.inf, bias)
     if rng.random() < 0.4:
-        arrays["sink"] = rng.standard_normal(n_heads) * rng.choice([1.0, 5.0])
+        sink = rng.standard_normal(n_heads) * rng.choice([1.0, 5.0])
+        arrays["sink"] = np.where(rng.random(n_heads) < 0.2, -np.inf, sink)
     if rng.random() < 0.5:
         arrays["grad_lse"] = rng.standard_normal((n_heads, n_q)) * 10.0 ** rng.uniform(-2, 2)
     if family in AIMS:
         AIMS[family](rng, arrays, said)
     tangents = {f"d{name}": rng.standard_normal(arrays[name].shape) * 10.0 ** rng.uniform(-2, 2) for name in INPUTS if name in arrays}
-    arrays = {name: held(x, a) for name, x in (arrays | tangents).items()}
+    arrays = {name: _held(x, a) for name, x in (arrays | tangents).items()}
     return FeaturedTrial(arrays, said, any_form(a, rng), int(rng.integers(2**31)))
 
 
 def _options(a: Arithmetic, rng: Generator, arrays: dict[str, Array]) -> dict[str, Any]:
-    """Those of certificates, but a positive scale, a cap that binary32 holds, and no row that reads all keys when it may read none."""
+    """Those of certificates, but a scale that the format holds, and a cap that binary32 holds."""
     found = features.options(None, False, rng, arrays)
     if found["scale"] is not None:
-        found["scale"] = float(rounding(a.elementwise)(np.array(rng.choice([1.0, 0.3, 3.0]))))
+        found["scale"] = float(rounding(a.elementwise)(np.array(rng.choice([1.0, 0.3, 3.0, 0.0, -0.3]))))
     if "softcap" in found:
         near_the_cap(rng, arrays, found)
-    if found["conventions"].dead_rows == "uniform":
-        found["conventions"] = replace(found["conventions"], dead_rows="zero")
     return found
+
+
+def _held(x: Array, a: Arithmetic) -> Array:
+    """The nearest numbers that the inputs' format holds; a bias or a sink of −∞ is one."""
+    return np.where(x == -np.inf, x, held(x, a))
 
 
 def changed(trial: FeaturedTrial, a: Arithmetic, rng: Generator) -> FeaturedTrial:
@@ -167,7 +184,7 @@ def changed(trial: FeaturedTrial, a: Arithmetic, rng: Generator) -> FeaturedTria
             return replace(trial, options=options | {"softcap": _cap(options["softcap"] * 2.0 ** rng.uniform(-2, 2))})
     name = list(trial.arrays)[int(rng.integers(len(trial.arrays)))]
     x = trial.arrays[name]
-    return replace(trial, arrays=trial.arrays | {name: held(mutated(x.reshape(-1, x.shape[-1]), rng).reshape(x.shape), a)})
+    return replace(trial, arrays=trial.arrays | {name: _held(mutated(x.reshape(-1, x.shape[-1]), rng).reshape(x.shape), a)})
 
 
 # -- error ÷ budget ------------------------------------------------------------------------------------------------------------
@@ -175,8 +192,8 @@ def changed(trial: FeaturedTrial, a: Arithmetic, rng: Generator) -> FeaturedTria
 
 @dataclass(frozen=True)
 class _Rows:
-    """The rows of the query heads that share a key head, but for those that may read nothing: their places among all of these, the kernel,
-    and its operands."""
+    """The rows of the query heads that share a key head, but for those that may read nothing and do: their places among all of these, the
+    kernel, and its operands."""
 
     places: NDArray[np.int64]
     kernel: FeaturedKernel
@@ -200,11 +217,13 @@ def _problems(a: Arithmetic, trial: FeaturedTrial, reading: Reading) -> list[_Ro
         "bias": spread("bias", full, n_k), "sink": spread("sink", of_head, 1), "of_lse": spread("grad_lse", of_row, 1),
         "dbias": spread("dbias", full, n_k), "dsink": spread("dsink", of_head, 1),
     }  # fmt: skip
+    alike = reading.dead & (c.dead_rows == "uniform")
+    left_out = (reading.dead & ~alike).reshape(kv_heads, group * n_q)
+    reads = (reading.visible | alike[..., None]).reshape(kv_heads, group * n_q, n_k)
     found = []
     for j in range(kv_heads):
-        visible = reading.visible.reshape(kv_heads, group * n_q, n_k)[j]
-        places = np.flatnonzero(~reading.dead.reshape(kv_heads, group * n_q)[j])
-        seen = visible[places]
+        places = np.flatnonzero(~left_out[j])
+        seen = reads[j][places]
         given = Features(
             trial.options.get("softcap"),
             c.softcap_order != "before_bias",
@@ -212,6 +231,7 @@ def _problems(a: Arithmetic, trial: FeaturedTrial, reading: Reading) -> list[_Ro
             blocked=~seen if reading.everything else None,
             heads=places // n_q,
             alone=c.lse_sink == "excluded" and "sink" in trial.arrays,
+            alike=alike.reshape(kv_heads, -1)[j][places][:, None],
             **{name: None if x is None else x[j][places] for name, x in by_row.items()},
         )
         keyless = not (seen.any(axis=1).all() or reading.everything)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from oracles.formats import Arithmetic
 from properties.measurements.benchmarks.attack.forms import Form
 from properties.measurements.benchmarks.attack.kernels import LN2, LOG2E, Forward, Kernel, Part
-from properties.measurements.benchmarks.attack.rounding import rounding
+from properties.measurements.benchmarks.attack.rounding import Sums, rounding
 from properties.measurements.benchmarks.judge import Mask
 from properties.strategies.climb import Array
 
@@ -20,8 +20,8 @@ __all__ = ["FeaturedKernel", "Features"]
 
 class Features(NamedTuple):
     """What a problem has besides scores, by rows: a bias (rows, keys), finite; sinks (rows, 1); the cotangent of the log-sum-exp (rows, 1);
-    the tangents of bias and sinks; what comes to −c (rows, keys); which query head a row is of; and whether the log-sum-exp is that of keys
-    alone."""
+    the tangents of bias and sinks; what comes to −c (rows, keys); which query head a row is of; whether the log-sum-exp is that of keys
+    alone; and which rows (rows, 1) may read nothing and read all keys alike."""
 
     cap: float | None = None
     after_bias: bool = False
@@ -34,6 +34,7 @@ class Features(NamedTuple):
     blocked: Mask | None = None
     heads: NDArray[np.int64] | None = None
     alone: bool = False
+    alike: Mask | None = None
 
 
 class FeaturedKernel(Kernel):
@@ -71,6 +72,15 @@ class FeaturedKernel(Kernel):
     def capped(self, s: Array) -> Array:
         """c·tanh(s/c)."""
         return s if self.cap is None else self.held(self.work(self.quotient(s) * self.cap))
+
+    def scores(self, q: Array, k: Array, sums: Sums | None = None) -> Array:
+        """One number for all keys in rows that read them alike."""
+        s = super().scores(q, k, sums)
+        return s if self.of.alike is None else np.where(self.of.alike, 0.0, s)
+
+    def live(self, x: Array) -> Array:
+        """A cotangent or a tangent of scores, which a row that reads all keys alike has none of."""
+        return x if self.of.alike is None else np.where(self.of.alike, 0.0, x)
 
     def logits(self, s: Array) -> Array:
         """The cap, the bias, and the change of base."""
@@ -120,11 +130,11 @@ class FeaturedKernel(Kernel):
     def grad_logits(self, p: Array, dp: Array, delta: Array) -> Array:
         """p ⊙ (dP − delta + g_lse)."""
         if self.of.of_lse is None:
-            return super().grad_logits(p, dp, delta)
+            return self.live(super().grad_logits(p, dp, delta))
         of, work = self.natural(self.of.of_lse), self.work
         if self.by_keys is not None:
-            return work(work(p * work(dp - delta)) + work(self.by_keys * of))
-        return work(p * (work(work(dp - delta) + of) if self.form.added else work(dp - work(delta - of))))
+            return self.live(work(work(p * work(dp - delta)) + work(self.by_keys * of)))
+        return self.live(work(p * (work(work(dp - delta) + of) if self.form.added else work(dp - work(delta - of)))))
 
     def bent(self, x: Array, q: Array, k: Array) -> Array:
         """x ⊙ (1 − tanh²)."""
@@ -174,9 +184,9 @@ class FeaturedKernel(Kernel):
     def tangents(self, t: Array, q: Array, k: Array) -> Array:
         """Through the cap, and with the bias."""
         if self.of.after_bias:
-            return self.bent(t if self.of.dbias is None else self.work(t + self.of.dbias), q, k)
+            return self.live(self.bent(t if self.of.dbias is None else self.work(t + self.of.dbias), q, k))
         t = self.bent(t, q, k)
-        return t if self.of.dbias is None else self.work(t + self.of.dbias)
+        return self.live(t if self.of.dbias is None else self.work(t + self.of.dbias))
 
     def mean(self, of_keys: Array, lse: Array) -> Array:
         """With the share of the sink."""

@@ -97,7 +97,8 @@ def options(scale: float | None, has_rows: bool, rng: Generator, arrays: Arrays)
         shape = (full, full[-3:], full[-2:], (n_heads, 1, n_k), (1, n_k), (n_q, 1))[int(rng.integers(6))]
         found["mask"] = rng.random(shape) < rng.choice([0.3, 0.6, 0.9])
     if rng.random() < 0.35:
-        found["softcap"] = float(highest(arrays, found["scale"]) * 10.0 ** rng.choice([rng.uniform(-2, 2), rng.uniform(-8, 8)]))
+        of_scores = 10.0 ** rng.choice([rng.uniform(-2, 2), rng.uniform(-8, 8)])
+        found["softcap"] = float(min(highest(arrays, found["scale"]), 1e299) * of_scores)
     if rng.random() < 0.3:
         found["causal"] = True
     if rng.random() < 0.4:

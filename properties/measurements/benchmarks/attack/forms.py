@@ -16,7 +16,7 @@ class Form:
 
     order      of sums, as in `rounding.Sums`
     chopped    whether accumulators truncate, and operands of products too
-    scale      what the scale multiplies: scores "s", "q", "k", or its root "both"
+    scale      what the scale multiplies: scores "s", "q", "k", or its root "both", its sign with q
     base       of exponentials and log-sum-exps: "e" or "2"
     tile       keys per step of an online softmax, or None for all at once
     lazy       whether the reference of an online softmax only moves by more than the slack in base 2

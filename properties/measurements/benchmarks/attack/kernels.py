@@ -58,8 +58,9 @@ class Kernel:
         self.form, self.a, self.mask, self.seed = form, a, mask, seed
         self.work = rounding(a.elementwise, a.flush_to_zero)
         self.c = float(self.work(np.array(scale)))
-        self.root = float(self.work(np.sqrt(np.array(self.c))))
-        self.factors = {"s": (1.0, 1.0), "q": (self.c, 1.0), "k": (1.0, self.c), "both": (self.root, self.root)}[form.scale]
+        root = float(self.work(np.sqrt(np.array(abs(self.c)))))
+        both = float(np.copysign(root, self.c)), root
+        self.factors = {"s": (1.0, 1.0), "q": (self.c, 1.0), "k": (1.0, self.c), "both": both}[form.scale]
         forward, backward = (Sums(form.order, a.sum_block, accumulator(u, form.chopped), seed) for u in (a.accumulate, a.grad_accumulate))
         self.sums, self.grad_sums = forward, backward
 

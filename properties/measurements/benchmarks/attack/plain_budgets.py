@@ -136,7 +136,7 @@ def draw(family: str, a: Arithmetic, rng: Generator) -> Trial:
     n_q, n_k, d = any_sizes(a, rng)
     inputs = FAMILIES[family](rng, n_q, n_k, d)
     tangents = [rng.standard_normal(x.shape) * 10.0 ** rng.uniform(-2, 2) for x in inputs[:3]]
-    scale = None if rng.random() < 0.7 else float(rounding(a.elementwise)(np.array(rng.choice([1.0, 0.3, 3.0, 100.0]))))
+    scale = None if rng.random() < 0.7 else float(rounding(a.elementwise)(np.array(rng.choice([1.0, 0.3, 3.0, 100.0, -0.3]))))
     arrays = tuple(held(x, a) for x in (*inputs, *tangents))
     return Trial(arrays, scale, any_mask(rng, n_q, n_k), any_form(a, rng), int(rng.integers(2**31)))
 
