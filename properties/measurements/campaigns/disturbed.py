@@ -9,11 +9,12 @@ file system of its own, as `mount -t tmpfs -o size=64M tmpfs FOLDER` makes one.
 import argparse
 import os
 import signal
+import sqlite3
 import sys
 import tempfile
 import threading
 import time
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from random import Random
 
@@ -71,11 +72,12 @@ def _disturbed(folder: Path, database: Path, cases: int, kills: int, number: int
             time.sleep(_GRACE)
         elif disk_fills and chunks(database) >= disk_fills:
             disk_fills = 0
-            _fill(database.parent, said)
+            _fill(database, said)
         time.sleep(0.05)
-    waited = sum("waits to be written" in sentence for sentence in said)
+    waited, idle = (sum(words in sentence for sentence in said) for words in ("waits to be written", "is run again"))
     return [
         f"Disturbed: {time.monotonic() - began:.0f} s. {killed} workers were killed at random moments, and the driver once.",
+        f"Of the workers {idle} were not at a chunk yet, but starting.",
         f"The disk was full once: what came of a chunk waited {waited} times, and was written then.",
     ]
 
@@ -97,9 +99,11 @@ def _parent(process: Path) -> int:
         return 0
 
 
-def _fill(folder: Path, said: list[str]) -> None:
+def _fill(database: Path, said: list[str]) -> None:
     """Fill the file system until the campaign has said twice that it waits; then make room again."""
-    ballast, before = folder / "ballast", len(said)
+    ballast, before = database.parent / "ballast", len(said)
+    with closing(sqlite3.connect(database, timeout=60)) as opened:
+        opened.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # else there is room in the log
     with suppress(OSError), ballast.open("wb", buffering=0) as file:
         while True:
             file.write(bytes(4096))
