@@ -1,9 +1,11 @@
 """Engines: what hands chunks to benches, so many at once, in threads of this process or in actors of Ray's."""
 
 import os
-from collections.abc import Callable, Sequence
+import signal
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from queue import SimpleQueue
@@ -100,7 +102,8 @@ class OnRay:
         self._ray, self.workers = ray, workers
         here = {"num_cpus": workers, "num_gpus": _whole(gpus * workers), "include_dashboard": False} if not address else {}
         try:
-            ray.init(address=address or "local", log_to_driver=False, logging_level="error", **here)
+            with _handlers_kept():
+                ray.init(address=address or "local", log_to_driver=False, logging_level="error", **here)
         except (ConnectionError, ValueError, RuntimeError) as error:
             raise ValueError(f"There is no Ray at {address or 'this machine'}: {error}") from error
         order = replace(order, targets=tuple(map(_whole_path, order.targets)))
@@ -155,6 +158,18 @@ class OnRay:
 
 ENGINES: dict[str, Callable[[Order, int, float, str], Engine]] = {"local": Local, "ray": OnRay}
 """The engines by their names."""
+
+
+@contextmanager
+def _handlers_kept() -> Iterator[None]:
+    """What signals do is the same after it: Ray has ideas of its own."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            for number, handler in before.items():
+                signal.signal(number, handler)
 
 
 def _devices(worker: int, gpus: float, workers: int) -> dict[str, str]:

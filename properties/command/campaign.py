@@ -111,6 +111,8 @@ def _run(options: argparse.Namespace) -> int:
     from properties.command.configuration import configure
     from properties.command.signals import Signals, StoppedError
 
+    if options.memory < inf and not Path("/proc/self/status").exists():
+        raise ValueError("--memory needs Linux, which says by /proc what a process has.")
     configure(options)
     order, examples = _order(options), at(options.examples)
     verdicts = {name: getattr(order, name) for name in _VERDICTS} | {"climb": options.climb}

@@ -64,11 +64,14 @@ class Child:
             self._process.stdin.flush()
 
     def answer(self) -> Any:
-        """What it answers; raises EOFError where it is dead."""
+        """What it answers; raises EOFError where it is dead, or took too much memory."""
         try:
-            return pickle.load(self._answers)
+            answer = pickle.load(self._answers)
         except pickle.UnpicklingError:
             raise EOFError from None
+        if self._end_if_bloated():
+            raise EOFError
+        return answer
 
     def fileno(self) -> int:
         """What `select` waits for: it has answered, or is dead."""
@@ -81,9 +84,8 @@ class Child:
 
     def abort_if_overdue(self) -> None:
         """End it, if its call takes too long, where it is, and have it say where that is; or if it takes too much memory."""
-        if self._memory < inf and self._resident > self._memory:
-            self._bloated = True
-            self._signal(signal.SIGKILL)
+        if self._end_if_bloated():
+            return
         if self.calls.seconds > self._limit:
             self._overdue = True
             self._signal(signal.SIGABRT)
@@ -91,11 +93,19 @@ class Child:
                 self._process.wait(1)
             self._signal(signal.SIGKILL)
 
+    def _end_if_bloated(self) -> bool:
+        """End it, if it has ever had more memory than it may; whether it is so."""
+        if self._memory < inf and not self._bloated and self._peak > self._memory:
+            self._bloated = True
+            self._signal(signal.SIGKILL)
+        return self._bloated
+
     @property
-    def _resident(self) -> int:
-        """Bytes of memory that it has, as Linux says it; 0 where it is dead."""
-        with suppress(OSError, IndexError):
-            return int(Path(f"/proc/{self._process.pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    def _peak(self) -> int:
+        """The most bytes of memory that it has had, as Linux says it; 0 where it is dead."""
+        with suppress(OSError, TypeError):
+            status = Path(f"/proc/{self._process.pid}/status").read_text()
+            return int(re.search(r"^VmHWM:\s+(\d+) kB$", status, re.MULTILINE)[1]) * 1024  # type: ignore[index]
         return 0
 
     @property

@@ -12,6 +12,7 @@ import time
 from itertools import islice
 from pathlib import Path
 
+import html5lib
 import pytest
 from rich.console import Console
 
@@ -61,6 +62,7 @@ bad = [
 ]
 """
 LAW = "rope is within its budget"
+ON_RAY = pytest.mark.skipif(not importlib.util.find_spec("ray"), reason="Ray is not installed.")
 VERDICT = "SELECT chunk, cases, examples, held, violated, vacuous, not_applicable, not_run, excess FROM chunk"
 BROKEN = "SELECT chunk, law, status, excess, summary, diagnosis, example, script FROM violation"
 
@@ -310,13 +312,13 @@ def test_verdicts_are_those_of_verify_whatever_the_number_of_workers(kernels, ca
 
 
 def test_deaths_hangs_and_leaks_are_verdicts_and_the_campaign_goes_on(kernels):
-    more = ("--laws", LAW, "--timeout", 1, "--memory", "1500M", "--cases", 4 * 20)
+    more = ("--laws", LAW, "--timeout", 5, "--memory", "1G", "--cases", 4 * 20)
     assert campaign("bad", "c.db", *more, "--climb", 0) == 1
     assert dict(rows("SELECT implementation, summary FROM violation JOIN chunk USING (chunk)")) == {
         "aborts": "killed the process: SIGABRT.",
         "kills itself": "killed the process: SIGKILL.",
-        "hangs": "did not return within 1 s.",
-        "leaks": "took more than 1.46484 GiB of memory.",
+        "hangs": "did not return within 5 s.",
+        "leaks": "took more than 1 GiB of memory.",
     }
     assert dict(rows("SELECT implementation, lost FROM chunk WHERE lost")) == {
         "kills itself": 3,
@@ -361,11 +363,20 @@ def done(database):
         return 0
 
 
-def test_a_signal_ends_the_command_soon_and_says_so(kernels):
-    threading.Timer(3, os.kill, (os.getpid(), signal.SIGTERM)).start()
-    start = time.monotonic()
-    assert campaign("bad", "c.db", "--only", "hangs") == 128 + signal.SIGTERM
-    assert time.monotonic() - start < 20  # a call would take a minute
+@pytest.mark.parametrize("more", [(), pytest.param(("--engine", "ray"), marks=ON_RAY)])
+def test_a_signal_ends_the_command_soon_and_says_so(more, kernels):
+    begun = []
+
+    def stop():
+        while not begun and not Path("c.db").exists():
+            time.sleep(0.1)
+        time.sleep(1)
+        begun.append(time.monotonic())
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=stop).start()
+    assert campaign("bad", "c.db", "--only", "hangs", *more) == 128 + signal.SIGTERM
+    assert time.monotonic() - begun[0] < 30  # a call would take a minute
     assert rows("SELECT ended FROM run") == [("SIGTERM came",)]
 
 
@@ -403,7 +414,7 @@ def test_ray_is_asked_for_by_name_where_it_is_not_installed(kernels, monkeypatch
     assert "--engine ray needs Ray, which `pip install 'attnspec[ray]'` installs." in capsys.readouterr().err
 
 
-@pytest.mark.skipif(not importlib.util.find_spec("ray"), reason="Ray is not installed.")
+@ON_RAY
 def test_verdicts_are_the_same_on_ray(kernels):
     more = ("--cases", 120, "--climb", 5)
     assert campaign("pair", "here.db", *more, "--examples", "here") == 1
@@ -427,6 +438,7 @@ def test_status_and_page_say_what_the_database_has(kernels, capsys):
     pytest.importorskip("matplotlib")
     assert main(["campaign", "report", "c.db", "--html", "page"]) == 0
     page = Path("page/index.html").read_text("utf-8")
+    html5lib.HTMLParser(strict=True).parse(page)
     assert "1 of 2 implementations breaks a law after 3 chunks." in page
     assert "properties.replay(" in page or "replay(&#34;" in page
 
