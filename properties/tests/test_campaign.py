@@ -26,6 +26,7 @@ from properties.campaign.examples import at
 from properties.campaign.store import FullError, Store, reading
 from properties.command.cli import main
 from properties.command.signals import Signals, StoppedError
+from properties.measurements.campaigns.paper import simulated
 
 KERNELS = """
 import os, signal, time
@@ -421,6 +422,22 @@ def test_verdicts_are_the_same_on_ray(kernels):
     assert campaign("pair", "ray.db", *more, "--examples", "ray", "--engine", "ray", "--jobs", 2) == 1
     assert set(rows(VERDICT, "here.db")) == set(rows(VERDICT, "ray.db"))
     assert set(rows(BROKEN, "here.db")) == set(rows(BROKEN, "ray.db"))
+
+
+# -- On paper ------------------------------------------------------------------------------------------------------------------
+
+
+def test_workers_on_paper_work_all_the_time_but_for_failures_and_a_driver_that_is_slow():
+    ideal = simulated(10, 100, hours=0.1, life=1e12, driver=0.0)
+    assert ideal == simulated(10, 100, hours=0.1, life=1e12, driver=0.0)
+    assert ideal.lost == 0
+    assert ideal.useful == pytest.approx(1.0)
+    failing = simulated(10, 100, hours=0.1, life=60.0, driver=0.0)
+    assert failing.lost > 20  # ten workers for six minutes, of which half they are away
+    assert 0.3 < failing.useful < 0.7
+    slow = simulated(100, 100, hours=0.1, life=1e12, driver=1.0)
+    assert slow.driver == pytest.approx(1.0, abs=0.01)
+    assert slow.chunks <= 360  # one a second
 
 
 # -- Reports -------------------------------------------------------------------------------------------------------------------
