@@ -3,18 +3,21 @@
 import os
 from pathlib import Path
 
+import jaxtyping
 import pytest
-from beartype import beartype
 from hypothesis import settings
 from hypothesis.internal.conjecture import providers
 from hypothesis.internal.constants_ast import Constants
-from jaxtyping import config, install_import_hook
+from jaxtyping import config, install_import_hook, jaxtyped
 
 
-def checking(function):
-    """beartype's check of a signature, but for functions within functions: every call makes them anew, and so it would their checks."""
-    return function if "<locals>" in function.__qualname__ else beartype(function)
+def outermost(*, typechecker):
+    """jaxtyping's decorator, but for functions within functions: every call makes them anew, and so it would their checks."""
+    decorated = jaxtyped(typechecker=typechecker)
+    return lambda function: function if "<locals>" in getattr(function, "__qualname__", "") else decorated(function)
 
+
+jaxtyping.jaxtyped = outermost  # what the hook writes above every function
 
 # The modules themselves and not their tests, whose assertions pytest rewrites so that a failure shows both sides; not `properties`, for
 # beartype samples containers with `random`, which Hypothesis forbids in strategies; and not what finds the scalar and keeps the signature
@@ -22,7 +25,7 @@ def checking(function):
 root = Path(__file__).parent
 modules = [path for package in ("spec", "spec/extended", "oracles") for path in sorted((root / package).glob("[!_]*.py"))]
 checked = {".".join(path.relative_to(root).with_suffix("").parts) for path in modules} - {"spec.lean", "spec.scope", "spec.signature"}
-install_import_hook(sorted(checked), "conftest.checking")
+install_import_hook(sorted(checked), "beartype.beartype")
 
 # Derandomised: the same cases on every machine. No database: nothing is carried from one run into the next. No deadline: machines differ.
 settings.register_profile("attnspec", database=None, derandomize=True, deadline=None, max_examples=100)

@@ -9,7 +9,8 @@ import pytest
 import oracles
 from oracles import ball_attention, logits, scores, terms
 from oracles.formats import BINARY16, BINARY32, BRAIN16
-from properties.measurements.benchmarks import judge
+from properties.contract import operations as contract
+from properties.measurements.benchmarks import cases, judge
 from properties.measurements.benchmarks.attack import __main__ as command
 from properties.measurements.benchmarks.attack import (
     budgets,
@@ -291,6 +292,25 @@ def test_the_command_writes_its_tables_and_fails_where_it_should(tmp_path, monke
     monkeypatch.setattr(oracles, "rope", altered(oracles.rope, lambda mid, rad: (mid, 0 * rad)))
     assert command.main(options) == 1
     assert f"--seed 0 --chunk {number}" in capsys.readouterr().out
+
+
+def test_every_certificate_is_attacked_and_put_to_the_judge():
+    """But those that move numbers, or add two, and a cache's, which are attention's."""
+    moved = {"add_positional_encoding", "learned_positional_encoding", "table_lookup", "rotate_half"}
+    operations = {o.name for o in contract.OPERATIONS.values() if not o.returns_booleans} - {"decode", *moved}
+    for drawn in (certificates.OPERATIONS, cases.OPERATIONS):
+        assert operations <= {name.partition(" ")[0] for name in drawn}
+
+
+def test_an_input_that_is_refused_is_a_violation_and_the_rest_goes_on(monkeypatch):
+    def refused(*_):
+        raise ValueError("softcap=0.0")
+
+    monkeypatch.setattr(chunks.certificates, "attack", refused)
+    number = next(n for n, kind in enumerate(chunks.KINDS) if kind[0] == "certificate")
+    found = chunks.tally(number, 0)
+    assert found.violations == 1
+    assert "raised ValueError('softcap=0.0')" in found.examples[0]
 
 
 def test_no_time_is_no_chunk():

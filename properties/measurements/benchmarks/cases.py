@@ -138,6 +138,12 @@ def _sdpa_jvp(rng: Generator, long: bool) -> Case:
     return _attention(rng, long, lambda n_q, n_k, d: (["q", "k", "k"], [(n_q, d), (n_k, d), (n_k, d)]))
 
 
+def _causal(rng: Generator, long: bool) -> Case:
+    n_q, n_k, d = _sizes(rng, long)
+    arguments = *_factors(rng, 2, (n_q, d), (n_k, d)), *_values(rng, (n_k, d))
+    return Case(arguments, arguments)
+
+
 def _grouped(rng: Generator, long: bool) -> Case:
     n_q, n_k, d = _sizes(rng, long)
     kv_heads = int(rng.integers(1, 3))
@@ -176,6 +182,11 @@ def _lengths(rng: Generator) -> tuple[int, int]:
 
 def _sinusoid(rng: Generator, _long: bool) -> Case:
     arguments = *_lengths(rng), _position(rng)
+    return Case(arguments, arguments)
+
+
+def _width(rng: Generator, _long: bool) -> Case:
+    arguments = (int(rng.integers(1, 257)),)
     return Case(arguments, arguments)
 
 
@@ -266,6 +277,10 @@ OPERATIONS: dict[str, Callable[[Generator, bool], Case]] = {
     "rope at positions": _named(frequencies.rotated, frequencies.ROTATIONS, ("x",)),
     "rope_vjp at positions": _named(frequencies.rotated, frequencies.ROTATIONS, frequencies.PAIR),
     "rotary_tables": _named(frequencies.tables, frequencies.TABLES),
+    "causal_attention": _causal,
+    "inv_freq": _width,
+    "rope_angles": _sinusoid,
+    "rope_tables": _sinusoid,
 }
 """How a case of each operation is drawn; what follows a space in a name tells two uses of an oracle, or two judges of it, apart."""
 SHARES = {"attention_vjp by series": 10}

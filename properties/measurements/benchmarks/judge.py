@@ -176,6 +176,10 @@ def _attention_jvp(q: Array, k: Array, v: Array, mask: Mask | None, dq: Array, d
     return literal.scaled_dot_product_attention_jvp(_context(q, k, v, mask), _balls(dq), _balls(dk), _balls(dv))
 
 
+def _causal(q: Array, k: Array, v: Array) -> Balls:
+    return _attention(q, k, v, np.tri(len(q), len(k), dtype=bool))
+
+
 def _grouped(q: Array, k: Array, v: Array, mask: Mask | None) -> Balls:
     group = len(q) // len(k)
     return np.stack([_attention(q[h], k[h // group], v[h // group], mask) for h in range(len(q))])
@@ -223,6 +227,25 @@ def _learned(table: Array, seq_len: int, start_pos: int) -> Balls:
     return positional.PositionalEncodingSpec(_balls(table[start_pos : start_pos + seq_len]), scalar=ARB).pos
 
 
+def _inv_freq(head_dim: int) -> Balls:
+    """The angles of position 1."""
+    found: Balls = _angles(1, head_dim, 1)[0]
+    return found
+
+
+def _angles(seq_len: int, head_dim: int, start_pos: int) -> Balls:
+    pairs = range(-(-head_dim // 2))
+    rows = [[positional.posenc_angle_spec(start_pos + p, i, head_dim, ARB) for i in pairs] for p in range(seq_len)]
+    return np.array(rows, object).reshape(seq_len, len(pairs))
+
+
+def _tables(seq_len: int, head_dim: int, start_pos: int) -> tuple[Balls, Balls]:
+    def table(row: Callable[..., Balls]) -> Balls:
+        return np.stack([row(start_pos + p, head_dim, ARB) for p in range(seq_len)])
+
+    return table(positional.rope_cos_lastdim_spec), table(positional.rope_sin_lastdim_spec)
+
+
 def _rope(x: Array, start_pos: int, scalar: Context) -> Balls:
     return positional.rope_apply_spec(_balls(x), start_pos, scalar)
 
@@ -258,6 +281,7 @@ _OPERATIONS: dict[str, Callable[..., Balls | tuple[Balls, ...]]] = {
     "scaled_dot_product_attention": _attention,
     "scaled_dot_product_attention_vjp": _attention_vjp,
     "scaled_dot_product_attention_jvp": _attention_jvp,
+    "causal_attention": _causal,
     "grouped_query_attention": _grouped,
     "multi_head_attention": _multi_head,
     "multi_head_attention_vjp": _multi_head_vjp,
@@ -267,6 +291,9 @@ _OPERATIONS: dict[str, Callable[..., Balls | tuple[Balls, ...]]] = {
     "sinusoidal_positional_encoding": _sinusoid,
     "add_positional_encoding": _add,
     "learned_positional_encoding": _learned,
+    "inv_freq": _inv_freq,
+    "rope_angles": _angles,
+    "rope_tables": _tables,
     "rope": _rope,
     "rope_vjp": _rope_vjp,
     "apply_rotary": _rotary,

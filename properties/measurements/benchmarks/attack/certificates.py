@@ -24,6 +24,7 @@ METHODS = ("fast", "auto", "arb")
 SDPA = "scaled_dot_product_attention"
 HEADS = 2
 SHARED = ("cancelling", "magnitudes", "subnormal", "opposite")
+TOKENS = ("subnormal", "opposite", "offset")
 SMALLEST = 2.0**-149
 """Radii below this are never called useless: no format under test resolves them."""
 
@@ -49,13 +50,14 @@ def _grouped(family: Callable[[Generator], Operands], rng: Generator) -> Point:
     return Point((q, k[None], v[None]), None, meaning=x.meaning)
 
 
-def _multi_head(family: Callable[[Generator], Operands], rng: Generator) -> Point:
-    """Tokens and projections as the values of a family are: (x, wq, wk, wv, wo), two heads of one column."""
+def _multi_head(family: Callable[[Generator], Operands], further: int, rng: Generator) -> Point:
+    """Tokens and projections as the values of a family are: (x, wq, wk, wv, wo), two heads of one column; and a cotangent, or five
+    tangents."""
     size = float(10.0 ** rng.uniform(-2, 2))
     x, wq, wk = (rng.standard_normal((2, 2)) * size for _ in range(3))
     v = family(rng).v[:2, :1]
     wv = np.tile(np.resize(v, (2, 1)), (1, 2)) * 2.0**-8
-    return Point((x, wq, wk, wv, np.clip(plain(rng, (2, 2)), -1e6, 1e6)))
+    return Point((x, wq, wk, wv, np.clip(plain(rng, (2, 2)), -1e6, 1e6), *(plain(rng, (2, 2)) for _ in range(further))))
 
 
 def _softmax(family: Callable[[Generator], Any], linear: int, rng: Generator) -> Point:
@@ -75,6 +77,10 @@ def _apply(linear: int, rng: Generator) -> Point:
 
 def _sinusoid(rng: Generator) -> Point:
     return Point((), None, (position(rng), int(rng.integers(1, 3)), int(rng.integers(1, 8))))
+
+
+def _width(rng: Generator) -> Point:
+    return Point((), None, (int(rng.integers(1, 1025)),))
 
 
 Draw = Callable[[Generator], Any]
@@ -101,8 +107,12 @@ def _of_heads(point: Point) -> Said:
 
 
 def _of_tokens(point: Point) -> Said:
-    given = *point.arrays, HEADS, point.mask
+    given = *point.arrays[:5], HEADS, point.mask, *point.arrays[5:]
     return given, given, {}, point.meaning
+
+
+def _of_flagged(point: Point) -> Said:
+    return point.arrays, point.arrays, {"scale": point.meaning.scale}, point.meaning
 
 
 def _of_scores(point: Point) -> Said:
@@ -141,7 +151,10 @@ OPERATIONS: dict[str, Target] = {
     f"{SDPA}_vjp": Target(_each(ATTENTION, _attention, "g"), changed, _of_heads),
     f"{SDPA}_jvp": Target(_each(ATTENTION, _attention, "qkv"), changed, _of_heads),
     "grouped_query_attention": Target(_each({k: ATTENTION[k] for k in SHARED}, _grouped), changed, _of_heads),
-    "multi_head_attention": Target(_each({k: ATTENTION[k] for k in ("subnormal", "opposite", "offset")}, _multi_head), changed, _of_tokens),
+    "causal_attention": Target(_each({k: ATTENTION[k] for k in SHARED}, _attention, ""), changed, _of_flagged),
+    "multi_head_attention": Target(_each({k: ATTENTION[k] for k in TOKENS}, _multi_head, 0), changed, _of_tokens),
+    "multi_head_attention_vjp": Target(_each({k: ATTENTION[k] for k in TOKENS}, _multi_head, 1), changed, _of_tokens),
+    "multi_head_attention_jvp": Target(_each({k: ATTENTION[k] for k in TOKENS}, _multi_head, 5), changed, _of_tokens),
     "hard_masked_softmax": Target(_each(SCORES, _softmax, 0), changed, _of_scores),
     "hard_masked_softmax_vjp": Target(_each(SCORES, _softmax, 1), changed, _of_scores),
     "rope": Target(_each(ROTARY, _rope, 1), changed, _of_pairs),
@@ -149,6 +162,9 @@ OPERATIONS: dict[str, Target] = {
     "apply_rotary": Target({"plain": lambda rng: _apply(3, rng)}, changed, _of_arrays),
     "apply_rotary_vjp": Target({"plain": lambda rng: _apply(4, rng)}, changed, _of_arrays),
     "sinusoidal_positional_encoding": Target({"huge positions": _sinusoid}, changed, _of_sizes),
+    "rope_angles": Target({"huge positions": _sinusoid}, changed, _of_sizes),
+    "rope_tables": Target({"huge positions": _sinusoid}, changed, _of_sizes),
+    "inv_freq": Target({"plain": _width}, lambda _, rng: _width(rng), lambda point: (point.numbers, point.numbers, {}, SPEC)),
     "attention": _featured(""),
     "attention_vjp": _featured("g"),
     "attention_jvp": _featured("d"),

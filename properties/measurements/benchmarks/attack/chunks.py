@@ -60,12 +60,15 @@ class Tally:
 
 
 def tally(number: int, seed: int) -> Tally:
-    """Run the chunk of a number."""
+    """Run the chunk of a number; an input that is refused ends it, and is a violation: all that are drawn are legal."""
     half, operation, family, how = KINDS[number % len(KINDS)]
     rng = np.random.default_rng([seed, number])
     attack: Any = certificates.attack if half == "certificate" else budgets.attack
-    found = attack(operation, family, how, rng, EVALUATIONS[half])
     told = f"{half}, {operation}, {family}, {how}; again: --seed {seed} --chunk {number}"
+    try:
+        found = attack(operation, family, how, rng, EVALUATIONS[half])
+    except Exception as error:
+        return Tally(violations=1, where=f"{family}, {how}", examples=(f"raised {error!r}  {told}",))
     examples = [f"{height:.4g} times its radius  {told}{_written(point)}" for height, point in found.violations]
     return Tally(
         evaluations=found.evaluations,

@@ -22,6 +22,7 @@ LONG = ("rising", "edges")
 """Families of several tiles."""
 SMALL = 32
 """Scores up to which caps may act on more than them: there each entry of a gradient is a series of its own."""
+LEAST_CAP, LARGEST_CAP = 2.0**-1074, 1e308
 POISON = (None, None, np.nan, np.inf, -np.inf, 1e300)
 
 CHOICES: dict[str, tuple[str, ...]] = {
@@ -84,6 +85,11 @@ def highest(arrays: Arrays, scale: float | None) -> float:
     return float(np.abs(scores(arrays, scale)).max(initial=0.0)) or 1.0
 
 
+def cap(size: float, times: float) -> float:
+    """So many times a size, in the range of caps."""
+    return float(np.clip(min(size, 1e299) * times, LEAST_CAP, LARGEST_CAP))
+
+
 def options(scale: float | None, has_rows: bool, rng: Generator, arrays: Arrays) -> Options:
     """Everything but arrays, each with some probability."""
     *batch, n_heads, n_q, _ = arrays["q"].shape
@@ -97,8 +103,7 @@ def options(scale: float | None, has_rows: bool, rng: Generator, arrays: Arrays)
         shape = (full, full[-3:], full[-2:], (n_heads, 1, n_k), (1, n_k), (n_q, 1))[int(rng.integers(6))]
         found["mask"] = rng.random(shape) < rng.choice([0.3, 0.6, 0.9])
     if rng.random() < 0.35:
-        of_scores = 10.0 ** rng.choice([rng.uniform(-2, 2), rng.uniform(-8, 8)])
-        found["softcap"] = float(min(highest(arrays, found["scale"]), 1e299) * of_scores)
+        found["softcap"] = cap(highest(arrays, found["scale"]), 10.0 ** rng.choice([rng.uniform(-2, 2), rng.uniform(-8, 8)]))
     if rng.random() < 0.3:
         found["causal"] = True
     if rng.random() < 0.4:
@@ -137,13 +142,15 @@ Aim = Callable[[Generator, Arrays, Options], None]
 
 def near_the_cap(rng: Generator, arrays: Arrays, said: Options) -> None:
     """Scores about as large as the cap."""
-    said["softcap"] = float(highest(arrays, said["scale"]) * rng.uniform(0.2, 3))
+    said["softcap"] = cap(highest(arrays, said["scale"]), rng.uniform(0.2, 3))
 
 
 def beyond_the_cap(rng: Generator, arrays: Arrays, said: Options) -> None:
     """Scores of 10 to 10⁸ caps, where tanh is 1 but for a few last bits, or exactly; or a cap at the ends of the range."""
     size = highest(arrays, said["scale"])
-    said["softcap"] = float(rng.choice([size * 10.0 ** -rng.uniform(1, 1.4), size * 10.0 ** -rng.uniform(1, 8), 2.0**-1074, 1e308]))
+    said["softcap"] = float(
+        rng.choice([cap(size, 10.0 ** -rng.uniform(1, 1.4)), cap(size, 10.0 ** -rng.uniform(1, 8)), LEAST_CAP, LARGEST_CAP])
+    )
 
 
 def dominating_sink(rng: Generator, arrays: Arrays, said: Options) -> None:
