@@ -5,9 +5,9 @@ from typing import Any
 
 import numpy as np
 
-from properties.contract.operations import Operation
+from properties.contract.operations import BATCH, Operation
 
-__all__ = ["Case", "along", "leaves_a_query_nothing", "movable"]
+__all__ = ["Case", "along", "leaves_a_query_nothing", "movable", "one_of_lead"]
 
 Case = dict[str, Any]
 
@@ -36,6 +36,20 @@ def along(o: Operation, case: Case, axis: str, places: Sequence[int]) -> Case:
             x = found[p]
             if name == axis and isinstance(x, np.ndarray) and x.ndim >= -back and (x.shape[back] > 1 or not o.broadcasts(p)):
                 found[p] = x.take(places, back)
+    return found
+
+
+def one_of_lead(o: Operation, case: Case, axis: int, place: int, gone: bool) -> Case:
+    """One place of a leading axis, in all arrays that have it; the axis stays, or is gone."""
+    found, arguments = dict(case), tuple(case[p] for p in o.parameters)
+    rank = len(o.lead(arguments))
+    for p, axes in o.axes.items():
+        x = found.get(p)
+        if isinstance(x, np.ndarray) and axes[0] == BATCH:
+            own = x.ndim - len(axes) + 1 - rank + axis
+            if own >= o.ahead(p, arguments):
+                part = x.take([place if x.shape[own] > 1 else 0], own)
+                found[p] = part.squeeze(own) if gone else part
     return found
 
 

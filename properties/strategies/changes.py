@@ -8,7 +8,7 @@ from numpy.random import Generator
 from properties.contract.features import ROTATION
 from properties.contract.implementation import Implementation
 from properties.contract.operations import BATCH, Operation
-from properties.strategies.axes import Case, along, leaves_a_query_nothing, movable
+from properties.strategies.axes import Case, along, leaves_a_query_nothing, movable, one_of_lead
 from properties.strategies.cases import Cases
 from properties.strategies.choices import Choices, rounded
 from properties.strategies.climb import mutated
@@ -32,7 +32,7 @@ def another(cases: Cases, rng: Generator) -> Case:
 def changed(cases: Cases, case: Case, rng: Generator) -> Case:
     """The case with one thing changed, such that the implementation supports it; another case of the domain, where no change is found.
 
-    So it is of kinds of rotary frequencies, the parameters of which hang together. Leading axes stay.
+    So it is of kinds of rotary frequencies, the parameters of which hang together.
     """
     for _ in range(_TRIES if "kind" not in cases.operation.parameters else 0):
         found = _CHANGES[int(rng.integers(len(_CHANGES)))](cases, case, rng)
@@ -79,6 +79,16 @@ def _of_sizes(cases: Cases, case: Case, rng: Generator) -> Case:
     return along(o, case, axis, found) if 0 < len(found) <= max(_LONGEST, n) and n else case
 
 
+def _of_lead(cases: Cases, case: Case, rng: Generator) -> Case:
+    """One place of a leading axis: one of several problems."""
+    lead = cases.operation.lead(tuple(case.values()))
+    several = [axis for axis, n in enumerate(lead) if n > 1]
+    if not several:
+        return case
+    axis = several[int(rng.integers(len(several)))]
+    return one_of_lead(cases.operation, case, axis, int(rng.integers(lead[axis])), gone=False)
+
+
 def _of_masks(cases: Cases, case: Case, rng: Generator) -> Case:
     """A mask: one entry or one key of it the other way round, or a fresh one, which may be none."""
     o, i = cases.operation, cases.implementation
@@ -116,5 +126,5 @@ def _of_options(cases: Cases, case: Case, rng: Generator) -> Case:
     return case if isinstance(other, np.ndarray) and np.shape(case[p]) != other.shape else case | {p: other}
 
 
-_CHANGES: tuple[Change, ...] = (*[_of_numbers] * 6, _of_sizes, _of_masks, _of_options)
-"""Numbers more often than all else, of which there is less."""
+_CHANGES: tuple[Change, ...] = (*[_of_numbers] * 4, *[_of_sizes] * 2, _of_lead, _of_masks, _of_options)
+"""Numbers more often than all else, of which there is less; sizes often enough that a case becomes small, where each number counts."""

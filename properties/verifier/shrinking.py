@@ -11,12 +11,12 @@ import numpy as np
 
 from properties.contract.features import ROTATION
 from properties.contract.implementation import Implementation
-from properties.contract.operations import BATCH, OPERATIONS, Operation
+from properties.contract.operations import OPERATIONS, Operation
 from properties.contract.results import BrokenError
 from properties.contract.subject import Subject
 from properties.laws.law import Law
 from properties.strategies import kinds, programs, rotations
-from properties.strategies.axes import Case, along, leaves_a_query_nothing, movable
+from properties.strategies.axes import Case, along, leaves_a_query_nothing, movable, one_of_lead
 from properties.verifier.examination import Observer
 from properties.verifier.report import Violation
 
@@ -111,29 +111,15 @@ def _fewer(o: Operation, case: Case, fixed: tuple[str, ...]) -> Iterator[Case]:
     """A part of an axis: half of it, or all but one; no leading axis; and fewer of what is counted."""
     lead = o.lead(tuple(case[p] for p in o.parameters))
     if lead:
-        yield from (_lead(o, case, 0, place, gone=True) for place in (0, lead[0] - 1) if lead[0])
+        yield from (one_of_lead(o, case, 0, place, gone=True) for place in (0, lead[0] - 1) if lead[0])
         for axis, n in enumerate(lead):
-            yield from (_lead(o, case, axis, place, gone=False) for place in range(min(n, _PLACES) if n > 1 else 0))
+            yield from (one_of_lead(o, case, axis, place, gone=False) for place in range(min(n, _PLACES) if n > 1 else 0))
     sizes = o.sizes(tuple(case[p] for p in o.parameters))
     for name, n in movable(o, case, fixed).items():
         least = 1 + (name == "head_dim" and ("n_q" not in sizes or bool(case.get("rotates"))))  # lanes of pairs, by pairs
         for part in (range(n // 2 // least * least), range(n // 2 // least * least, n), range(n - least), range(least, n)):
             if 0 < len(part) < n:
                 yield along(o, case, name, part)
-
-
-def _lead(o: Operation, case: Case, axis: int, place: int, gone: bool) -> Case:
-    """One place of a leading axis, in all arrays that have it; the axis stays, or is gone."""
-    found, arguments = dict(case), tuple(case[p] for p in o.parameters)
-    rank = len(o.lead(arguments))
-    for p, axes in o.axes.items():
-        x = found.get(p)
-        if isinstance(x, np.ndarray) and axes[0] == BATCH:
-            own = x.ndim - len(axes) + 1 - rank + axis
-            if own >= o.ahead(p, arguments):
-                part = x.take([place if x.shape[own] > 1 else 0], own)
-                found[p] = part.squeeze(own) if gone else part
-    return found
 
 
 def _rounder(x: Any) -> Iterator[Any]:
