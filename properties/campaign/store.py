@@ -7,7 +7,7 @@ of a few rows, which is what SQLite is for; and Python comes with it. DuckDB rea
 import json
 import sqlite3
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
 from types import TracebackType
@@ -23,6 +23,7 @@ VERSION = 1
 
 _TABLES = """
 CREATE TABLE campaign (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE known (place INTEGER PRIMARY KEY, chunk TEXT NOT NULL);
 CREATE TABLE run (
     run INTEGER PRIMARY KEY, engine TEXT NOT NULL, workers INTEGER NOT NULL, environment TEXT NOT NULL, device TEXT NOT NULL,
     started REAL NOT NULL, seen REAL NOT NULL, ended TEXT NOT NULL DEFAULT ''
@@ -116,6 +117,18 @@ class Store:
         ended = how, time.time(), self._run
         with suppress(FullError):
             self._written(lambda: self._database.execute("UPDATE run SET ended = ?, seen = ? WHERE run = ?", ended).rowcount)
+
+    def begins_with(self, known: Iterable[Chunk]) -> list[Chunk]:
+        """What is put first: what was known when the campaign's first run began, however often it is gone on with."""
+
+        def write() -> int:
+            if not self._database.execute("SELECT 1 FROM run").fetchone():
+                self._database.execute("DELETE FROM known")
+                self._database.executemany("INSERT INTO known (chunk) VALUES (?)", [(json.dumps(vars(chunk)),) for chunk in known])
+            return 0
+
+        self._written(write)
+        return [Chunk(**json.loads(chunk)) for (chunk,) in self._database.execute("SELECT chunk FROM known ORDER BY place")]
 
     def has(self, chunk: Chunk) -> bool:
         """Whether a chunk is done."""

@@ -120,8 +120,9 @@ def _run(options: argparse.Namespace) -> int:
         engine = ENGINES[options.engine](order, options.jobs, options.gpus, options.address)
         try:
             entries = engine.entries()
-            chunks = _chunks(options, entries, examples)
+            known, planned = _planned(options, entries, examples)
             with Store(options.database, verdicts) as store:
+                chunks = chain(store.begins_with(known), planned)
                 _follow(options, entries, Campaign(engine, store, chunks, examples, signals))
         except StoppedError as stopped:
             return stopped.status
@@ -164,8 +165,8 @@ def _follow(options: argparse.Namespace, entries: Any, campaign: Any) -> None:
         store.end("to its end")
 
 
-def _chunks(options: argparse.Namespace, entries: Any, examples: Any) -> Iterator[Any]:
-    """What is known to break a law, and then the plan, as far as options say."""
+def _planned(options: argparse.Namespace, entries: Any, examples: Any) -> tuple[Iterator[Any], Iterator[Any]]:
+    """What is known of broken laws and worst inputs, and the plan, as far as options say."""
     from properties.campaign.bench import agreement_of
     from properties.campaign.campaign import until_cases
     from properties.campaign.chunks import parsed_seeds, plan
@@ -177,5 +178,5 @@ def _chunks(options: argparse.Namespace, entries: Any, examples: Any) -> Iterato
     by_name = {entry.name: entry for entry in entries}
     climbs = [row for row in rows if options.climb and agreement_of(by_name[row[0]], row[1]) and not OPERATIONS[row[1]].returns_booleans]
     planned = plan(rows, parsed_seeds(options.seeds), options.max_examples, climbs, options.climb)
-    known = examples.of(rows, climbs, options.climb)
-    return chain(known, planned if options.cases is None else until_cases(planned, options.cases))
+    planned = planned if options.cases is None else until_cases(planned, options.cases)
+    return examples.of(rows, climbs, options.climb), planned

@@ -282,6 +282,16 @@ def test_what_is_broken_or_worst_is_put_first_in_the_next_campaign(tmp_path):
     assert [chunk.seed for chunk in examples.of([row], [], 4)] == [5]
 
 
+def test_what_is_put_first_is_settled_when_the_first_run_begins(tmp_path):
+    old, new = [Chunk("a", "rope", 7, 20), Chunk("a", "rope", 2, 9, "climb", "everyday", "{}")], [Chunk("a", "rope", 8, 20)]
+    with Store(tmp_path / "c.db", {}) as store:
+        assert store.begins_with(new) == new
+        assert store.begins_with(old) == old  # none has begun
+        store.begin("instant", 2, {})
+    with Store(tmp_path / "c.db", {}) as store:
+        assert store.begins_with(new) == old
+
+
 def test_examples_in_redis_need_redis():
     if importlib.util.find_spec("redis"):
         pytest.skip("redis is installed.")

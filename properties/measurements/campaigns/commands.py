@@ -20,9 +20,9 @@ _VERDICTS = (
 
 
 def started(folder: Path, database: Path, *more: str, engine: str = "local", jobs: int = 2) -> "subprocess.Popen[str]":
-    """A campaign that has been started, the examples of which are in a folder; what it says is to be read."""
+    """A campaign that has been started, whose examples are its own, in a folder; what it says is to be read."""
     command = [sys.executable, "-P", "-m", "properties", "campaign", TARGET, "--database", str(database), "--engine", engine]
-    command += ["--jobs", str(jobs), "--examples", str(folder / "examples"), *more]
+    command += ["--jobs", str(jobs), "--examples", f"{folder / database.stem}-examples", *more]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "COLUMNS": "200"}
     return subprocess.Popen(
         command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True, cwd=folder
