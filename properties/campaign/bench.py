@@ -6,8 +6,6 @@ import signal
 import time
 from collections import Counter
 from dataclasses import dataclass, field, replace
-from math import isnan, nan
-from typing import Any
 
 from properties.campaign.chunks import Chunk
 from properties.campaign.climbing import Worst
@@ -167,5 +165,5 @@ def _broken(o: Outcome, shown: bool) -> Broken:
     if v is None:
         return Broken(o.law, o.status, 0.0, o.reason)
     likely = v.likely.id if v.likely is not None else ""
-    case: Any = json.dumps(v.to_dict()["counterexample"], default=str) if shown else ""
-    return Broken(o.law, o.status, nan if isnan(v.excess) else v.excess, v.summary, likely, case, v.script if shown else "")
+    case = json.dumps(v.to_dict()["counterexample"], default=str) if shown else ""
+    return Broken(o.law, o.status, v.excess, v.summary, likely, case, v.script if shown else "")

@@ -3,6 +3,7 @@
 import importlib.util
 import io
 import os
+import re
 import signal
 import sqlite3
 import subprocess
@@ -18,7 +19,7 @@ from rich.console import Console
 
 import properties
 from properties.campaign import engines, report
-from properties.campaign.bench import Lost, Result
+from properties.campaign.bench import Broken, Lost, Result
 from properties.campaign.campaign import Campaign, until_cases
 from properties.campaign.chunks import Chunk, parsed_seeds, plan
 from properties.campaign.climbing import Worst
@@ -28,6 +29,8 @@ from properties.command.cli import main
 from properties.command.signals import Signals, StoppedError
 from properties.measurements.campaigns.paper import simulated
 
+ROOT = Path(__file__).parents[2]
+GUIDE = (ROOT / "docs/guide/campaigns.md").read_text("utf-8")
 KERNELS = """
 import os, signal, time
 import numpy as np
@@ -481,3 +484,28 @@ def test_what_a_database_says_is_escaped(tmp_path):
     console = Console(record=True, width=120, file=io.StringIO())
     report.print_status(console, found)
     assert "<script>[red]" in console.export_text()
+
+
+# -- The guide -----------------------------------------------------------------------------------------------------------------
+
+
+def test_the_guide_has_the_costs_that_were_measured():
+    measured = (ROOT / "docs/campaign-costs.txt").read_text("utf-8")
+    engines_ = re.findall(r"^(local|ray) +(\d) +(\d+) +\S+ +([\d.]+ %)$", measured, re.MULTILINE)
+    clouds = re.findall(r"^ +(\d+) +([\d.]+) +(\d+)$", measured, re.MULTILINE)
+    assert (len(engines_), len(clouds)) == (4, 3)
+    for row in [*engines_, *clouds]:
+        assert f"| {' | '.join(row).replace('ray', 'Ray')} |" in GUIDE
+    assert "All say the same of every chunk." in measured
+    assert "The two databases say the same of every chunk." in (ROOT / "docs/campaign-disturbed.txt").read_text("utf-8")
+
+
+def test_the_questions_in_the_guide_are_answered_and_every_table_is_there(tmp_path):
+    with Store(tmp_path / "c.db", {}) as store:
+        store.begin("instant", 1, {})
+        broken = Broken("rope is within its budget", "violated", 2.0, "It is wrong.", "rope_pairing=half")
+        store.add(Chunk("a", "rope", 3, 20), Result({"violated": 1}, cases=20, excess=0.25, broken=(broken,)))
+    answers = [rows(query, tmp_path / "c.db") for query in re.findall(r"```sql\n(.*?)```", GUIDE, re.DOTALL)]
+    assert answers == [[("a", "rope is within its budget", "rope_pairing=half", 1, 3)], [("a", "rope", 0.25, None)]]
+    tables = {name for (name,) in rows("SELECT name FROM sqlite_schema WHERE type = 'table'", tmp_path / "c.db")}
+    assert tables == set(re.findall(r"^\| `(\w+)` \|", GUIDE, re.MULTILINE))

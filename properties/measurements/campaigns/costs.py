@@ -97,7 +97,7 @@ def driver_seconds(folder: Path) -> float:
 
 def _page(found: list[Cost], driver: float, alike: bool) -> str:
     lines = [
-        f"{TARGET}, {found[0].cases} cases in {found[0].chunks} chunks, climbs among them; {os.cpu_count()} cores, other work beside it.",
+        f"{TARGET}, {found[0].cases} cases in {found[0].chunks} chunks; {os.cpu_count()} cores, other work beside it.",
         "",
         "engine  workers  cases a second  seconds of a chunk  at no chunk",
     ]

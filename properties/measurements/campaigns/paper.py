@@ -16,9 +16,9 @@ from properties.views.whole import write_whole
 __all__ = ["main", "simulated"]
 
 _PAGE = Path(__file__).parents[3] / "docs/campaign-paper.txt"
-_CASE = 0.0075  # seconds of a worker for a case
+_CASE = 0.006  # seconds of a worker for a case
 _SPREAD = 0.9  # of the logarithm of a chunk's seconds
-_DRIVER = 0.001  # seconds of the driver for a chunk
+_DRIVER = 0.0005  # seconds of the driver for a chunk
 _LIFE = 24 * 3600.0  # mean seconds between two failures of a worker
 _AWAY = 60.0  # seconds until it is back
 _SLOW, _SLOWNESS = 0.01, 10.0  # the share of workers that are slow, and how much
