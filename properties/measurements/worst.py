@@ -43,6 +43,15 @@ _LONGEST = 6000  # characters of an input that is written out
 
 _LAWS = {law.operation: law for law in AGREEMENT}
 
+_REMARKS = {
+    ("torch features float32", "attention_vjp"): (
+        "Autograd has a gradient of each result, w·(T − δ) of the output and w·grad_lse of the log-sum-exp, whose weights are computed "
+        "apart, by softmax and as exp(s − lse): where T − δ and grad_lse cancel, what is left is the difference of the two. Budgets do "
+        "not cover that yet; README lists it."
+    ),
+}
+"""What is known of inputs near their budgets, or beyond."""
+
 Kernel = tuple[str, str, str]
 """An implementation, an operation, and a result."""
 
@@ -173,16 +182,24 @@ def _page(known: dict[Kernel, _Known], left: list[str], settings: str) -> str:
     for kernel, worst in sorted(near.items(), key=lambda item: -item[1].ratio):
         smaller = _cut_down(kernel, worst)
         text = _script(kernel, smaller)
-        lines += [f"### {kernel[0]}, {kernel[1]}, {kernel[2]}: {smaller.ratio:.4g}", ""]
+        remark = _REMARKS.get(kernel[:2])
+        lines += [f"### {kernel[0]}, {kernel[1]}, {kernel[2]}: {smaller.ratio:.4g}", "", *((remark, "") if remark else ())]
         lines += ["```python", text, "```", ""] if len(text) <= _LONGEST else ["Too large to be written out: build/worst.json has it.", ""]
     return "\n".join(lines).rstrip() + "\n"
 
 
-def _kept(file: Path, those: list[Kernel]) -> dict[Kernel, _Known]:
-    """What the last run kept, of some kernels; nothing of others."""
+def _kept(file: Path) -> dict[Kernel, _Known]:
+    """What earlier runs kept."""
     read = json.loads(file.read_text("utf-8")) if file.exists() else []
-    kept = {tuple(entry["kernel"]): _Known(Worst(**entry["worst"]), entry["domain"]) for entry in read}
-    return {kernel: kept.get(kernel, _Known()) for kernel in those}
+    return {tuple(entry["kernel"]): _Known(Worst(**entry["worst"]), entry["domain"]) for entry in read}
+
+
+def _again(kernel: Kernel, known: _Known) -> _Known:
+    """What was kept of a kernel, measured again; nothing where it is no case any more."""
+    name, operation, output = kernel
+    kept = known.worst
+    found = kept and climb(_implementations()[name], operation, known.domain, kept.seed, 1, kept.case, output)
+    return replace(known, worst=found) if found else _Known()
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -200,20 +217,30 @@ def main(arguments: list[str] | None = None) -> int:
     if not those:
         print(f"--only {options.only!r} leaves none of PyTorch's entries in float32 and bfloat16. {' '.join(left)}", file=sys.stderr)
         return 2
-    known = _kept(options.kept, those)
-    _search(known, options.seed, options.jobs, 60 * options.minutes)
+    every, start = _kept(options.kept), time.monotonic()
+    known = {kernel: _again(kernel, every.get(kernel, _Known())) for kernel in those}
+    try:
+        _search(known, options.seed, options.jobs, 60 * options.minutes)
+    finally:  # what was found before an interrupt, or the death of a process, is not lost
+        worst = _write(options, every | known, known, left, (time.monotonic() - start) / 60)
+    return 1 if worst > 1 else 0
+
+
+def _write(options: argparse.Namespace, every: dict[Kernel, _Known], known: dict[Kernel, _Known], left: list[str], minutes: float) -> float:
+    """Keep the worst cases of every kernel, and write the page of those that were searched; the largest error ÷ budget."""
     settings = (
-        f"{options.minutes:g} minutes with {options.jobs} processes, seed {options.seed}, "
+        f"{minutes:.3g} minutes with {options.jobs} processes, seed {options.seed}, "
+        f"{f'entries with {options.only!r} in their names alone, ' if options.only else ''}"
         f"{sum(of.calls for of in known.values()):,} calls; torch {torch.__version__}, "
         f"NumPy {np.__version__}, {platform.machine()}, {torch.backends.cpu.get_cpu_capability()}."
     )
     options.kept.parent.mkdir(parents=True, exist_ok=True)
-    kept = [{"kernel": kernel, "domain": of.domain, "worst": asdict(of.worst)} for kernel, of in known.items() if of.worst]
+    kept = [{"kernel": kernel, "domain": of.domain, "worst": asdict(of.worst)} for kernel, of in every.items() if of.worst]
     options.kept.write_text(json.dumps(kept), "utf-8")
     options.output.write_text(_page(known, left, settings), "utf-8")
     worst = max((of.worst.ratio for of in known.values() if of.worst), default=0.0)
     print(f"{settings} The worst error is {worst:.4g} times its budget; see {options.output}.")
-    return 1 if worst > 1 else 0
+    return worst
 
 
 if __name__ == "__main__":

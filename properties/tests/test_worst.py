@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from dataclasses import asdict
 
 import pytest
 
@@ -47,25 +48,56 @@ def test_an_input_near_its_budget_is_cut_down_and_printed_as_python_that_shows_i
     assert json.loads(printed)[0] >= 0.99 * found.ratio
 
 
-def test_the_command_keeps_worst_cases_and_says_how_far_they_are(tmp_path, monkeypatch, capsys):
+@pytest.fixture
+def command(tmp_path, monkeypatch):
+    """The command without its processes: one climb of a kernel."""
+
     def search(known, seed, jobs, seconds):
         known[KERNEL] = known[KERNEL].after(climb(worst._implementations()[KERNEL[0]], KERNEL[1], "everyday", seed, 5), "everyday")
 
     monkeypatch.setattr(worst, "_search", search)
     given = ["--only", KERNEL[0], "--kept", str(tmp_path / "kept.json"), "--output", str(tmp_path / "worst.md"), "--seed"]
-    assert worst.main([*given, "1"]) == 0
-    first = worst._kept(tmp_path / "kept.json", [KERNEL])[KERNEL].worst
-    assert worst.main([*given, "2"]) == 0
-    assert worst._kept(tmp_path / "kept.json", [KERNEL])[KERNEL].worst.ratio >= first.ratio
+    return lambda seed: worst.main([*given, str(seed)])
+
+
+def test_the_command_keeps_worst_cases_and_says_how_far_they_are(command, tmp_path, capsys):
+    another = ("torch float32", "rope", "out")
+    kept = tmp_path / "kept.json"
+    found = climb(worst._implementations()[another[0]], "rope", "everyday", 1, 2)
+    kept.write_text(json.dumps([{"kernel": another, "domain": "everyday", "worst": asdict(found)}]))
+    assert command(1) == 0
+    first = worst._kept(kept)[KERNEL].worst
+    assert command(2) == 0
+    assert worst._kept(kept)[KERNEL].worst.ratio >= first.ratio
+    assert worst._kept(kept)[another].worst == found
     assert "times its budget" in capsys.readouterr().out
+    assert "entries with 'torch math bfloat16' in their names alone" in (tmp_path / "worst.md").read_text("utf-8")
     assert worst.main(["--only", "no such kernel"]) == 2
 
 
-def test_an_input_beyond_its_budget_ends_in_1(tmp_path, monkeypatch):
-    def search(known, seed, jobs, seconds):
-        known[KERNEL] = known[KERNEL].after(worst.Worst(1.5, "out", {"x": None}, 0, 1), "everyday")
+def test_what_was_kept_is_measured_again(command, tmp_path):
+    assert command(1) == 0
+    kept = tmp_path / "kept.json"
+    (entry,) = json.loads(kept.read_text())
+    kept.write_text(json.dumps([entry | {"worst": entry["worst"] | {"ratio": 7.0}}]))
+    assert command(1) == 0
+    assert worst._kept(kept)[KERNEL].worst.ratio == entry["worst"]["ratio"]
 
-    monkeypatch.setattr(worst, "_search", search)
-    monkeypatch.setattr(worst, "_page", lambda *_: "")
-    kept, page = (str(tmp_path / name) for name in ("kept.json", "worst.md"))
-    assert worst.main(["--only", KERNEL[0], "--kept", kept, "--output", page]) == 1
+
+def test_what_was_found_before_an_interrupt_is_written(command, tmp_path, monkeypatch):
+    search = worst._search
+
+    def interrupted(*arguments):
+        search(*arguments)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(worst, "_search", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        command(1)
+    assert worst._kept(tmp_path / "kept.json")[KERNEL].worst.ratio > 0
+    assert KERNEL[0] in (tmp_path / "worst.md").read_text("utf-8")
+
+
+def test_an_input_beyond_its_budget_ends_in_1(command, monkeypatch):
+    monkeypatch.setattr(worst, "_write", lambda *_: 1.5)
+    assert command(1) == 1
