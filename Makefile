@@ -145,6 +145,12 @@ results: $(READY) ## put the entries for CUDA to every law on the device that is
 interrupts: $(READY) ## end the command by signals at a hundred random moments, and look what is left; writes docs/interrupts.txt
 	$(BIN)/python -m properties.measurements.interrupts
 
+.PHONY: campaigns
+campaigns: $(READY) ## run campaigns in peace, disturbed, and on paper; writes docs/campaign-*.txt [SMALL=a folder on a file system of 64 MB]
+	$(BIN)/python -m properties.measurements.campaigns.disturbed $(SMALL)
+	$(BIN)/python -m properties.measurements.campaigns.costs
+	$(BIN)/python -m properties.measurements.campaigns.paper
+
 .PHONY: fuzz
 fuzz: $(READY) ## give every public function nonsense; writes docs/fuzz.txt [MINUTES=60 SEED=0]
 	$(BIN)/python -W error -m properties.measurements.fuzz --minutes $(MINUTES) --seed $(SEED)
