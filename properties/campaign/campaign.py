@@ -24,7 +24,7 @@ class Campaign:
     """A campaign that runs: `chunks` are all there are, of which those in the store are left out.
 
     `said` is told sentences on what holds it up, and `done` each chunk that was finished, with what came of it. Until `end`, of
-    time.monotonic, chunks are given out; those under way are waited for.
+    time.monotonic, chunks are given out; those under way are waited for, and one that is lost then is run another time.
     """
 
     engine: Engine
@@ -45,7 +45,7 @@ class Campaign:
             while self.engine.running < self.engine.workers and (chunk := self._next(fresh)) is not None:
                 self.engine.submit(chunk)
             if not self.engine.running:
-                if not self._again:
+                if not self._again or time.monotonic() >= self.end:
                     return
                 time.sleep(min(_TICK, self.wait))
             for chunk, result in self.engine.finished(_TICK) if self.engine.running else ():
@@ -58,11 +58,13 @@ class Campaign:
             self.signals.obey()
 
     def _next(self, fresh: Iterator[Chunk]) -> Chunk | None:
-        """The chunk to be given out now: one that was lost a while ago, or before the end a fresh one."""
+        """The chunk to be given out now, before the end: one that was lost a while ago, or a fresh one."""
         now = time.monotonic()
+        if now >= self.end:
+            return None
         if self._again and self._again[0][0] <= now:
             return self._again.popleft()[1]
-        return next(fresh, None) if now < self.end else None
+        return next(fresh, None)
 
     def _fresh(self) -> Iterator[Chunk]:
         """The chunks that are not done, each once."""

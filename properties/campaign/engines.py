@@ -177,12 +177,8 @@ def _devices(worker: int, gpus: float, workers: int) -> dict[str, str]:
     if not gpus:
         return {}
     named = os.environ.get("CUDA_VISIBLE_DEVICES")
-    there = (
-        [d for d in named.split(",") if d] if named is not None else [p.name for p in sorted(Path("/proc/driver/nvidia/gpus").glob("*"))]
-    )
-    if named is None:
-        drivers = Path("/proc/driver/nvidia/gpus").glob("*")
-    there = [device for device in named.split(",") if device] if named is not None else [str(n) for n, _ in enumerate(drivers)]
+    drivers = Path("/proc/driver/nvidia/gpus").glob("*")
+    there = [str(n) for n, _ in enumerate(drivers)] if named is None else [device for device in named.split(",") if device]
     shared = max(1, int(1 / gpus))  # workers of one device
     each = max(1, _whole(gpus))
     first = worker // shared if gpus < 1 else worker * each

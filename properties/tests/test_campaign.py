@@ -224,15 +224,17 @@ def test_a_signal_ends_it_and_what_was_under_way_is_run_another_time(tmp_path):
         assert store.counts()[0] == 20
 
 
-def test_no_chunk_is_given_out_after_the_end_but_those_that_were_lost(tmp_path):
+def test_no_chunk_is_given_out_after_the_end_and_those_that_were_lost_are_run_another_time(tmp_path):
     engine = Instant(lose=[0])
     finished = engine.finished
     engine.finished = lambda seconds: time.sleep(0.3) or finished(seconds)
     with Store(tmp_path / "c.db", {}) as store:
         store.begin("instant", 2, {})
         run(engine, store, chunks(9), tmp_path, end=time.monotonic() + 0.2)
+        assert store.counts()[0] == 1
+        run(again := Instant(), store, chunks(2), tmp_path)
         assert store.counts()[0] == 2
-    assert sorted(engine.given) == [0, 0, 1]
+    assert (sorted(engine.given), again.given) == ([0, 1], [0])
 
 
 def test_a_log_that_was_cut_off_leaves_a_database_that_is_gone_on_with(tmp_path):
