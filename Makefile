@@ -134,9 +134,24 @@ soundness: $(READY) ## put the exact value into every enclosure, on 10,000 cases
 attack: $(READY) ## climb towards false certificates, and budgets that refuse honest kernels; writes docs/attack.txt [MINUTES=60 SEED=0 JOBS=2]
 	$(BIN)/python -m properties.measurements.benchmarks.attack --minutes $(MINUTES) --seed $(SEED) --jobs $(JOBS) --output docs/attack.txt
 
+.PHONY: worst
+worst: $(READY) ## climb towards the worst inputs of PyTorch's float32 and bfloat16 kernels; writes docs/worst.md [MINUTES=60 SEED=0 JOBS=2 ONLY=flash]
+	$(BIN)/python -m properties.measurements.worst --minutes $(MINUTES) --seed $(SEED) --jobs $(JOBS) --only "$(ONLY)"
+
+.PHONY: results
+results: JOBS = 1
+results: $(READY) ## put the entries for CUDA to every law on the device that is there; writes docs/results/ [EXAMPLES=100 SEED=0 JOBS=1]
+	$(BIN)/python -m properties.measurements.results --examples $(EXAMPLES) --seed $(SEED) --jobs $(JOBS)
+
 .PHONY: interrupts
 interrupts: $(READY) ## end the command by signals at a hundred random moments, and look what is left; writes docs/interrupts.txt
 	$(BIN)/python -m properties.measurements.interrupts
+
+.PHONY: campaigns
+campaigns: $(READY) ## run campaigns in peace, disturbed, and on paper; writes docs/campaign-*.txt [SMALL=a folder on a file system of 64 MB]
+	$(BIN)/python -m properties.measurements.campaigns.disturbed $(SMALL)
+	$(BIN)/python -m properties.measurements.campaigns.costs
+	$(BIN)/python -m properties.measurements.campaigns.paper
 
 .PHONY: fuzz
 fuzz: $(READY) ## give every public function nonsense; writes docs/fuzz.txt [MINUTES=60 SEED=0]

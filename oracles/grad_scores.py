@@ -41,6 +41,22 @@ class Tile(NamedTuple):
     h: Array | None = None
 
 
+class Shift(NamedTuple):
+    """δ − g_lse, by which T is dP less, in each row.
+
+    shift, error             the number, and how far a kernel's is from it
+    apart                    |g_lse|, where there is one: what may be taken times weights by itself
+    sink, sink_error, sink_apart   what −dsink is w_sink times, likewise: δ where the log-sum-exp is without the sink
+    """
+
+    shift: Array
+    error: Array
+    apart: Array | None
+    sink: Array
+    sink_error: Array
+    sink_apart: Array | None = None
+
+
 class _Errors(NamedTuple):
     """What the errors of a tile are made of: growth and p + η as in `Tile`, and the errors of dU, each entry's own and all."""
 
@@ -51,12 +67,12 @@ class _Errors(NamedTuple):
 
 
 def grad_scores(
-    p: AttentionProblem, rows: slice, keys: slice, forward: Rows, shift: Array, delta: Array, q: Operand, g: Operand, allowed: Mask | None,
+    p: AttentionProblem, rows: slice, keys: slice, forward: Rows, of: Shift, q: Operand, g: Operand, allowed: Mask | None,
     of_bias: Gathered | None,
 ) -> Tile:  # fmt: skip
     """A tile of weights and of dS, with their errors; all 0 where a row may not read a key.  dU, or dS where the cap acts after the bias,
     is added to the gradient of the bias."""
-    t, k, v = p.terms, part(p.k, keys), part(p.v, keys)
+    t, k, v, shift, delta = p.terms, part(p.k, keys), part(p.v, keys), of.shift, of.error
     u = scores(p, rows, keys, q, k, allowed)
     excess = growth(p, q, k, u, allowed, t.anew.slope)
     cap = None if p.features is None else p.features.cap
@@ -68,7 +84,7 @@ def grad_scores(
     ds -= shift
     reach = np.abs(ds, out=p.tile(2, q, k))
     if p.elementwise:
-        errors = _by_entry(t, forward, weights, expm1(excess), reach, spread, delta, p.tile(3, q, k))
+        errors = _by_entry(t, forward, weights, expm1(excess), reach, spread, of, p.tile(3, q, k))
     else:
         errors = _by_row(t, forward, weights, expm1(excess), reach, spread, delta, np.abs(shift))
     ds *= weights
@@ -122,18 +138,22 @@ def _kappa(t: Terms) -> float:
     return t.grad_scores + t.product + t.scale_on_inputs + max(t.keys_sum.terms, t.queries_sum.terms)
 
 
-def _by_entry(t: Terms, forward: Rows, weights: Array, grown: Array, reach: Array, spread: Array, delta: Array, room: Array) -> _Errors:
-    """The errors entry by entry, given exp(τ) − 1, |T|, which is overwritten, E and Δ; `room` is for p + η."""
+def _by_entry(t: Terms, forward: Rows, weights: Array, grown: Array, reach: Array, spread: Array, of: Shift, room: Array) -> _Errors:
+    """The errors entry by entry, given exp(τ) − 1, |T|, which is overwritten, and E, which is; `room` is for p + η."""
     exponent, of_row = forward.entry + _kappa(t), forward.entry + forward.common
-    common = weights * (np.exp(forward.common) * delta + expm1_upwards(forward.common) * reach)
+    common = weights * (np.exp(forward.common) * of.error + expm1_upwards(forward.common) * reach)
     reach += spread
-    reach += delta
+    reach += of.error
+    spread *= np.exp(_kappa(t))
+    if of.apart is not None:
+        reach += 2 * of.apart
+        spread += expm1_upwards(forward.common, 2 * of.apart)
     lift = grown * np.exp(exponent) + expm1_upwards(exponent)
     possible = np.add(weights, t.weight_underflow, out=room)
     error = possible * lift
     error += t.weight_underflow * np.exp(exponent)
     error *= reach
-    error += possible * (spread * np.exp(_kappa(t)))
+    error += possible * spread
     error *= np.exp(forward.common)
     return _Errors(grown * np.exp(of_row) + expm1_upwards(of_row), possible, error, error + common)
 

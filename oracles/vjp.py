@@ -18,6 +18,12 @@ the error of the row's sum, which all its weights share; where p̃ underflows th
 In dq what is common to a row goes with |Σ_j p_j k_j|·Δ and |dq|, where signs cancel; in dk with Σ_i p_ij|q_i|Δ_i.  Roundings of
 dS, and of the terms of a sum, are exponents K of each entry; those of the sum itself are `Sum`s of (Σ|dS||k|, |dq|).
 
+**The cotangent of the log-sum-exp.** With it T is dP − δ + g. A kernel adds g to dP − δ, or takes it from δ; or it forms
+p̃·(dP − δ) + p̃'·g, as autograd does of two results, where p̃' is exp(u − lse) made by itself: then the errors of the weights are two, and
+do not share the factor T, which may cancel. So z has |dP − δ| + |g| ≤ |T| + 2|g| in place of |T|; and of what is common to a row,
+p·T has the share of p̃, to which p̃' adds 2·(exp(ρ) − 1)·p·|g| at most, as each entry's own.  Both products may be stored, and their sum:
+what that rounds is counted twice, and what underflows three times.
+
 **Heads that share a key head.** A kernel may add up all rows of dk and dv at once, or those of each query head, round these to the
 output's format, and add up the heads' own: then |dk_h + e_h|·u, u the output's, comes to it for each head h, Σ|e_h| ≤ E where E is the
 bound of the whole sum's error; on that E acts once more: E becomes (1 + u)·E + u·(1 + queries_sum.result)·Σ_h|dk_h|, and what underflows.
@@ -30,6 +36,7 @@ known of dk and dv of any key, and of no bias of the row, and nothing of dk and 
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -37,7 +44,7 @@ import numpy as np
 from oracles.ball import ROUNDOFF, Array, expm1_upwards, gamma
 from oracles.delta import delta_spread
 from oracles.forward import rows_forward, without_sink
-from oracles.grad_scores import Tile, grad_scores
+from oracles.grad_scores import Shift, Tile, grad_scores
 from oracles.groups import Gathered, HeadSums
 from oracles.quotient import Rows, live
 from oracles.scores import AttentionProblem, Operand, over_keys, part, readable
@@ -63,6 +70,8 @@ def gradients(
     `of_lse` (…, n_q, 1) is the cotangent of the log-sum-exp, if there is one.  The gradients of the bias and of the sinks, if there are
     such, are added to `finer` in this order.
     """
+    if of_lse is not None and p.elementwise:
+        p = p._replace(terms=replace(p.terms, grad_scores=2 * p.terms.grad_scores, grad_underflow=3 * p.terms.grad_underflow))
     head, d, d_v = p.q.shape[:-2], p.q.shape[-1], p.v.shape[-1]
     t, c = p.terms, abs(p.scale)
     dq, dq_error, dq_size = (np.zeros((*head, p.n_q, d)) for _ in range(3))
@@ -75,9 +84,10 @@ def gradients(
         q, gi = part(p.q, rows), part(g, rows)
         forward = rows_forward(p, rows, gi if p.elementwise else None)
         delta = delta_spread(p, rows, forward, gi)
-        shift, delta, moves_sink = _shift(p, rows, forward, gi, delta, of_lse)
+        moved = _shift(p, rows, forward, gi, delta, of_lse)
+        delta = moved.error
         if of_sink is not None:
-            of_sink.add(rows, slice(0, 1), *_sinks(p, rows, forward, *moves_sink))
+            of_sink.add(rows, slice(0, 1), *_sinks(p, rows, forward, moved))
         if p.elementwise:
             lost = live(~(np.isfinite(forward.sums.x) & (p.n_k * (1 + 2.0**-6) <= p.ranges.sums)), forward.dead, False)
             if of_sink is not None:  # exp(sink − m) may overflow, and all weights be lost
@@ -91,7 +101,7 @@ def gradients(
         mean, slack = np.zeros(dq[..., rows, :].shape), np.zeros(dq[..., rows, :].shape)
         for keys, allowed in p.key_tiles(rows):
             k, by = part(p.k, keys), None if allowed is None else allowed.swapaxes(-1, -2)
-            tile = grad_scores(p, rows, keys, forward, shift, delta, q, gi, allowed, of_bias)
+            tile = grad_scores(p, rows, keys, forward, moved, q, gi, allowed, of_bias)
             dq[..., rows, :] += tile.ds @ k.value
             ds, ds_error = tile.ds.swapaxes(-1, -2), tile.error.swapaxes(-1, -2)
             dk[..., keys, :] += ds @ q.value
@@ -131,10 +141,8 @@ def gradients(
     return Gradients(dq, dq_error * inflation, dk, dk_error * inflation, dv, dv_error * inflation)
 
 
-def _shift(
-    p: AttentionProblem, rows: slice, forward: Rows, g: Operand, delta: Array, of_lse: Array | None
-) -> tuple[Array, Array, tuple[Array, Array]]:
-    """δ − g_lse, by which T is dP less, and how far a kernel's is from it; and what dsink is −w_sink times, with its error.
+def _shift(p: AttentionProblem, rows: slice, forward: Rows, g: Operand, delta: Array, of_lse: Array | None) -> Shift:
+    """By what T is dP less.
 
     The difference is rounded, and a cotangent of another base converted.  Where the log-sum-exp is without the sink, its cotangent belongs
     to weights that are larger by 1/(1 − w_sink), and not to the sink: those of a softmax without it, as whose they are bounded.  (A kernel
@@ -142,21 +150,23 @@ def _shift(
     """
     shift = (g.raw * forward.out).sum(axis=-1, keepdims=True)
     if of_lse is None:
-        return shift, delta, (shift, delta)
+        return Shift(shift, delta, None, shift, delta)
     of = live(of_lse[..., rows, :], forward.dead)
     relative = np.zeros(shift.shape)
     if (alone := without_sink(p, rows, forward)) is not None:
         factor, relative, dead = alone
         of, relative = live(of * factor, dead), live(relative, dead)
     error = delta + p.terms.biased * (np.abs(shift) + delta + np.abs(of)) + relative * np.abs(of)
-    return shift - of, error, (shift, delta) if alone is not None else (shift - of, error)
+    size = np.abs(of)
+    return Shift(shift - of, error, size, *((shift, delta) if alone is not None else (shift - of, error, size)))
 
 
-def _sinks(p: AttentionProblem, rows: slice, forward: Rows, shift: Array, delta: Array) -> tuple[Array, Array]:
+def _sinks(p: AttentionProblem, rows: slice, forward: Rows, of: Shift) -> tuple[Array, Array]:
     """The gradient of each row's sink, −w_sink·shift, and its error."""
     weight, spread = sink_weights(p, rows, forward)
-    error = spread * (np.abs(shift) + delta) + weight * delta + p.terms.grad_underflow * (weight + spread > 0)
-    return -weight * shift, error * (1 + 2.0**-40)
+    size = np.abs(of.sink) if of.sink_apart is None else np.abs(of.sink) + 2 * of.sink_apart
+    error = spread * (size + of.sink_error) + weight * of.sink_error + p.terms.grad_underflow * (weight + spread > 0)
+    return -weight * of.sink, error * (1 + 2.0**-40)
 
 
 def sink_weights(p: AttentionProblem, rows: slice, forward: Rows) -> tuple[Array, Array]:

@@ -4,14 +4,14 @@
 
 import argparse
 import os
-import re
 import signal
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from properties.command import gate, listings, new, vectors
+from properties.command import campaign, gate, listings, new, vectors
 from properties.command.outputs import complain, folder_of_page, open_streams, printing
+from properties.command.parsing import duration, natural, positive
 
 __all__ = ["main", "parser_of_command"]
 
@@ -37,29 +37,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return code
 
 
-def _natural(text: str) -> int:
-    if not text.isdecimal() or int(text) == 0:
-        raise argparse.ArgumentTypeError(f"{text!r}, but should be a whole number from 1.")
-    return int(text)
-
-
-def _duration(text: str) -> float:
-    found = re.fullmatch(r"(\d{1,9}(?:\.\d{1,9})?)(s|m|h)?", text)
-    if not found or not float(found[1]):
-        raise argparse.ArgumentTypeError(f"{text!r}, but should be a time, as 60s, 5m or 1h.")
-    return float(found[1]) * {"s": 1, "m": 60, "h": 3600}[found[2] or "s"]
-
-
-def _positive(text: str) -> float:
-    try:
-        number = float(text)
-    except ValueError:
-        number = 0.0
-    if not 0 < number < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r}, but should be a positive number of seconds.")
-    return number
-
-
 _SOME: dict[str, Any] = {"nargs": "+", "action": "extend", "default": []}
 _FLAG: dict[str, Any] = {"action": "store_true"}
 _JOBS = min(4, os.cpu_count() or 1)
@@ -75,16 +52,16 @@ _VERIFY: dict[str, tuple[str, dict[str, Any]]] = {
         "a reading that it follows, as rope_pairing=half, instead of what is declared; may be repeated",
         {"action": "append", "default": [], "metavar": "NAME=VALUE"},
     ),
-    "--max-examples": ("cases of each operation, of all kinds together (100)", {"type": _natural, "metavar": "N"}),
+    "--max-examples": ("cases of each operation, of all kinds together (100)", {"type": natural, "metavar": "N"}),
     "--seed": ("what the cases are drawn from (0): the same seed, the same cases", {"type": int, "metavar": "N"}),
     "--laws": ("some laws only, by name or name[operation]", _SOME | {"metavar": "LAW"}),
     "--exclude": ("laws that are left out", _SOME | {"metavar": "LAW"}),
     "--quick": ("few laws on few cases, which see nearly all known bugs within seconds", _FLAG),
     "--long": ("the long plan too: laws with 131072 keys, which take minutes", _FLAG),
     "--only": ("some implementations only, or groups of them", _SOME | {"metavar": "TEXT"}),
-    "--jobs": ("processes (%(default)s)", {"type": _natural, "default": _JOBS, "metavar": "N"}),
-    "--timeout": ("for one call (60)", {"type": _positive, "default": 60.0, "metavar": "SECONDS"}),
-    "--budget": ("60s or 5m for all: cases are drawn in time; laws cut short have not held", {"type": _duration, "metavar": "TIME"}),
+    "--jobs": ("processes (%(default)s)", {"type": natural, "default": _JOBS, "metavar": "N"}),
+    "--timeout": ("for one call (60)", {"type": positive, "default": 60.0, "metavar": "SECONDS"}),
+    "--budget": ("60s or 5m for all: cases are drawn in time; laws cut short have not held", {"type": duration, "metavar": "TIME"}),
     "--json": ("write the report as JSON too; - writes it to standard output, and nothing else", {"metavar": "FILE"}),
     "--html": ("write the report as a page too: DIR/index.html", {"metavar": "DIR"}),
     "--baseline": ("fail on what is new against an earlier report in JSON, and on nothing else", {"type": Path, "metavar": "FILE"}),
@@ -135,6 +112,7 @@ def parser_of_command() -> argparse.ArgumentParser:
 
     new.add_to(commands)
     gate.add_to(commands)
+    campaign.add_to(commands)
     vectors.add_to(commands)
     listings.add_to(commands)
     completion = commands.add_parser("completion", help='print the completions of a shell: eval "$(attnspec completion bash)"')

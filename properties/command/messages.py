@@ -1,19 +1,25 @@
 """What the parent of `attnspec verify` and its child processes tell each other."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import inf
 from typing import Any
 
 from oracles import Conventions
+from properties.laws.names import parts_of
 from properties.verifier.comparison import Known
 from properties.verifier.report import Violation
 
-__all__ = ["Entry", "Explain", "Order", "Task"]
+__all__ = ["Climb", "Entry", "Explain", "Order", "Task"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Order:
-    """What is verified, and how: the same for all children. With `fail_fast` to the first violation that is not `known`."""
+    """What is verified, and how: the same for all children. With `fail_fast` to the first violation that is not `known`.
+
+    A process that takes more than `memory` bytes is ended. A task is given out again, `again` times at most, whose process was ended by
+    something outside of it. `environment` are variables that the processes get besides.
+    """
 
     targets: tuple[str, ...]
     only: tuple[str, ...]
@@ -30,11 +36,15 @@ class Order:
     budget: float
     fail_fast: bool
     known: Known
+    memory: float = inf
+    again: int = 0
+    environment: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Entry:
-    """An implementation as the parent knows it, without its functions: who, where from, and which laws are to be checked."""
+    """An implementation as the parent knows it, without its functions: who, where from, and which laws are to be checked; and why it is
+    `unavailable` here, if it is."""
 
     target: str
     group: str
@@ -46,6 +56,16 @@ class Entry:
     laws: tuple[str, ...]
     deviations: dict[str, str] = field(default_factory=dict)
     sources: dict[str, tuple[str, int]] = field(default_factory=dict)
+    unavailable: str = ""
+
+    @property
+    def groups(self) -> dict[str, tuple[int, ...]]:
+        """The places of its laws by the operation that they are about."""
+        found: dict[str, tuple[int, ...]] = {}
+        for place, law in enumerate(self.laws):
+            operation = parts_of(law)[1]
+            found[operation] = (*found.get(operation, ()), place)
+        return found
 
     def to_dict(self) -> dict[str, Any]:
         """What the report's settings say of it."""
@@ -55,12 +75,29 @@ class Entry:
 
 @dataclass(frozen=True)
 class Task:
-    """Some laws about one operation of an implementation, by its place among the entries, and the laws' places in its plan. After `until`,
-    of time.monotonic, no case is drawn."""
+    """Some laws about one operation of an implementation, by its place among the entries, and the laws' places in its plan, on so many
+    cases of a seed. After `until`, of time.monotonic, no case is drawn. It was given out before and `lost` so many times."""
 
     entry: int
     laws: tuple[int, ...]
+    seed: int
+    cases: int
     until: float = inf
+    lost: int = 0
+
+
+@dataclass(frozen=True)
+class Climb:
+    """A climb towards the worst input of an operation of an implementation, by its place among the entries: so many steps in a domain, from
+    a seed's case or from `start`."""
+
+    entry: int
+    operation: str
+    domain: str
+    seed: int
+    steps: int
+    start: Mapping[str, Any] | None = None
+    lost: int = 0
 
 
 @dataclass(frozen=True)
@@ -72,3 +109,4 @@ class Explain:
     violations: tuple[Violation, ...]
     shrinks: bool = True
     until: float = inf
+    lost: int = 0

@@ -72,6 +72,7 @@ def _follow(known: Run, order: Order, jobs: int, signals: Signals) -> None:
                 if isinstance(found, tuple):
                     known.causes_of[place] = (*known.causes_of.get(place, ()), *found)
                     continue
+                assert isinstance(found, Outcome)  # nothing was asked to climb
                 known.outcomes[place, found.law_id] = found
                 left[place] -= 1
                 progress.update(task, advance=1, description=escape(f"{found.implementation}: {found.law}"))

@@ -10,8 +10,9 @@ from pathlib import Path
 from select import select
 from types import TracebackType
 
+from properties.campaign.climbing import Worst
 from properties.command.child import Child
-from properties.command.messages import Entry, Explain, Order, Task
+from properties.command.messages import Climb, Entry, Explain, Order, Task
 from properties.command.signals import Signals
 from properties.command.targets import TargetError
 from properties.contract.operations import OPERATIONS
@@ -22,7 +23,9 @@ from properties.verifier.report import Cause, Outcome, Status, Violation
 from properties.verifier.script import script, script_of_call
 from properties.verifier.timing import Time
 
-__all__ = ["Runner"]
+__all__ = ["Found", "Runner"]
+
+Found = Outcome | tuple[Cause, ...] | Worst | None
 
 _DEATHS = 3  # of the process in one operation of one implementation, after which its other laws are not tried: each costs up to a timeout
 
@@ -46,11 +49,12 @@ class Runner:
         self._started = 0
         self._time = Time(order.budget)
         self._gently = False
-        self._tasks: deque[Task | Explain] = deque()
+        self._tasks: deque[Task | Explain | Climb] = deque()
         self._idle: list[Child] = []
         self._left: list[int] = []  # of each entry the laws that are not known
         self._violations: list[list[Violation]] = []  # of each entry
         self._deaths: Counter[tuple[int, str]] = Counter()  # in an operation of an entry
+        self.lost = 0  # how often a task was given out again
 
     def __enter__(self) -> "Runner":
         try:
@@ -58,6 +62,7 @@ class Runner:
             while not self._ready([child]):
                 child.abort_if_overdue()
             self._welcome(child)
+            self._idle.append(child)
         except BaseException:
             self.__exit__(None, None, None)
             raise
@@ -69,14 +74,20 @@ class Runner:
         self._children.clear()
         self._folder.cleanup()
 
-    def outcomes(self) -> Iterator[tuple[int, Outcome | tuple[Cause, ...]]]:
-        """(the entry's place, an outcome) as they are known, and after its last one the causes of its violations, if there are some."""
-        self._tasks.extend(Task(place, laws) for place, entry in enumerate(self.entries) for laws in _groups(entry))
-        self._left = [len(entry.laws) for entry in self.entries]
+    def outcomes(self, tasks: Iterable[Task | Climb] | None = None) -> Iterator[tuple[int, Found]]:
+        """(the entry's place, an outcome) as they are known, and after its last one the causes of its violations, if there are some.
+
+        Of all laws, or of some tasks: when they are done others may be asked for, of processes that are kept. A climb has a worst input, or
+        none, and no causes.
+        """
+        self._tasks.extend(self._all() if tasks is None else tasks)
+        self._left = [0 for _ in self.entries]
+        for task in self._tasks:
+            self._left[task.entry] += len(task.laws) if isinstance(task, Task) else 0
         self._violations = [[] for _ in self.entries]
+        self._deaths.clear()
         while len(self._children) < min(self.jobs, len(self._tasks)):
             self._start()
-        self._idle = [self._children[0]]
         while True:
             yield from self._hand_out()
             busy = [child for child in self._children if child not in self._idle]
@@ -91,6 +102,12 @@ class Runner:
                     yield from self._collect(child)
                 else:
                     child.abort_if_overdue()
+
+    def _all(self) -> Iterator[Task]:
+        """All laws of all entries, those about one operation together."""
+        for place, entry in enumerate(self.entries):
+            for laws in entry.groups.values():
+                yield Task(place, laws, self.order.seed, self.order.max_examples)
 
     def _hand_out(self) -> Iterator[tuple[int, Outcome]]:
         """Give tasks to children that are idle; the outcomes of those that are not tried."""
@@ -108,7 +125,7 @@ class Runner:
                 task = replace(task, until=self._time.share(len(laws), len(laws) + later, len(self._children)))
             self._idle.pop().begin(task)
 
-    def _collect(self, child: Child) -> Iterator[tuple[int, Outcome | tuple[Cause, ...]]]:
+    def _collect(self, child: Child) -> Iterator[tuple[int, Found]]:
         """What a child answers, which is idle then, or what its death means."""
         task = child.task
         if task is None:
@@ -117,14 +134,19 @@ class Runner:
             try:
                 answer = child.answer()
             except EOFError:
-                yield from self._failed(child, task) if isinstance(task, Task) else self._unexplained(child, task)
+                if child.innocent and task.lost < self.order.again:
+                    self._again(child, replace(task, lost=task.lost + 1))
+                else:
+                    yield from self._unexplained(child, task) if isinstance(task, Explain) else self._failed(child, task)
                 if self._tasks:
                     self._start()
                 return
             child.task = None
             if isinstance(answer, str):
                 raise TargetError(answer)
-            if isinstance(task, Explain):
+            if isinstance(task, Climb):
+                yield task.entry, answer
+            elif isinstance(task, Explain):
                 if self.order.fail_fast and not all(map(self.order.known.may_be, answer)):
                     self._give_up()
                 yield task.entry, answer
@@ -165,19 +187,28 @@ class Runner:
             self._left[place] = 0
             self._explain(place)
 
-    def _failed(self, child: Child, task: Task) -> Iterator[tuple[int, Outcome]]:
-        """The outcome of the law under which a child died; the task's other laws are gone on with."""
+    def _failed(self, child: Child, task: Task | Climb) -> Iterator[tuple[int, Outcome]]:
+        """The outcome of the law under which a child died, by climbs the first of the operation; a task's other laws are gone on with."""
         entry = self.entries[task.entry]
-        noted, ids = child.calls.noted, [entry.laws[law] for law in task.laws]
+        laws = task.laws if isinstance(task, Task) else entry.groups[task.operation]
+        noted, ids = child.calls.noted, [entry.laws[law] for law in laws]
         law = noted.law if noted is not None and noted.law in ids else ids[0]
         seconds = time.monotonic() - child.since
         found = _death(entry, *parts_of(law), child.end(), child.calls, *child.last_words(), seconds=seconds)
         self._bury(child)
+        if isinstance(task, Climb):
+            return iter([(task.entry, found)])
         self._deaths[task.entry, found.operation] += 1
         others = tuple(place for place, each in zip(task.laws, ids, strict=True) if each != law)
         if others:
-            self._tasks.appendleft(Task(task.entry, others))
+            self._tasks.appendleft(replace(task, laws=others))
         return self._known(task.entry, [found])
+
+    def _again(self, child: Child, task: Task | Explain | Climb) -> None:
+        """Give out a task again, whose process something else has ended."""
+        self._bury(child)
+        self._tasks.appendleft(task)
+        self.lost += 1
 
     def _unexplained(self, child: Child, task: Explain) -> Iterator[tuple[int, tuple[Cause, ...]]]:
         """What is told where a child died when causes were looked for: the same without smaller inputs, or else the violations alone."""
@@ -193,6 +224,8 @@ class Runner:
 
     def _bury(self, child: Child) -> None:
         self._children.remove(child)
+        if child in self._idle:
+            self._idle.remove(child)
         child.stop()
 
     def _start(self) -> Child:
@@ -240,11 +273,3 @@ def _death(entry: Entry, law: str, operation: str, summary: str, calls: Note, *n
     reason = entry.deviations.get(f"{law}[{operation}]") or entry.deviations.get(law, "")
     status: Status = "declared" if reason else "violated"
     return Outcome(law, operation, entry.name, status, 1, 1, worst_excess=inf, seconds=seconds, reason=reason, violation=violation)
-
-
-def _groups(entry: Entry) -> list[tuple[int, ...]]:
-    """The places of an entry's laws, those about one operation together."""
-    groups: dict[str, list[int]] = {}
-    for place, law in enumerate(entry.laws):
-        groups.setdefault(parts_of(law)[1], []).append(place)
-    return [tuple(group) for group in groups.values()]

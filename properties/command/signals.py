@@ -27,17 +27,18 @@ class StoppedError(Exception):
 class Signals:
     """Within it SIGHUP, SIGINT and SIGTERM are noted, those apart that the process was started to ignore, as by nohup.
 
-    `select` on it returns as soon as one has come, and `obey` raises StoppedError then. Only a program's first thread can note signals; in
-    another none comes.
+    `select` on it returns as soon as one has come, and `obey` raises StoppedError then. Only a program's first thread can note signals, if
+    it `listens`; in another none comes but what another thread asks for.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, listens: bool = True) -> None:
         self.number = 0
+        self._listens = listens
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> "Signals":
         self._read, self._write = os.pipe()
-        if threading.current_thread() is threading.main_thread():
+        if self._listens and threading.current_thread() is threading.main_thread():
             asking = [number for number in _ASKING if signal.getsignal(number) is not signal.SIG_IGN]
             self._before = {number: signal.signal(number, self._note) for number in asking}
         return self
@@ -49,6 +50,10 @@ class Signals:
         os.close(self._write)
 
     def _note(self, number: int, frame: FrameType | None) -> None:
+        self.ask(number)
+
+    def ask(self, number: int) -> None:
+        """Note a signal as if it had come."""
         if not self.number:
             self.number = number
             os.write(self._write, b"!")

@@ -25,7 +25,7 @@ from properties.views.compared import print_comparison
 from properties.views.html.environment import environment
 from properties.views.terminal import print_report, verdict_of
 
-__all__ = ["verify"]
+__all__ = ["order_of", "verify"]
 
 _AS_GIVEN = ("targets", "arithmetic", "conventions", "known_deviations", "laws", "exclude", "only", "long", "quick", "budget")
 """The options that a report's settings have as they were given."""
@@ -35,7 +35,7 @@ def verify(options: argparse.Namespace) -> int:
     """Verify what options name, and print and write down what came of it; the exit status. Raises ValueError where it cannot be done."""
     configure(options)
     baseline = None if options.baseline is None else read(options.baseline)
-    order = _order(options, Known.of(baseline))
+    order = order_of(options, Known.of(baseline))
     places = forms.places(options)
     known = run(order, options.jobs)
     _require_laws_on_offer(options, order, known)
@@ -48,7 +48,7 @@ def verify(options: argparse.Namespace) -> int:
     return _status(report, known.stopped, lost)
 
 
-def _order(options: argparse.Namespace, known: Known) -> Order:
+def order_of(options: argparse.Namespace, known: Known) -> Order:
     """What is to be run, with laws by their whole names. Raises ValueError for a law or an arithmetic that there is not."""
     resolve(options.arithmetic)
     return Order(

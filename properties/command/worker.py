@@ -20,8 +20,9 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
+from properties.campaign.climbing import Worst, climb
 from properties.command.configuration import deviating
-from properties.command.messages import Entry, Explain, Order, Task
+from properties.command.messages import Climb, Entry, Explain, Order, Task
 from properties.command.sources import sources
 from properties.command.targets import Found, TargetError, load
 from properties.contract.implementation import Implementation
@@ -68,7 +69,10 @@ def main() -> None:
         calls.clear()
         one = found[task.entry]
         try:
-            answer(_causes(one, task, order, calls) if isinstance(task, Explain) else _outcomes(one, task, plans[task.entry], order, calls))
+            if isinstance(task, Task):
+                answer(_outcomes(one, task, plans[task.entry], order, calls))
+            else:
+                answer(_causes(one, task, order, calls) if isinstance(task, Explain) else _worst(one, task, calls))
         except UnwritableError as error:
             answer(str(error))
 
@@ -105,7 +109,8 @@ def _entry(one: Found, laws: list[Law], order: Order) -> Entry:
     ids = tuple(law.id for law in laws)
     override = order.arithmetic, i.resolved_conventions if order.conventions else None
     where = sources(i.operations, one.target)
-    return Entry(one.target, one.group, one.pick, i.name, i.resolved_arithmetic.name, *override, ids, dict(i.known_deviations), where)
+    who = one.target, one.group, one.pick, i.name, i.resolved_arithmetic.name
+    return Entry(*who, *override, ids, dict(i.known_deviations), where, i.unavailable)
 
 
 def _outcomes(one: Found, task: Task, planned: list[Law], order: Order, calls: Note) -> list[Outcome]:
@@ -123,7 +128,7 @@ def _outcomes(one: Found, task: Task, planned: list[Law], order: Order, calls: N
         return order.fail_fast and not order.known.has(one.implementation.name, law)
 
     noting = _noting(one.implementation, calls)
-    found = examine(laws, noting, order.max_examples, order.seed, observe, order.timeout, began, task.until, ends)
+    found = examine(laws, noting, task.cases, task.seed, observe, order.timeout, began, task.until, ends)
     return [o if o.violation is None else replace(o, violation=_told(o.violation, one, order)) for o in found]
 
 
@@ -131,6 +136,15 @@ def _causes(one: Found, task: Explain, order: Order, calls: Note) -> tuple[Cause
     """The causes of violations."""
     found = causes_of(_noting(one.implementation, calls), task.violations, task.shrinks, calls.begin, task.until)
     return tuple(replace(cause, example=_told(cause.example, one, order)) for cause in found)
+
+
+def _worst(one: Found, task: Climb, calls: Note) -> Worst | None:
+    """The worst input of a climb; None where there is none, or where its start is a case of another version of what is verified."""
+    noting = _noting(one.implementation, calls)
+    try:
+        return climb(noting, task.operation, task.domain, task.seed, task.steps, task.start, observe=calls.begin)
+    except ValueError:
+        return None
 
 
 def _told(violation: Violation, one: Found, order: Order) -> Violation:

@@ -14,6 +14,7 @@ from properties.implementations import (
     positional_embeddings_jl,
     torch_attention,
     torch_compiled,
+    torch_cuda,
     torch_encoder_layer,
     torch_features,
     torch_flex,
@@ -22,6 +23,7 @@ from properties.implementations import (
     torch_positional,
     torch_sdpa_features,
     torchlean,
+    triton_attention,
 )
 
 __all__ = ["GROUPS"]
@@ -29,7 +31,13 @@ __all__ = ["GROUPS"]
 GROUPS: dict[str, list[Implementation]] = {
     "NumPy": [Implementation("NumPy float64", OPERATIONS, features=FEATURES), *numpy_tiled.IMPLEMENTATIONS],
     "mpmath": [mpmath_witness.ATTENTION, mpmath_witness.POSITIONAL],
-    "PyTorch: attention": [*torch_attention.IMPLEMENTATIONS, *torch_flex.IMPLEMENTATIONS, *torch_compiled.IMPLEMENTATIONS],
+    "PyTorch: attention": [
+        *torch_attention.IMPLEMENTATIONS,
+        *torch_flex.IMPLEMENTATIONS,
+        *torch_compiled.IMPLEMENTATIONS,
+        *torch_cuda.IMPLEMENTATIONS,
+        *triton_attention.IMPLEMENTATIONS,
+    ],
     "PyTorch: attention with its features": [*torch_features.IMPLEMENTATIONS, *torch_sdpa_features.IMPLEMENTATIONS],
     "ONNX": onnx_engines.IMPLEMENTATIONS,
     "Caches": caches.IMPLEMENTATIONS,

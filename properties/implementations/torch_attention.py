@@ -1,7 +1,7 @@
 """`torch.nn.functional.scaled_dot_product_attention`, each backend by itself, with its derivatives.
 
-On the CPU there are two backends, math and flash; four are on CUDA. A flag `is_causal` is aligned top left in both CPU backends when
-lengths differ (pytorch/pytorch#108108), and a row with no allowed key is 0. The flash kernel has no forward-mode derivative
+On the CPU there are two backends, math and flash; those on CUDA are in `torch_cuda`. A flag `is_causal` is aligned top left in both CPU
+backends when lengths differ (pytorch/pytorch#108108), and a row with no allowed key is 0. The flash kernel has no forward-mode derivative
 (pytorch/pytorch#128971), so that operation is not offered there. Reverse mode is put under the laws twice: by `torch.autograd.grad`, and
 in the entries named "func" by `torch.func.vjp`.
 """
@@ -18,7 +18,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from oracles import BFLOAT16, BFLOAT16_STORED_GRADIENTS, Arithmetic
 from properties.contract.implementation import Implementation
 
-__all__ = ["IMPLEMENTATIONS", "NO_CUDA"]
+__all__ = ["IMPLEMENTATIONS", "NO_CUDA", "equal", "operations"]
 
 NO_CUDA = "" if torch.cuda.is_available() else "There is no CUDA device."
 """Why nothing runs on CUDA here; "" where it does."""
@@ -79,19 +79,22 @@ _PLAIN = (_SDPA, "causal_attention", "grouped_query_attention", f"{_SDPA}_vjp")
 _FEW = _PLAIN[1:]
 
 
-def _operations(backend: SDPBackend, names: Sequence[str]) -> dict[str, Callable[..., Any]]:
+def operations(backend: SDPBackend, names: Sequence[str]) -> dict[str, Callable[..., Any]]:
+    """Some operations by a backend."""
     return {name: partial(_FUNCTIONS[name], backend) for name in names}
 
 
-def _equal(difference: int) -> bool:
+def equal(difference: int) -> bool:
+    """Whether a difference of sizes is none."""
     return difference == 0
 
 
 def _math(dtype: str, names: Sequence[str]) -> Implementation:
     """The composite of matrix products and a softmax, which takes any shape."""
-    operations = _operations(SDPBackend.MATH, names)
     arithmetic: Arithmetic | str = replace(BFLOAT16, flush_to_zero=True) if dtype == "bfloat16" else dtype
-    return Implementation(f"torch math {dtype}", operations, arithmetic=arithmetic, arrays="torch", refuses=(RuntimeError,))
+    return Implementation(
+        f"torch math {dtype}", operations(SDPBackend.MATH, names), arithmetic=arithmetic, arrays="torch", refuses=(RuntimeError,)
+    )
 
 
 # The flash kernel's masks have two or four axes; the documentation has any that broadcast to the weights. Without a choice of a backend
@@ -112,11 +115,11 @@ def _flash(dtype: str, names: Sequence[str]) -> Implementation:
     """The flash kernel takes 4-D inputs only, of one width, with unit last strides, and has no forward-mode derivative."""
     return Implementation(
         name=f"torch flash {dtype}",
-        operations=_operations(SDPBackend.FLASH_ATTENTION, names),
+        operations=operations(SDPBackend.FLASH_ATTENTION, names),
         arithmetic=_FLASH.get(dtype, dtype),
         arrays="torch",
         batch_ranks=(2,),
-        supports={"value_dim_minus_head_dim": _equal},
+        supports={"value_dim_minus_head_dim": equal},
         refuses=(RuntimeError,),
     )
 
@@ -131,30 +134,6 @@ def _functional(name: str, backend: SDPBackend, like: Implementation) -> Impleme
         batch_ranks=like.batch_ranks,
         supports=like.supports,
         refuses=(RuntimeError,),
-    )
-
-
-def _cuda(name: str, backend: SDPBackend, dtype: str, names: Sequence[str], width: int = 1, square: bool = False) -> Implementation:
-    """A backend on CUDA, for widths that are multiples of `width`; their sums are not of one order.
-
-    Flash and cuDNN take no mask of booleans, and flash, where causal, square problems only: so they are given causal attention.
-    """
-    widths: dict[str, Callable[[int], bool]] = {
-        "head_dim": lambda d: 0 < d <= 128 and d % width == 0,
-        "value_dim": lambda d: 0 < d <= 128 and d % width == 0,
-        "value_dim_minus_head_dim": _equal,
-    }
-    return Implementation(
-        name=f"torch CUDA {name} {dtype}",
-        operations=_operations(backend, names),
-        arithmetic=_FLASH.get(dtype, dtype),
-        arrays="torch",
-        device="cuda",
-        batch_ranks=(2,),
-        supports=widths | ({"n_k_minus_n_q": _equal} if square else {}),
-        refuses=(RuntimeError,),
-        deterministic=False,
-        unavailable=NO_CUDA,
     )
 
 
@@ -175,8 +154,4 @@ IMPLEMENTATIONS = [
     _GIVEN,
     _functional("torch math float32 func", SDPBackend.MATH, _MATH[1]),
     _functional("torch flash float64 func", SDPBackend.FLASH_ATTENTION, _FLASHES[0]),
-    _cuda("math", SDPBackend.MATH, "float32", _ALL),
-    _cuda("memory-efficient", SDPBackend.EFFICIENT_ATTENTION, "float32", _REVERSE, width=4),
-    _cuda("flash", SDPBackend.FLASH_ATTENTION, "bfloat16", ("causal_attention",), width=8, square=True),
-    _cuda("cuDNN", SDPBackend.CUDNN_ATTENTION, "bfloat16", ("causal_attention",), width=8, square=True),
 ]

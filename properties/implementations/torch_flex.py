@@ -5,6 +5,7 @@ makes blocked scores −∞. Inputs are 4-D, and keys are at least one lane wide
 with no allowed key is 0. On the CPU there is neither a reverse mode (pytorch/pytorch#169224, #148752) nor a forward one.
 """
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 from unittest.mock import patch
@@ -14,10 +15,24 @@ from torch.nn.attention import flex_attention as flex
 
 from properties.contract.implementation import Implementation
 
-__all__ = ["IMPLEMENTATIONS"]
+__all__ = ["IMPLEMENTATIONS", "attend", "causal"]
 
 
-def _attend(q: Any, k: Any, v: Any, mask: Any = None, by_score: bool = False, enable_gqa: bool = False) -> torch.Tensor:
+def _traced(*inputs: Any, **options: Any) -> Any:
+    """Not compiled. By default each shape is traced once more, and a warning asks to compile; the flag is the documented way not to."""
+    with patch.object(flex, "_FLEX_ATTENTION_DISABLE_COMPILE_DEBUG", True):
+        return flex.flex_attention(*inputs, **options)
+
+
+def attend(
+    q: Any,
+    k: Any,
+    v: Any,
+    mask: Any = None,
+    by_score: bool = False,
+    enable_gqa: bool = False,
+    kernel: Callable[..., Any] = _traced,
+) -> torch.Tensor:
     """Attention under a mask (…, n_q, n_k) of at most four axes, as a block mask or by a modification of the scores."""
     options: dict[str, Any] = {"enable_gqa": enable_gqa}
     if mask is not None:
@@ -26,17 +41,17 @@ def _attend(q: Any, k: Any, v: Any, mask: Any = None, by_score: bool = False, en
         if by_score:
             options["score_mod"] = lambda score, b, h, i, j: torch.where(full[b, h, i, j], score, -torch.inf)
         else:
-            options["block_mask"] = flex.create_block_mask(lambda b, h, i, j: full[b, h, i, j], batch, heads, n_q, n_k, device="cpu")
-    # By default each shape is traced once more, and a warning asks to compile; the flag is the documented way not to.
-    with patch.object(flex, "_FLEX_ATTENTION_DISABLE_COMPILE_DEBUG", True):
-        out: torch.Tensor = flex.flex_attention(q, k, v, **options)
+            options["block_mask"] = flex.create_block_mask(
+                lambda b, h, i, j: full[b, h, i, j], batch, heads, n_q, n_k, device=q.device.type
+            )
+    out: torch.Tensor = kernel(q, k, v, **options)
     return out
 
 
-def _causal(q: Any, k: Any, v: Any) -> torch.Tensor:
+def causal(q: Any, k: Any, v: Any, **options: Any) -> torch.Tensor:
     """Aligned top left, as the documentation's `causal` mask_mod is."""
     n_q, n_k = q.shape[-2], k.shape[-2]
-    return _attend(q, k, v, torch.ones(n_q, n_k, dtype=torch.bool, device=q.device).tril())
+    return attend(q, k, v, torch.ones(n_q, n_k, dtype=torch.bool, device=q.device).tril(), **options)
 
 
 def _implementation(name: str, arithmetic: str, **operations: Any) -> Implementation:
@@ -55,9 +70,9 @@ IMPLEMENTATIONS = [
     _implementation(
         "float32",
         "float32",
-        scaled_dot_product_attention=_attend,
-        causal_attention=_causal,
-        grouped_query_attention=partial(_attend, enable_gqa=True),
+        scaled_dot_product_attention=attend,
+        causal_attention=causal,
+        grouped_query_attention=partial(attend, enable_gqa=True),
     ),
-    _implementation("score_mod float64", "float64", grouped_query_attention=partial(_attend, by_score=True, enable_gqa=True)),
+    _implementation("score_mod float64", "float64", grouped_query_attention=partial(attend, by_score=True, enable_gqa=True)),
 ]

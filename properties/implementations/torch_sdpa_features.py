@@ -17,9 +17,9 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.attention.varlen import AuxRequest, varlen_attn
 from torch.nn.functional import scaled_dot_product_attention
 
-from oracles import Conventions
+from oracles import BFLOAT16_TENSOR_CORE, FLOAT16_TENSOR_CORE, Arithmetic, Conventions
 from properties.contract.implementation import Implementation
-from properties.implementations.torch_attention import NO_CUDA
+from properties.implementations.torch_attention import NO_CUDA, equal
 
 __all__ = ["IMPLEMENTATIONS"]
 
@@ -86,14 +86,28 @@ def _sdpa(name: str, arithmetic: str, operations: Mapping[str, Callable[..., Any
     )
 
 
-def _equal(difference: int) -> bool:
-    return difference == 0
+def _varlen_in(arithmetic: Arithmetic) -> Implementation:
+    """Packed sequences on tensor cores, in a type of 16 bits."""
+    widths = {name: lambda n: 0 < n <= 128 and n % 8 == 0 for name in ("head_dim", "value_dim")}
+    return Implementation(
+        name=f"torch CUDA varlen {arithmetic.name.partition('-')[0]}",
+        operations={"attention": _varlen},
+        arithmetic=arithmetic,
+        conventions=Conventions(causal="bottom_right"),
+        arrays="torch",
+        device="cuda",
+        batch_ranks=(2,),
+        supports=widths | {"value_dim_minus_head_dim": equal},
+        features=("scale", "causal", "window"),
+        refuses=(RuntimeError,),
+        deterministic=False,
+        unavailable=NO_CUDA,
+    )
 
 
 _MATH: dict[str, Callable[..., Any]] = {"attention": partial(_attend, SDPBackend.MATH)}
 _DERIVATIVES: dict[str, Callable[..., Any]] = {"attention_vjp": _vjp, "attention_jvp": _jvp}
-_FLASH = ["no log-sum-exp", {"value_dim_minus_head_dim": _equal}]
-_OF_CUDA = {name: lambda n: 0 < n <= 128 and n % 8 == 0 for name in ("head_dim", "value_dim")} | {"value_dim_minus_head_dim": _equal}
+_FLASH = ["no log-sum-exp", {"value_dim_minus_head_dim": equal}]
 
 IMPLEMENTATIONS = [
     *(_sdpa("math, float masks", name, _MATH | _DERIVATIVES, ("mask", "bias", "scale")) for name in ("float64", "float32")),
@@ -102,18 +116,5 @@ IMPLEMENTATIONS = [
         "flash, float masks", "float32", {"attention": partial(_attend, SDPBackend.FLASH_ATTENTION)}, ("mask", "bias", "scale", "causal"),
         batch_ranks=(2,), supports=_FLASH,
     ),
-    Implementation(
-        name="torch CUDA varlen bfloat16",
-        operations={"attention": _varlen},
-        arithmetic="bfloat16",
-        conventions=Conventions(causal="bottom_right"),
-        arrays="torch",
-        device="cuda",
-        batch_ranks=(2,),
-        supports=_OF_CUDA,
-        features=("scale", "causal", "window"),
-        refuses=(RuntimeError,),
-        deterministic=False,
-        unavailable=NO_CUDA,
-    ),
+    *(_varlen_in(preset) for preset in (FLOAT16_TENSOR_CORE, BFLOAT16_TENSOR_CORE)),
 ]  # fmt: skip

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import oracles
-from oracles import ball_attention, logits, scores, terms
+from oracles import ball_attention, logits, scores, terms, vjp
 from oracles.formats import BINARY16, BINARY32, BRAIN16
 from properties.contract import operations as contract
 from properties.measurements.benchmarks import cases, judge
@@ -16,7 +16,6 @@ from properties.measurements.benchmarks.attack import (
     budgets,
     certificates,
     chunks,
-    climb,
     featured_budgets,
     featured_kernels,
     features,
@@ -38,28 +37,6 @@ def altered(operation, change):
         return changed if isinstance(found, tuple) else changed[0]
 
     return unsound
-
-
-# -- Climbing ------------------------------------------------------------------------------------------------------------------
-
-
-def test_a_climb_rises_and_stops_at_a_counterexample():
-    def measure(x):
-        return climb.Height(float(x[0, 0]), bool(x[0, 0] > 50))
-
-    found = climb.climb(lambda rng: rng.random((1, 1)), climb.mutated, measure, np.random.default_rng(0), 2000)
-    assert found.evaluations == 2000
-    assert found.violations
-    assert found.highest.value == max(height for height, _ in found.violations) > 50
-    assert 1 < found.climbs < 200
-
-
-def test_mutations_change_one_array_and_keep_it_finite():
-    rng, x = np.random.default_rng(0), np.array([[1e308, -2.0], [0.0, 5e-324]])
-    seen = [climb.mutated(x, rng) for _ in range(300)]
-    assert all(np.isfinite(y).all() and y.shape == x.shape for y in seen)
-    assert len({y.tobytes() for y in seen}) > 50
-    assert x.tolist() == [[1e308, -2.0], [0.0, 5e-324]]
 
 
 # -- Certificates --------------------------------------------------------------------------------------------------------------
@@ -282,6 +259,19 @@ def test_a_budget_without_what_is_stored_on_the_way_is_climbed_out_of(operation,
     forgets = lambda x, *rest: known(x, *rest) if x.blocked is None else np.where(x.blocked, 0.0, known(x, *rest))  # noqa: E731
     monkeypatch.setattr(scores, "passed", forgets)
     monkeypatch.setattr(ball_attention, "terms", lambda *sizes: replace(terms.terms(*sizes), quotient_underflow=0.0))
+    assert found()
+
+
+@pytest.mark.parametrize("operation", ["attention dq", "attention dsink"])
+def test_a_budget_that_takes_two_products_with_weights_for_one_is_climbed_out_of(operation, monkeypatch, unchecked):
+    """p·(dP − δ) + p'·g, of which the second weights are made by themselves."""
+
+    def found():
+        return budgets.attack(operation, "cancelling lse", "bfloat16-stored-sum", np.random.default_rng(2), 200).violations
+
+    assert not found()
+    shift = vjp._shift
+    monkeypatch.setattr(vjp, "_shift", lambda *given: shift(*given)._replace(apart=None, sink_apart=None))
     assert found()
 
 

@@ -11,7 +11,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from properties.implementations import torch_attention, torch_compiled, torch_encoder_layer, torch_flex, torch_multi_head
 from properties.laws import find
-from properties.verifier.verify import check, examine
+from properties.verifier.verify import examine
 
 SDPA, HEADS = "scaled_dot_product_attention", "multi_head_attention"
 DEAD = "a query with no allowed key follows its convention[multi_head_attention]"
@@ -191,14 +191,3 @@ def test_multi_head_attention_refuses_an_empty_batch_with_a_mask_for_each_sequen
     assert path.forward(empty, w, w, w, w, 2).shape == (0, 3, 4)
     with pytest.raises(RuntimeError, match="cannot reshape tensor of 0 elements"):
         path.forward(empty, w, w, w, w, 2, torch.zeros(0, 3, 3, dtype=torch.bool))
-
-
-def test_what_needs_cuda_is_shown_as_not_run_without_it():
-    names = [name for name in NAMED if "CUDA" in name]
-    assert len(names) == 4
-    for name in names:
-        assert NAMED[name].unavailable == torch_attention.NO_CUDA
-        (law,) = find("causal attention is within its budget[causal_attention]")
-        if torch_attention.NO_CUDA and "causal_attention" in NAMED[name].operations:
-            found = check(law, NAMED[name], 1)
-            assert (found.status, found.reason, found.examples) == ("not run", "There is no CUDA device.", 0)

@@ -11,21 +11,21 @@ import numpy as np
 
 from properties.contract.features import ROTATION
 from properties.contract.implementation import Implementation
-from properties.contract.operations import BATCH, OPERATIONS, Operation
+from properties.contract.operations import OPERATIONS, Operation
 from properties.contract.results import BrokenError
 from properties.contract.subject import Subject
 from properties.laws.law import Law
 from properties.strategies import kinds, programs, rotations
+from properties.strategies.axes import Case, along, leaves_a_query_nothing, movable, one_of_lead
 from properties.verifier.examination import Observer
 from properties.verifier.report import Violation
 
-__all__ = ["smallest"]
+__all__ = ["simpler", "smallest"]
 
 _MOST = 300  # cases that are tried
 
 _PLACES = 8  # places of a leading axis that are tried by themselves
 
-Case = dict[str, Any]
 Stage = Callable[[Operation, Case, Implementation], Iterator[Case]]
 
 
@@ -37,7 +37,7 @@ def smallest(
 
     Where every query may read a key it stays so: what becomes of others is a law of its own.
     """
-    dead = _leaves_a_query_nothing(violation.counterexample)
+    dead = leaves_a_query_nothing(violation.counterexample)
     operation, subject = OPERATIONS[law.operation], Subject(implementation, law.operation, observe)
     best, left = violation, _MOST
     changed = True
@@ -49,7 +49,7 @@ def smallest(
                 if left == 0 or time.monotonic() >= until:
                     return replace(best, shrunk=True)
                 arguments = tuple(case[p] for p in operation.parameters)
-                if not implementation.takes(operation, arguments) or (_leaves_a_query_nothing(case) and not dead):
+                if not implementation.takes(operation, arguments) or (leaves_a_query_nothing(case) and not dead):
                     continue
                 left -= 1
                 subject.begin()
@@ -60,11 +60,6 @@ def smallest(
                         best = replace(best, summary=str(broken), counterexample=case, excess=broken.excess, calls=tuple(subject.calls))
                         changed, cases = True, smaller(operation, case, implementation)
     return replace(best, shrunk=True)
-
-
-def _leaves_a_query_nothing(case: Case) -> bool:
-    mask = case.get("mask")
-    return mask is not None and not mask.any(-1).all()
 
 
 def _rotates(o: Operation, case: Case) -> bool:
@@ -116,50 +111,15 @@ def _fewer(o: Operation, case: Case, fixed: tuple[str, ...]) -> Iterator[Case]:
     """A part of an axis: half of it, or all but one; no leading axis; and fewer of what is counted."""
     lead = o.lead(tuple(case[p] for p in o.parameters))
     if lead:
-        yield from (_lead(o, case, 0, place, gone=True) for place in (0, lead[0] - 1) if lead[0])
+        yield from (one_of_lead(o, case, 0, place, gone=True) for place in (0, lead[0] - 1) if lead[0])
         for axis, n in enumerate(lead):
-            yield from (_lead(o, case, axis, place, gone=False) for place in range(min(n, _PLACES) if n > 1 else 0))
+            yield from (one_of_lead(o, case, axis, place, gone=False) for place in range(min(n, _PLACES) if n > 1 else 0))
     sizes = o.sizes(tuple(case[p] for p in o.parameters))
-    fixed = (*_FIXED, *fixed, *(_ROWS if o.is_played else ()))
-    for name in dict.fromkeys(a for p in o.parameters for a in o.axes.get(p, (p,)) if a in sizes and a not in fixed):
-        n, least = sizes[name], 1 + (name == "head_dim" and ("n_q" not in sizes or bool(case.get("rotates"))))  # lanes of pairs, by pairs
+    for name, n in movable(o, case, fixed).items():
+        least = 1 + (name == "head_dim" and ("n_q" not in sizes or bool(case.get("rotates"))))  # lanes of pairs, by pairs
         for part in (range(n // 2 // least * least), range(n // 2 // least * least, n), range(n - least), range(least, n)):
             if 0 < len(part) < n:
-                yield _along(o, case, name, part)
-
-
-_FIXED = ("heads_width", "num_heads", "kv_heads", "rows", "start_pos", "batch")
-"""What cannot be cut by itself."""
-
-_ROWS = ("n_q", "n_k")
-"""What the steps of a program decide."""
-
-
-def _along(o: Operation, case: Case, axis: str, part: range) -> Case:
-    """A part of an axis, in all arrays that have it."""
-    found = dict(case)
-    for p in o.parameters:
-        if p == axis:
-            found[p] = len(part)
-        for place, name in enumerate(axes := o.axes.get(p, ())):
-            back = place - len(axes)
-            if name == axis and isinstance(found[p], np.ndarray) and found[p].ndim >= -back and found[p].shape[back] > 1:
-                found[p] = found[p].take(part, back)
-    return found
-
-
-def _lead(o: Operation, case: Case, axis: int, place: int, gone: bool) -> Case:
-    """One place of a leading axis, in all arrays that have it; the axis stays, or is gone."""
-    found, arguments = dict(case), tuple(case[p] for p in o.parameters)
-    rank = len(o.lead(arguments))
-    for p, axes in o.axes.items():
-        x = found.get(p)
-        if isinstance(x, np.ndarray) and axes[0] == BATCH:
-            own = x.ndim - len(axes) + 1 - rank + axis
-            if own >= o.ahead(p, arguments):
-                part = x.take([place if x.shape[own] > 1 else 0], own)
-                found[p] = part.squeeze(own) if gone else part
-    return found
+                yield along(o, case, name, part)
 
 
 def _rounder(x: Any) -> Iterator[Any]:
@@ -182,6 +142,14 @@ def _emptier(x: Any) -> Iterator[Any]:
             yield y.reshape(x.shape)
         if step == 1:
             return
+
+
+def simpler(o: Operation, case: Case, i: Implementation) -> Iterator[Case]:
+    """Cases that are simpler than one and supported, those with most taken away first; where all queries have a key they keep one."""
+    dead = leaves_a_query_nothing(case)
+    for stage in _STAGES:
+        found = (each for each in stage(o, case, i) if i.takes(o, tuple(each[p] for p in o.parameters)))
+        yield from (each for each in found if dead or not leaves_a_query_nothing(each))
 
 
 _STAGES: tuple[Stage, ...] = (_cut, _plainer, _in_arrays(_rounder), _in_arrays(_emptier))

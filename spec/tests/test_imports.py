@@ -27,6 +27,7 @@ LAZILY = {
         "a computed name",
         "onnx",
         "onnxruntime",
+        "triton",
         "transformers",
         "torchtune",
         "x_transformers",

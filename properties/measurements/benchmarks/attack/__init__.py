@@ -1,6 +1,5 @@
 """A search for counterexamples: certificates that do not contain the exact value, and budgets that refuse honest kernels.
 
-    climb              hill climbing: an input, its mutations, and how high the worst one gets
     inputs             adversarial families of inputs, those of certificates
     calls              arguments that go by keyword: those of
     features           … attention as it is used today,
@@ -17,6 +16,7 @@
     chunks             both halves, as numbered chunks of work on several processes
     __main__           the command, and its tables
 
-A new operation is a row of `certificates.OPERATIONS`, with families that draw it, and a row of `budgets.TARGETS`, with a kernel.
+Hill climbing itself is `properties.strategies.climb`. A new operation is a row of `certificates.OPERATIONS`, with families that draw it,
+and a row of `budgets.TARGETS`, with a kernel.
 `python -m properties.measurements.benchmarks.attack` searches for as long as it is told.
 """

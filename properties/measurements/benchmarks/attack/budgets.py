@@ -15,8 +15,8 @@ from oracles import Arithmetic
 from properties.measurements.benchmarks.attack import featured_budgets, frequencies, part_budgets, plain_budgets
 from properties.measurements.benchmarks.attack import rotary_budgets as rotary
 from properties.measurements.benchmarks.attack.arithmetics import ARITHMETICS, FEATURED
-from properties.measurements.benchmarks.attack.climb import Climbed, Height, climb
 from properties.measurements.benchmarks.attack.parts import MERGED, biases_by_distance, merges, slopes
+from properties.strategies.climb import Climbed, Height, climb
 
 __all__ = ["ARITHMETICS", "OPERATIONS", "attack", "families", "measure"]
 

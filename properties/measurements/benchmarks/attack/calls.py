@@ -13,8 +13,8 @@ from numpy.random import Generator
 
 import oracles
 from oracles import Conventions
-from properties.measurements.benchmarks.attack.climb import Array, mutated
 from properties.measurements.benchmarks.exact.reading import unread_keys
+from properties.strategies.climb import Array, mutated
 
 __all__ = ["Arrays", "Call", "Options", "changed"]
 

@@ -14,9 +14,9 @@ from numpy.random import Generator
 
 from oracles import Conventions, Enclosure
 from properties.measurements.benchmarks.attack import calls, features, frequencies, parts
-from properties.measurements.benchmarks.attack.climb import Array, Climbed, Height, climb
 from properties.measurements.benchmarks.attack.inputs import ATTENTION, ROTARY, SCORES, Operands, Point, changed, plain, position
 from properties.measurements.benchmarks.judge import SPEC, Meaning, compare, enclosed
+from properties.strategies.climb import Array, Climbed, Height, climb
 
 __all__ = ["METHODS", "OPERATIONS", "attack", "families", "measure"]
 

@@ -12,12 +12,12 @@ import oracles
 from oracles import Arithmetic
 from properties.measurements.benchmarks.attack import features, plain_budgets
 from properties.measurements.benchmarks.attack.calls import fitting
-from properties.measurements.benchmarks.attack.climb import Array, mutated
 from properties.measurements.benchmarks.attack.featured_kernels import FeaturedKernel, Features
 from properties.measurements.benchmarks.attack.forms import Form, any_form, other_form
 from properties.measurements.benchmarks.attack.plain_budgets import any_sizes, held
 from properties.measurements.benchmarks.attack.rounding import rounding
 from properties.measurements.benchmarks.exact.reading import Reading, read
+from properties.strategies.climb import Array, mutated
 
 __all__ = ["FAMILIES", "FeaturedTrial", "changed", "draw", "forward", "gradients", "tangents"]
 
@@ -97,6 +97,19 @@ def cotangent_of_lse(rng: Generator, arrays: dict[str, Array], said: dict[str, A
     arrays["grad_lse"] = rng.standard_normal(arrays["q"].shape[:-1]) * 10.0 ** rng.uniform(-2, 3)
 
 
+def cancelling_lse(rng: Generator, arrays: dict[str, Array], said: dict[str, Any]) -> None:
+    """A cotangent of the log-sum-exp that takes dP − delta away, at one key."""
+    for name in ("mask", "softcap", "window", "causal", "offset"):
+        said.pop(name, None)
+    arrays.pop("bias", None)
+    s, group = _scores(arrays, said), len(arrays["q"]) // len(arrays["k"])
+    sink = arrays.setdefault("sink", s.max(axis=(-2, -1)) + rng.uniform(-5, 5))[:, None, None]
+    e = np.exp(s - np.maximum(s.max(axis=-1, keepdims=True), sink))
+    dp = arrays["grad_out"] @ np.repeat(arrays["v"], group, axis=0).swapaxes(-1, -2)
+    delta = (e * dp).sum(-1) / (e.sum(-1) + np.exp(sink - np.maximum(s.max(axis=-1, keepdims=True), sink))[..., 0])
+    arrays["grad_lse"] = delta - dp[..., int(rng.integers(dp.shape[-1]))]
+
+
 def cancelling_heads(rng: Generator, arrays: dict[str, Array], said: dict[str, Any]) -> None:
     """Query heads that are all but the same, of cotangents that are opposite by turns: what comes back to their keys cancels."""
     n_heads = len(arrays["q"])
@@ -119,7 +132,7 @@ def rows_without_keys(rng: Generator, arrays: dict[str, Array], said: dict[str, 
 
 _AIMS: tuple[Aim, ...] = (
     near_the_cap, beyond_the_cap, far_below_the_cap, blocked_to_the_cap, dominating_sink, vanishing_sink, cancelling_bias, cotangent_of_lse,
-    cancelling_heads, rows_without_keys,
+    cancelling_lse, cancelling_heads, rows_without_keys,
 )  # fmt: skip
 AIMS: dict[str, Aim] = {f.__name__.replace("_", " "): f for f in _AIMS}
 FAMILIES = (*plain_budgets.FAMILIES, *AIMS)

@@ -9,11 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oracles.formats import Arithmetic
-from properties.measurements.benchmarks.attack.climb import Array
 from properties.measurements.benchmarks.attack.forms import Form
 from properties.measurements.benchmarks.attack.kernels import LN2, LOG2E, Forward, Kernel, Part
 from properties.measurements.benchmarks.attack.rounding import Sums, rounding
 from properties.measurements.benchmarks.judge import Mask
+from properties.strategies.climb import Array
 
 __all__ = ["FeaturedKernel", "Features"]
 
@@ -131,10 +131,10 @@ class FeaturedKernel(Kernel):
         """p ⊙ (dP − delta + g_lse)."""
         if self.of.of_lse is None:
             return self.live(super().grad_logits(p, dp, delta))
-        of, work = self.natural(self.of.of_lse), self.work
+        of, work, store = self.natural(self.of.of_lse), self.work, rounding(self.a.grad_scores)
         if self.by_keys is not None:
-            return self.live(work(work(p * work(dp - delta)) + work(self.by_keys * of)))
-        return self.live(work(p * (work(work(dp - delta) + of) if self.form.added else work(dp - work(delta - of)))))
+            return self.live(work(store(work(p * work(dp - delta))) + store(work(self.by_keys * of))))
+        return self.live(work(p * (work(dp - work(delta - of)) if self.form.added == "−delta" else work(work(dp - delta) + of))))
 
     def bent(self, x: Array, q: Array, k: Array) -> Array:
         """x ⊙ (1 − tanh²)."""
@@ -146,21 +146,39 @@ class FeaturedKernel(Kernel):
         h = work(1 - work(y * y)) if self.form.squared else work(work(1 - y) * work(1 + y))
         return self.held(work(x * h if self.of.blocked is None else np.where(self.of.blocked, 0.0, x * h)))
 
-    def sink_weights(self, lse: Array) -> Array:
+    def sink_weights(self, lse: Array, sign: float = 1.0) -> Array:
         """exp(sink − lse)."""
         assert self.sink is not None
-        return self.exp(self.work(self.sink - rounding(self.a.saved_lse)(lse)), np.ones_like(lse))
+        return self.exp(self.work(self.sink - rounding(self.a.saved_lse)(lse)), np.full_like(lse, sign))
+
+    def sink_shift(self, lse: Array, delta: Array) -> Array:
+        """The sink's weight times what is taken from its dP, 0: delta − g_lse, in one product or in two."""
+        work, weights = self.work, self.sink_weights(lse)
+        if self.of.of_lse is None or self.of.alone:
+            return work(weights * delta)
+        of = self.natural(self.of.of_lse)
+        if self.form.added == "dU":
+            return work(work(weights * delta) - work(self.sink_weights(lse, -1.0) * of))
+        return work(weights * work(delta - of))
+
+    def weights_of_lse(self, q: Array, k: Array, v: Array) -> Array:
+        """∂lse/∂u: the weights of what the log-sum-exp is over, from it where the form has them made by themselves."""
+        kernel = self.alone if self.of.alone else self
+        found = kernel.forward(q, k, v)
+        if self.form.added != "dU":
+            return found.weights
+        weights = kernel.exp(self.work(found.scores - rounding(self.a.saved_lse)(found.lse)), kernel.signs(v, len(q)))
+        return np.where(found.lse == -np.inf, 0.0, weights)
 
     def gradients(self, q: Array, k: Array, v: Array, g: Array) -> tuple[Array, Array, Array, Array | None, Array | None]:
         """dq, dk and dv as they come out; dU where there is a bias, and the gradient of each row's sink, both not summed yet."""
-        if self.of.alone and self.of.of_lse is not None:
-            self.by_keys = self.alone.forward(q, k, v).weights
-        found, output, work = self.backward(q, k, v, g), rounding(self.a.output, self.a.flush_to_zero), self.work
+        if self.of.of_lse is not None and (self.of.alone or self.form.added == "dU"):
+            self.by_keys = self.weights_of_lse(q, k, v)
+        found, output = self.backward(q, k, v, g), rounding(self.a.output, self.a.flush_to_zero)
         du = found.du if not self.of.after_bias else self.bent(found.du, q, k)
         dsink = None
         if self.sink is not None:
-            shift = found.delta if self.of.of_lse is None or self.of.alone else work(found.delta - self.natural(self.of.of_lse))
-            dsink = -work(self.sink_weights(found.lse) * shift)
+            dsink = -self.sink_shift(found.lse, found.delta)
         of_bias = None if self.of.bias is None else rounding(self.a.grad_scores)(du)
         return output(found.dq), output(found.dk), output(found.dv), of_bias, dsink
 

@@ -13,8 +13,8 @@ from numpy.random import Generator
 
 from oracles import Conventions
 from properties.measurements.benchmarks.attack.calls import Arrays, Call, Options, fitting
-from properties.measurements.benchmarks.attack.climb import Array
 from properties.measurements.benchmarks.attack.inputs import ATTENTION, Operands, plain
+from properties.strategies.climb import Array
 
 __all__ = ["FEATURED", "LONG", "conventions", "featured"]
 

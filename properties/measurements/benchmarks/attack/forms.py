@@ -32,7 +32,7 @@ class Form:
                its own, as it is where the output is kept normalised, or keys are in parts
     divided    whether scores are divided by a cap, or multiplied by its reciprocal
     squared    whether the slope of a cap is 1 − y², or (1 − y)(1 + y)
-    added      whether the cotangent of the log-sum-exp is added to dP − delta, or taken from delta
+    added      to what the cotangent of the log-sum-exp is added: "dP − delta", "−delta", or, times weights made by themselves, "dU"
     heads      whether the gradients of query heads that share a key head are stored before they are added up
     biased     whether a bias is added before the change to base 2, or both are changed first
     tanh       "near" or as far off as allowed, as `exp`
@@ -57,7 +57,7 @@ class Form:
     sink: str = "last"
     divided: bool = True
     squared: bool = True
-    added: bool = False
+    added: str = "−delta"
     biased: bool = True
     heads: bool = False
     tanh: str = "near"
@@ -86,7 +86,7 @@ def allowed_forms(a: Arithmetic) -> dict[str, tuple[object, ...]]:
         "sink": ("first", "last", "apart", "merged") if block else ("first", "last", "apart"),
         "divided": (True, False),
         "squared": (True, False),
-        "added": (True, False),
+        "added": ("dP − delta", "−delta", "dU"),
         "biased": (True, False),
         "heads": (False, True),
         "tanh": ("near", "values", "minus values", "random"),

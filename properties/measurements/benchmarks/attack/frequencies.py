@@ -15,9 +15,9 @@ from numpy.random import Generator
 
 from oracles import Conventions
 from properties.measurements.benchmarks.attack.calls import Call, Options
-from properties.measurements.benchmarks.attack.climb import Array, mutated
 from properties.measurements.benchmarks.attack.inputs import plain, position
 from properties.measurements.benchmarks.exact.rotary import rotary_frequencies
+from properties.strategies.climb import Array, mutated
 
 __all__ = ["FREQUENCIES", "ROTATIONS", "TABLES", "changed", "rotated", "tables"]
 

@@ -13,8 +13,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.random import Generator
 
-from properties.measurements.benchmarks.attack.climb import Array, mutated
 from properties.measurements.benchmarks.judge import SPEC, Mask, Meaning
+from properties.strategies.climb import Array, mutated
 
 __all__ = ["ATTENTION", "ROTARY", "SCORES", "Operands", "Point", "changed", "plain", "position"]
 

@@ -13,9 +13,9 @@ import numpy as np
 from oracles.formats import BINARY64, Arithmetic
 from oracles.terms import slack
 from oracles.visible import Mask
-from properties.measurements.benchmarks.attack.climb import Array
 from properties.measurements.benchmarks.attack.forms import Form
 from properties.measurements.benchmarks.attack.rounding import Sums, accumulator, rounding, truncated
+from properties.strategies.climb import Array
 
 __all__ = ["Backward", "Forward", "Kernel", "Part"]
 

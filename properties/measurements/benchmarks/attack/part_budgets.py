@@ -11,9 +11,9 @@ import oracles
 from oracles import Arithmetic, Conventions
 from oracles.formats import BINARY64
 from properties.measurements.benchmarks.attack import parts
-from properties.measurements.benchmarks.attack.climb import Array, mutated
 from properties.measurements.benchmarks.attack.kernels import LN2, LOG2E
 from properties.measurements.benchmarks.attack.rounding import rounding
+from properties.strategies.climb import Array, mutated
 
 __all__ = ["ARITHMETICS", "MERGES", "SLOPES", "Elementary", "PartTrial", "alibi", "changed", "draw_alibi", "draw_merge", "merge"]
 

@@ -6,9 +6,9 @@ import numpy as np
 from numpy.random import Generator
 
 from properties.measurements.benchmarks.attack.calls import Arrays, Call, Options
-from properties.measurements.benchmarks.attack.climb import Array
 from properties.measurements.benchmarks.attack.features import conventions
 from properties.measurements.benchmarks.attack.inputs import plain
+from properties.strategies.climb import Array
 
 __all__ = ["MERGED", "alibi_bias", "alibi_slopes", "biases_by_distance", "merged", "merges", "slopes"]
 

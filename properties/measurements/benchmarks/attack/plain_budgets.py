@@ -9,10 +9,10 @@ from numpy.random import Generator
 import oracles
 from oracles import Arithmetic
 from oracles.visible import Mask
-from properties.measurements.benchmarks.attack.climb import Array, mutated
 from properties.measurements.benchmarks.attack.forms import Form, any_form, other_form
 from properties.measurements.benchmarks.attack.kernels import Kernel
 from properties.measurements.benchmarks.attack.rounding import rounding
+from properties.strategies.climb import Array, mutated
 
 __all__ = ["FAMILIES", "Trial", "any_mask", "any_sizes", "changed", "draw", "gradients", "held", "output", "tangent"]
 

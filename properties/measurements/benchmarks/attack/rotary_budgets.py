@@ -12,10 +12,10 @@ from oracles import Arithmetic
 from oracles.formats import BINARY32, BINARY64
 from properties.measurements.benchmarks.attack import frequencies
 from properties.measurements.benchmarks.attack.calls import Call
-from properties.measurements.benchmarks.attack.climb import Array
 from properties.measurements.benchmarks.attack.plain_budgets import held
 from properties.measurements.benchmarks.attack.rotary_kernels import FORMS, FrequencyKernel
 from properties.measurements.benchmarks.attack.rounding import rounding
+from properties.strategies.climb import Array
 from spec.extended.rotary import mrope_axes
 
 __all__ = ["ARITHMETICS", "RotaryTrial", "changed", "draw_frequencies", "draw_rotation", "draw_tables", "inv_freq", "rotation", "tables"]

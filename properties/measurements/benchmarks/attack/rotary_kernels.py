@@ -12,8 +12,8 @@ import numpy as np
 
 from oracles import Conventions
 from oracles.formats import BINARY32, BINARY64
-from properties.measurements.benchmarks.attack.climb import Array
 from properties.measurements.benchmarks.attack.rounding import rounding
+from properties.strategies.climb import Array
 
 __all__ = ["FORMS", "FrequencyKernel"]
 

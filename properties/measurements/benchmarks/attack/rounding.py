@@ -13,7 +13,7 @@ import numpy as np
 from numpy.random import Generator
 
 from oracles.formats import BINARY32, BINARY64, Format
-from properties.measurements.benchmarks.attack.climb import Array
+from properties.strategies.climb import Array
 
 __all__ = ["Rounding", "Sums", "accumulator", "rounding"]
 

@@ -39,9 +39,16 @@ class Climbed(Generic[P]):
 
 
 def climb(
-    draw: Callable[[Generator], P], mutate: Callable[[P, Generator], P], measure: Callable[[P], Height], rng: Generator, evaluations: int
+    draw: Callable[[Generator], P],
+    mutate: Callable[[P, Generator], P],
+    measure: Callable[[P], Height],
+    rng: Generator,
+    evaluations: int,
+    draws: int = 1,
+    patience: int = PATIENCE,
 ) -> Climbed[P]:
-    """Climb from drawn inputs until so many inputs were measured; a climb ends at a counterexample, or when it stays where it is."""
+    """Climb until so many inputs were measured, each time from the highest of so many drawn ones; a climb ends at a counterexample, or when
+    it stays where it is."""
     best: tuple[Height, P] | None = None
     violations: list[tuple[float, P]] = []
     remarks: list[str] = []
@@ -49,13 +56,15 @@ def climb(
     while spent < evaluations:
         climbs += 1
         here = height = None
-        failures = 0
-        while failures < (PATIENCE if height is None or height.value else FLAT) and spent < evaluations:
-            candidate = draw(rng) if here is None else mutate(here, rng)
+        failures = drawn = 0
+        while failures < (patience if height is None or height.value else FLAT) and spent < evaluations:
+            begins = here is None or drawn < draws
+            candidate = draw(rng) if here is None or begins else mutate(here, rng)
             found = measure(candidate)
             spent += 1
+            drawn += begins
             remarks += found.remarks
-            failures = 0 if height is None or found.value > height.value else failures + 1
+            failures = 0 if height is None or begins or found.value > height.value else failures + 1
             if height is None or found.value >= height.value:
                 here, height = candidate, found
             if best is None or found.value > best[0].value:

@@ -1,0 +1,169 @@
+"""A bench: one child process of `attnspec verify`, kept warm, in which chunk after chunk is run."""
+
+import json
+import os
+import signal
+import time
+from collections import Counter
+from dataclasses import dataclass, field, replace
+
+from properties.campaign.chunks import Chunk
+from properties.campaign.climbing import Worst
+from properties.campaign.packing import unpacked
+from properties.command.messages import Climb, Entry, Order, Task
+from properties.command.runner import Runner
+from properties.command.signals import Signals
+from properties.command.targets import TargetError
+from properties.laws.agreement import AGREEMENT
+from properties.laws.names import parts_of
+from properties.verifier.note import UnwritableError
+from properties.verifier.report import PASSING, Cause, Outcome, Violation, with_causes
+from properties.verifier.script import script
+
+__all__ = ["Bench", "Broken", "Lost", "Result", "agreement_of"]
+
+
+@dataclass(frozen=True)
+class Broken:
+    """A law that a chunk has found not to hold: its status, by how many budgets, and a sentence; what the cause is known as, and, for one
+    law of each cause, the case, as JSON, and the Python that shows it again."""
+
+    law: str
+    status: str
+    excess: float
+    summary: str
+    diagnosis: str = ""
+    case: str = ""
+    script: str = ""
+
+
+@dataclass(frozen=True)
+class Result:
+    """What came of a chunk: how many laws have which status, on how many examples, of what was drawn; the largest error in budgets of
+    laws that were not broken; seconds, how often it was given out again, what does not hold, and the worst input of a climb."""
+
+    statuses: dict[str, int]
+    cases: int = 0
+    examples: int = 0
+    excess: float = 0.0
+    seconds: float = 0.0
+    lost: int = 0
+    broken: tuple[Broken, ...] = ()
+    worst: Worst | None = None
+
+
+@dataclass(frozen=True)
+class Lost:
+    """A chunk that could not be run to its end, by no fault of the implementation, and why: it is to be given out again."""
+
+    why: str
+
+
+@dataclass
+class Bench:
+    """Runs chunks by an order, one after another. `stop` may be called from another thread: what is run then raises StoppedError."""
+
+    order: Order
+    folder: str = field(default_factory=os.getcwd)
+    _signals: Signals | None = None
+    _runner: Runner | None = None
+
+    def entries(self) -> list[Entry]:
+        """What there is to verify. Raises TargetError, where there is nothing, and ValueError where it is somewhere else."""
+        return self._open().entries
+
+    def _open(self) -> Runner:
+        if self._runner is None:
+            if self.folder != os.getcwd():  # a worker elsewhere
+                os.chdir(self.folder)
+            self._signals = self._signals or Signals(listens=False).__enter__()
+            self._runner = Runner(self.order, 1, self._signals).__enter__()
+        return self._runner
+
+    def run(self, chunk: Chunk) -> Result | Lost:
+        """What comes of a chunk."""
+        started = time.monotonic()
+        try:
+            runner = self._open()
+            before, outcomes, causes, worst = runner.lost, list[Outcome](), tuple[Cause, ...](), None
+            place = [entry.name for entry in runner.entries].index(chunk.implementation)
+            entry = runner.entries[place]
+            for _, found in runner.outcomes([_task(chunk, place, entry)]):
+                if isinstance(found, Outcome):
+                    outcomes.append(found)
+                elif isinstance(found, Worst):
+                    worst = found
+                    outcomes.append(_judged(worst, entry, chunk.operation))
+                elif found is not None:
+                    causes = found
+        except (TargetError, OSError, UnwritableError) as error:  # of a full disk, say: no verdict on what is verified
+            self._shut()
+            return Lost(str(error))
+        told, causes = with_causes(outcomes, causes, lambda violation: violation.script)
+        cases = 0 if not any(o.examples for o in told) else chunk.cases if worst is None else worst.calls
+        return replace(_result(told, causes), cases=cases, seconds=time.monotonic() - started, lost=runner.lost - before, worst=worst)
+
+    def stop(self) -> None:
+        """End what is being run."""
+        if self._signals is not None:
+            self._signals.ask(signal.SIGTERM)
+
+    def close(self) -> None:
+        """End its process."""
+        self._shut()
+        if self._signals is not None:
+            self._signals.__exit__(None, None, None)
+            self._signals = None
+
+    def _shut(self) -> None:
+        if self._runner is not None:
+            self._runner.__exit__(None, None, None)
+            self._runner = None
+
+
+def _task(chunk: Chunk, place: int, entry: Entry) -> Task | Climb:
+    """What a process is told to do for a chunk."""
+    if chunk.kind == "draw":
+        return Task(place, entry.groups[chunk.operation], chunk.seed, chunk.cases)
+    start = json.loads(chunk.start) if chunk.start else None
+    return Climb(place, chunk.operation, chunk.domain, chunk.seed, chunk.cases, start)
+
+
+def _judged(worst: Worst, entry: Entry, operation: str) -> Outcome:
+    """What a climb's worst input says of the operation's agreement with the oracle."""
+    law = agreement_of(entry, operation)
+    name = parts_of(law)[0]
+    held = Outcome(name, operation, entry.name, "held", worst.calls, worst.calls, worst_excess=worst.ratio)
+    if worst.ratio <= 1:
+        return held
+    summary = f"{worst.output or 'A result'} is {worst.ratio:.4g} times its budget from the exact value, on the worst input of a climb."
+    v = Violation(name, operation, entry.name, summary, unpacked(worst.case), worst.ratio, shrunk=False)
+    v = replace(v, script=script(v, entry.target, entry.pick, entry.override, entry.reading))
+    reason = entry.deviations.get(law) or entry.deviations.get(name, "")
+    return replace(held, status="declared" if reason else "violated", reason=reason, violation=v)
+
+
+def agreement_of(entry: Entry, operation: str) -> str:
+    """The law, of those to be checked, by which an operation is compared with the oracle; "" for none."""
+    known = {law.id for law in AGREEMENT}
+    return next((law for place in entry.groups.get(operation, ()) if (law := entry.laws[place]) in known), "")
+
+
+def _result(outcomes: tuple[Outcome, ...], causes: tuple[Cause, ...]) -> Result:
+    shown = {cause.example.law_id for cause in causes}
+    wrong = [o for o in outcomes if o.status not in PASSING and not o.unavailable]
+    return Result(
+        dict(Counter(o.status for o in outcomes)),
+        examples=sum(o.examples for o in outcomes),
+        excess=max((o.worst_excess for o in outcomes if o.status in PASSING and o.status != "declared"), default=0.0),
+        broken=tuple(_broken(o, o.law_id in shown or not causes) for o in wrong),
+    )
+
+
+def _broken(o: Outcome, shown: bool) -> Broken:
+    v = o.violation
+    if v is None:
+        return Broken(o.law, o.status, 0.0, o.reason)
+    likely = v.likely.id if v.likely is not None else ""
+    case = json.dumps(v.to_dict()["counterexample"], default=str) if shown else ""
+    return Broken(o.law, o.status, v.excess, v.summary, likely, case, v.script if shown else "")

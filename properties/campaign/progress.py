@@ -1,0 +1,62 @@
+"""How far a campaign is, while it runs: a bar in a terminal, and elsewhere a line now and then."""
+
+import time
+from math import inf
+from types import TracebackType
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+from properties.campaign.bench import Result
+from properties.campaign.chunks import Chunk
+from properties.verifier.report import counted
+
+__all__ = ["Shown"]
+
+_LINE = 60.0  # seconds between two lines where there is no terminal
+
+
+class Shown:
+    """Shows the rate of cases, violations, and when it will end: after so many seconds or cases, whichever comes first, if ever."""
+
+    def __init__(self, log: Console, seconds: float, cases: float, before: tuple[int, int, int]) -> None:
+        self._log, self._seconds, self._cases = log, seconds, cases
+        _, self._before, self._violations = before
+        self._drawn, self._start, self._line = 0, time.monotonic(), time.monotonic()
+        columns = SpinnerColumn(), BarColumn(24), TimeElapsedColumn(), TextColumn("{task.description}")
+        self._progress = Progress(*columns, console=log, transient=True, disable=not log.is_interactive)
+        endless = seconds == inf and cases == inf
+        self._task = self._progress.add_task("", total=None if endless else 1.0)
+
+    def __enter__(self) -> "Shown":
+        self._progress.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._progress.stop()
+
+    def say(self, sentence: str) -> None:
+        """A sentence on what holds it up."""
+        self._log.print(escape(f"attnspec: {sentence}"), highlight=False)
+
+    def done(self, chunk: Chunk | None, result: Result | None) -> None:
+        """A chunk is done, or none for a while."""
+        if result is not None:
+            self._drawn += result.cases
+            self._violations += result.statuses.get("violated", 0)
+        now = time.monotonic()
+        share = max((now - self._start) / self._seconds, (self._before + self._drawn) / self._cases)
+        self._progress.update(self._task, completed=min(share, 1.0), description=escape(self._told(now)))
+        if not self._log.is_interactive and now - self._line >= _LINE:
+            self._line = now
+            self._log.print(self._told(now), highlight=False, markup=False)
+
+    def _told(self, now: float) -> str:
+        rate = self._drawn / max(now - self._start, 1e-9)
+        left = self._start + self._seconds - now
+        if rate:
+            left = min(left, (self._cases - self._before - self._drawn) / rate)
+        end = f", ends at {time.strftime('%H:%M', time.localtime(time.time() + max(left, 0.0)))}" if left < inf else ""
+        cases = f"{self._before + self._drawn:,} cases, {rate:,.0f} a second"
+        return f"{cases}, {counted(self._violations, 'violation')}{end}"

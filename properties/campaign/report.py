@@ -1,0 +1,153 @@
+"""What a campaign has found so far, read from its database while it runs or afterwards: in the terminal, or as a page."""
+
+import json
+import sqlite3
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from properties.campaign.store import reading
+from properties.verifier.report import counted
+from properties.views.violation import SIGNS
+from properties.views.whole import write_whole
+
+__all__ = ["Found", "found_in", "print_status", "write_page"]
+
+_SOON = 60.0  # seconds after which a run of which nothing was seen is not said to be under way
+_MOST = 200  # laws on a page, each with its first example: the database has the others
+
+_IMPLEMENTATIONS = """
+SELECT implementation, count(*) AS chunks, sum(cases) AS cases, sum(examples) AS examples, sum(held) AS held,
+    sum(suspicious) AS suspicious, sum(violated) AS violated, sum(declared) AS declared, sum(vacuous) AS vacuous,
+    sum(not_run) AS not_run, max(excess) AS excess, sum(seconds) AS seconds
+FROM chunk GROUP BY implementation ORDER BY implementation
+"""
+_VIOLATIONS = """
+SELECT implementation, law, status, count(*) AS chunks, min(seed) AS seed, diagnosis, summary, example, script,
+    max((diagnosis <> '') || example) AS told
+FROM violation JOIN chunk USING (chunk) GROUP BY implementation, law, status ORDER BY status = 'violated' DESC, implementation, law
+"""
+_WORST = """
+SELECT implementation, operation, domain, output, max(ratio) AS ratio, count(*) AS climbs, example
+FROM worst GROUP BY implementation, operation ORDER BY ratio DESC, implementation, operation
+"""
+_RUNS = """
+SELECT run.*, count(chunk) AS chunks, ifnull(sum(cases), 0) AS cases FROM run LEFT JOIN chunk USING (run) GROUP BY run ORDER BY run
+"""
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a database says, in rows: one for each implementation, for each law that an operation of one breaks, for the worst input
+    of each operation, and for each run. `rate` is of cases in a second of the run that is under way or was the last."""
+
+    settings: dict[str, Any]
+    chunks: int
+    cases: int
+    lost: int
+    rate: float
+    running: bool
+    implementations: Sequence[dict[str, Any]]
+    violations: Sequence[dict[str, Any]]
+    worst: Sequence[dict[str, Any]]
+    runs: Sequence[dict[str, Any]]
+
+    @property
+    def verdict(self) -> str:
+        """A sentence."""
+        breaking = len({row["implementation"] for row in self.violations if row["status"] == "violated"})
+        after = f"after {counted(self.chunks, 'chunk')}"
+        if not self.chunks:
+            return "No chunk is done."
+        if breaking:
+            breaks = "breaks" if breaking == 1 else "break"
+            return f"{breaking} of {counted(len(self.implementations), 'implementation')} {breaks} a law {after}."
+        return f"No law was broken {after}{', but not every one was put to the test' if self.violations else ''}."
+
+
+def found_in(file: Path) -> Found:
+    """What the database says now. Raises ValueError, a sentence, where it is none."""
+    try:
+        with reading(file) as database:
+            database.row_factory = sqlite3.Row
+            database.execute("BEGIN")  # all of one moment
+            return _found(database)
+    except sqlite3.Error as error:
+        raise ValueError(f"{file} cannot be read as a campaign's database: {error}.") from error
+
+
+def _found(database: sqlite3.Connection) -> Found:
+    def rows(query: str) -> list[dict[str, Any]]:
+        return [dict(row) for row in database.execute(query)]
+
+    (total,) = rows("SELECT count(*) AS chunks, ifnull(sum(cases), 0) AS cases, ifnull(sum(lost), 0) AS lost FROM chunk")
+    runs = rows(_RUNS)
+    for run in runs:
+        run["environment"] = json.loads(run["environment"])
+        run["seconds"] = run["seen"] - run["started"]
+    last = runs[-1] if runs else None
+    return Found(
+        settings={row["name"]: json.loads(row["value"]) for row in rows("SELECT * FROM campaign")},
+        **total,
+        rate=last["cases"] / last["seconds"] if last and last["seconds"] > 0 else 0.0,
+        running=bool(last and not last["ended"] and time.time() - last["seen"] < _SOON),
+        implementations=rows(_IMPLEMENTATIONS),
+        violations=rows(_VIOLATIONS),
+        worst=rows(_WORST),
+        runs=runs,
+    )
+
+
+def print_status(console: Console, found: Found) -> None:
+    """What is found, in the terminal: a line on all, a table of implementations, and what is broken."""
+    now = f", {found.rate:,.0f} cases a second now" if found.running else ""
+    lost = f", {found.lost} given out again" if found.lost else ""
+    console.print(
+        f"{counted(found.chunks, 'chunk')}, {found.cases:,} cases in {counted(len(found.runs), 'run')}{lost}{now}.", highlight=False
+    )
+    table = Table(box=None, pad_edge=False)
+    for name in ("", "chunks", "cases", "held", "violated", "declared", "max error\n÷ budget", "seconds"):
+        table.add_column(name, justify="left" if not name else "right")
+    for row in found.implementations:
+        numbers = [f"{row[name]:,}" for name in ("chunks", "cases", "held", "violated", "declared")]
+        sign, style = SIGNS["violated" if row["violated"] else "held"]
+        table.add_row(Text(f"{sign} {row['implementation']}", style=style), *numbers, f"{row['excess']:.2g}", f"{row['seconds']:,.0f}")
+    if found.implementations:
+        console.print(table)
+    for row in found.violations:
+        likely = f" ({row['diagnosis']})" if row["diagnosis"] else ""
+        of = f"{counted(row['chunks'], 'chunk')}, the first by seed {row['seed']}"
+        console.print(Text(f"{row['status']}: {row['law']} on {row['implementation']}{likely}, in {of}: {row['summary']}"))
+    for row in found.worst:
+        console.print(Text(f"worst: {row['implementation']}[{row['operation']}] {row['output']}: {row['ratio']:.3g} × its budget"))
+    console.print(found.verdict, style="bold red" if found.violations else "bold green", highlight=False)
+
+
+def write_page(found: Found, directory: Path) -> Path:
+    """Write what is found as a page, index.html in a directory, all of it or nothing; returns the file."""
+    templates = Environment(
+        loader=PackageLoader("properties.views.html"), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    style = Path(__file__).parents[1] / "views/html/templates/page.css"
+    templates.filters |= {"counted": counted, "thousands": "{:,}".format, "brief": "{:.2g}".format, "moment": _moment}
+    page = templates.get_template("campaign.html").render(
+        found=found,
+        violations=found.violations[:_MOST],
+        signs={status: sign for status, (sign, _) in SIGNS.items()},
+        style=Markup(style.read_text("utf-8")),
+    )
+    directory.mkdir(parents=True, exist_ok=True)
+    write_whole(directory / "index.html", page)
+    return directory / "index.html"
+
+
+def _moment(seconds: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(seconds))

@@ -1,0 +1,182 @@
+"""The subcommand that runs campaigns, and shows what they have found."""
+
+import argparse
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import chain
+from math import inf
+from pathlib import Path
+from typing import Any
+
+from properties.command.outputs import folder_of_page, printing
+from properties.command.parsing import memory, natural, positive, whole
+
+__all__ = ["add_to"]
+
+_SOME: dict[str, Any] = {"nargs": "+", "action": "extend", "default": []}
+_AGAIN = 3  # times that a chunk is given out again whose process something else has ended
+
+_ARGUMENTS: dict[str, tuple[str, dict[str, Any]]] = {
+    "targets": (
+        "what is verified, as for `attnspec verify`; or: status FILE; or: report FILE --html DIR",
+        {"nargs": "*", "metavar": "TARGET"},
+    ),
+    "--hours": ("give out chunks for so long", {"type": positive, "default": inf, "metavar": "N"}),
+    "--cases": ("give out the first chunks, which have so many cases", {"type": natural, "metavar": "N"}),
+    "--seeds": ("the seeds, as 0:100, of which the last is 99, or 0:, which has no end (0:)", {"default": "0:", "metavar": "A:B"}),
+    "--max-examples": ("cases of a chunk (100)", {"type": natural, "metavar": "N"}),
+    "--climb": (
+        "steps of the climb to a worst input that follows each chunk of cases, 0 for none (25)",
+        {"type": whole, "default": 25, "metavar": "N"},
+    ),
+    "--database": (
+        "the file of SQLite's that it is kept in, and goes on from (campaign.db)",
+        {"type": Path, "default": Path("campaign.db"), "metavar": "FILE"},
+    ),
+    "--examples": (
+        "what is broken is kept there, and put first: a folder of Hypothesis', or redis://… (.hypothesis/examples)",
+        {"default": ".hypothesis/examples", "metavar": "PLACE"},
+    ),
+    "--engine": ("what runs the workers (local)", {"choices": ("local", "ray"), "default": "local"}),
+    "--address": ("of a cluster of Ray's, as auto; none starts one here", {"default": "", "metavar": "ADDRESS"}),
+    "--jobs": ("workers (%(default)s)", {"type": natural, "default": min(4, os.cpu_count() or 1), "metavar": "N"}),
+    "--gpus": ("NVIDIA devices of each worker, or a share of one (0)", {"type": positive, "default": 0.0, "metavar": "N"}),
+    "--memory": ("of a worker, libraries and all: more is a verdict", {"type": memory, "default": inf, "metavar": "SIZE"}),
+    "--timeout": ("for one call (60)", {"type": positive, "default": 60.0, "metavar": "SECONDS"}),
+    "--arithmetic": ("what is rounded, instead of what is declared", {"metavar": "NAME"}),
+    "--convention": ("a reading that it follows; may be repeated", {"action": "append", "default": [], "metavar": "NAME=VALUE"}),
+    "--laws": ("some laws only, by name or name[operation]", _SOME | {"metavar": "LAW"}),
+    "--exclude": ("laws that are left out", _SOME | {"metavar": "LAW"}),
+    "--only": ("some implementations only, or groups of them", _SOME | {"metavar": "TEXT"}),
+    "--html": ("of `report`: where, DIR/index.html", {"metavar": "DIR"}),
+}
+"""The arguments: what each is for, and how it is parsed."""
+
+_VERDICTS = ("targets", "only", "arithmetic", "conventions", "known_deviations", "laws", "exclude", "max_examples", "timeout", "memory")
+"""What of an order verdicts depend on: a database is of one of each."""
+
+
+def add_to(commands: Any) -> None:
+    """Add the subcommand to a parser's."""
+    campaign = commands.add_parser(
+        "campaign",
+        help="verify for hours, with as many workers as there are, and go on where it was stopped",
+        description="Verify seed after seed, in chunks, and keep what comes of each in a database: "
+        "it may be stopped and gone on with at any time. `attnspec campaign status FILE` says what was found, and "
+        "`attnspec campaign report FILE --html DIR` makes a page of it, while it runs or afterwards. "
+        "Exit status: 0 every law held, 1 some law failed, 2 it cannot be done; 129, 130 or 143 after SIGHUP, SIGINT or SIGTERM.",
+    )
+    for name, (purpose, how) in _ARGUMENTS.items():
+        campaign.add_argument(name, help=purpose, **how)
+    campaign.set_defaults(run=_campaign, seed=None, long=False, quick=False, budget=None, fail_fast=False)
+
+
+def _campaign(options: argparse.Namespace) -> int:
+    if options.targets[:1] in (["status"], ["report"]):
+        return _show(options)
+    if options.html is not None:
+        raise ValueError("--html is for a campaign that is there: attnspec campaign report FILE --html DIR.")
+    return _run(options)
+
+
+def _show(options: argparse.Namespace) -> int:
+    """Show what a database says; the exit status of its verdict."""
+    word, *files = options.targets
+    if len(files) != 1 or (word == "report") != (options.html is not None):
+        raise ValueError("It should be `attnspec campaign status FILE` or `attnspec campaign report FILE --html DIR`.")
+    folder = folder_of_page(options.html, "--html") if word == "report" else None
+    from rich.console import Console
+
+    from properties.campaign.report import found_in, print_status, write_page
+
+    found = found_in(Path(files[0]))
+    if folder is not None:
+        print(write_page(found, folder))
+        return 0
+    print_status(Console(), found)
+    return 1 if found.violations else 0
+
+
+def _run(options: argparse.Namespace) -> int:
+    """Run it, until its end or a signal."""
+    from rich.console import Console
+
+    from properties.campaign.campaign import Campaign
+    from properties.campaign.engines import ENGINES
+    from properties.campaign.examples import at
+    from properties.campaign.report import found_in, print_status
+    from properties.campaign.store import Store
+    from properties.command.configuration import configure
+    from properties.command.signals import Signals, StoppedError
+
+    if options.memory < inf and not Path("/proc/self/status").exists():
+        raise ValueError("--memory needs Linux, which says by /proc what a process has.")
+    configure(options)
+    order, examples = _order(options), at(options.examples)
+    verdicts = {name: getattr(order, name) for name in _VERDICTS} | {"climb": options.climb}
+    with Signals() as signals:
+        engine = ENGINES[options.engine](order, options.jobs, options.gpus, options.address)
+        try:
+            entries = engine.entries()
+            known, planned = _planned(options, entries, examples)
+            with Store(options.database, verdicts) as store:
+                chunks = chain(store.begins_with(known), planned)
+                _follow(options, entries, Campaign(engine, store, chunks, examples, signals))
+        except StoppedError as stopped:
+            return stopped.status
+        finally:
+            engine.close()
+    found = found_in(options.database)
+    with printing(found.verdict):
+        print_status(Console(), found)
+    return 1 if found.violations else 0
+
+
+def _order(options: argparse.Namespace) -> Any:
+    """What is verified, and how."""
+    from properties.command.verifying import order_of
+    from properties.verifier.comparison import Known
+
+    threads = {"OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1")}  # whatever the number of workers: sums depend on it
+    return replace(order_of(options, Known.of(None)), memory=options.memory, again=_AGAIN, environment=threads)
+
+
+def _follow(options: argparse.Namespace, entries: Any, campaign: Any) -> None:
+    """Run a campaign, show how far it is, and write down how it ended. Raises StoppedError where a signal has come."""
+    from rich.console import Console
+
+    from properties.campaign.progress import Shown
+    from properties.command.signals import StoppedError
+    from properties.views.html.environment import environment
+
+    store, seconds = campaign.store, options.hours * 3600
+    store.begin(options.engine, options.jobs, environment())
+    with Shown(Console(stderr=True), seconds, options.cases or inf, store.counts()) as shown:
+        for entry in (entry for entry in entries if entry.unavailable):
+            shown.say(f"{entry.name} is left out. {entry.unavailable}")
+        campaign.end, campaign.said, campaign.done = time.monotonic() + seconds, shown.say, shown.done
+        try:
+            campaign.run()
+        except StoppedError as stopped:
+            store.end(str(stopped))
+            raise
+        store.end("to its end")
+
+
+def _planned(options: argparse.Namespace, entries: Any, examples: Any) -> tuple[Iterator[Any], Iterator[Any]]:
+    """What is known of broken laws and worst inputs, and the plan, as far as options say."""
+    from properties.campaign.bench import agreement_of
+    from properties.campaign.campaign import until_cases
+    from properties.campaign.chunks import parsed_seeds, plan
+    from properties.contract.operations import OPERATIONS
+
+    rows = [(entry.name, operation) for entry in entries if not entry.unavailable for operation in entry.groups]
+    if not rows:
+        raise ValueError(f"Nothing of {' and '.join(options.targets)} can be run here.")
+    by_name = {entry.name: entry for entry in entries}
+    climbs = [row for row in rows if options.climb and agreement_of(by_name[row[0]], row[1]) and not OPERATIONS[row[1]].returns_booleans]
+    planned = plan(rows, parsed_seeds(options.seeds), options.max_examples, climbs, options.climb)
+    planned = planned if options.cases is None else until_cases(planned, options.cases)
+    return examples.of(rows, climbs, options.climb), planned

@@ -1,0 +1,48 @@
+"""Campaigns as a user runs them, by the command, and what their databases say."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from properties.campaign.store import reading
+
+__all__ = ["TARGET", "chunks", "rows", "started", "verdicts"]
+
+TARGET = "properties.bugs.reference:OPERATIONS"  # all operations in NumPy, which imports little
+
+_VERDICTS = (
+    "SELECT chunk, cases, examples, held, suspicious, violated, declared, vacuous, not_applicable, not_run, excess FROM chunk",
+    "SELECT chunk, law, status, excess, summary, diagnosis, example, script FROM violation",
+    "SELECT * FROM worst",
+)
+
+
+def started(folder: Path, database: Path, *more: str, engine: str = "local", jobs: int = 2) -> "subprocess.Popen[str]":
+    """A campaign that has been started, whose examples are its own, in a folder; what it says is to be read."""
+    command = [sys.executable, "-P", "-m", "properties", "campaign", TARGET, "--database", str(database), "--engine", engine]
+    command += ["--jobs", str(jobs), "--examples", f"{folder / database.stem}-examples", *more]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "COLUMNS": "200"}
+    return subprocess.Popen(
+        command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True, cwd=folder
+    )
+
+
+def rows(database: Path, query: str) -> list[Any]:
+    """The rows that a database answers with."""
+    with reading(database) as opened:
+        return list(opened.execute(query))
+
+
+def verdicts(database: Path) -> list[set[Any]]:
+    """All that a database says but when and by whom it was found out."""
+    return [set(rows(database, query)) for query in _VERDICTS]
+
+
+def chunks(database: Path) -> int:
+    """How many chunks are done; 0 where the database is being made."""
+    try:
+        return int(rows(database, "SELECT count(*) FROM chunk")[0][0])
+    except Exception:
+        return 0

@@ -1,0 +1,117 @@
+"""A campaign whose workers, driver and disk fail.
+
+`python -m properties.measurements.campaigns.disturbed FOLDER` writes docs/campaign-disturbed.txt. The same campaign is run twice: once in
+peace, and once while workers are killed at random moments, the driver is killed in the middle, and the disk is full for a while. The two
+databases should say the same of every chunk, but when and by whom it was run. The disturbed one is in FOLDER, which should be on a small
+file system of its own, as `mount -t tmpfs -o size=64M tmpfs FOLDER` makes one.
+"""
+
+import argparse
+import os
+import signal
+import sqlite3
+import sys
+import tempfile
+import threading
+import time
+from contextlib import closing, suppress
+from pathlib import Path
+from random import Random
+
+from properties.measurements.campaigns.commands import TARGET, chunks, rows, started, verdicts
+from properties.views.whole import write_whole
+
+__all__ = ["main"]
+
+_PAGE = Path(__file__).parents[3] / "docs/campaign-disturbed.txt"
+_GRACE = 3.0  # seconds in which workers notice that their driver is gone
+
+
+def main() -> int:
+    """Run both, and compare; 0 where they say the same."""
+    parser = argparse.ArgumentParser(prog="python -m properties.measurements.campaigns.disturbed", description=main.__doc__)
+    parser.add_argument("small", type=Path, metavar="FOLDER", help="on a small file system of its own")
+    parser.add_argument("--cases", type=int, default=20_000, metavar="N", help="of the campaign (20000)")
+    parser.add_argument("--kills", type=int, default=100, metavar="N", help="of workers (100)")
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the moments (0)")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        peaceful, disturbed = folder / "peaceful.db", options.small / "disturbed.db"
+        began = time.monotonic()
+        process = started(folder, peaceful, "--cases", str(options.cases))
+        process.communicate()
+        page = [f"{TARGET}, {options.cases} cases, {chunks(peaceful)} chunks, in peace: {time.monotonic() - began:.0f} s."]
+        page += _disturbed(folder, disturbed, options.cases, options.kills, chunks(peaceful), Random(options.seed))
+        alike = verdicts(peaceful) == verdicts(disturbed)
+        said = rows(disturbed, "SELECT count(*), count(DISTINCT chunk), sum(cases), sum(violated), sum(lost) FROM chunk")[0]
+        page.append("In the disturbed database: {} chunks, {} of them distinct, {} cases, {} violations, {} given out again.".format(*said))
+        page.append(f"The two databases say {'the same' if alike else 'DIFFERENT THINGS'} of every chunk.")
+    write_whole(_PAGE, "\n".join(page) + "\n")
+    print("\n".join(page))
+    return 0 if alike else 1
+
+
+def _disturbed(folder: Path, database: Path, cases: int, kills: int, number: int, random: Random) -> list[str]:
+    """Run it, with all that goes wrong; sentences on what did."""
+    began, killed, process, said = time.monotonic(), 0, None, list[str]()
+    driver_falls, disk_fills = number // 3, 2 * number // 3
+    while process is None or process.poll() is None:
+        if process is None:
+            process = started(folder, database, "--cases", str(cases))
+            assert process.stderr is not None
+            threading.Thread(target=said.extend, args=(process.stderr,), daemon=True).start()
+        due = kills * chunks(database) / number  # evenly over the chunks
+        if killed < due:
+            time.sleep(random.uniform(0, 0.5))
+            killed += _kill_one(process.pid, random)
+        if driver_falls and chunks(database) >= driver_falls:
+            process.kill()
+            process.wait()
+            process, driver_falls = None, 0
+            time.sleep(_GRACE)
+        elif disk_fills and chunks(database) >= disk_fills:
+            disk_fills = 0
+            _fill(database, said)
+        time.sleep(0.05)
+    waited, idle = (sum(words in sentence for sentence in said) for words in ("waits to be written", "is run again"))
+    return [
+        f"Disturbed: {time.monotonic() - began:.0f} s. {killed} workers were killed at random moments, and the driver once.",
+        f"Of the workers {idle} were not at a chunk yet, but starting.",
+        f"The disk was full once: what came of a chunk waited {waited} times, and was written then.",
+    ]
+
+
+def _kill_one(driver: int, random: Random) -> bool:
+    """Kill one of the driver's child processes, whatever it is at; whether there was one."""
+    workers = [int(p.name) for p in Path("/proc").glob("[0-9]*") if _parent(p) == driver]
+    if workers:
+        with suppress(ProcessLookupError):
+            os.kill(random.choice(workers), signal.SIGKILL)
+            return True
+    return False
+
+
+def _parent(process: Path) -> int:
+    try:
+        return int((process / "stat").read_text().rpartition(")")[2].split()[1])
+    except (OSError, IndexError):
+        return 0
+
+
+def _fill(database: Path, said: list[str]) -> None:
+    """Fill the file system until the campaign has said twice that it waits; then make room again."""
+    ballast, before = database.parent / "ballast", len(said)
+    with closing(sqlite3.connect(database, timeout=60)) as opened:
+        opened.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # else there is room in the log
+    with suppress(OSError), ballast.open("wb", buffering=0) as file:
+        while True:
+            file.write(bytes(4096))
+    end = time.monotonic() + 300
+    while sum("waits to be written" in sentence for sentence in said[before:]) < 2 and time.monotonic() < end:
+        time.sleep(0.2)
+    ballast.unlink()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,513 @@
+"""Campaigns: each chunk is run once and counted once, whatever happens to workers, to the driver and to the disk."""
+
+import importlib.util
+import io
+import os
+import re
+import signal
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+from itertools import islice
+from pathlib import Path
+
+import html5lib
+import pytest
+from rich.console import Console
+
+import properties
+from properties.campaign import engines, report
+from properties.campaign.bench import Broken, Lost, Result
+from properties.campaign.campaign import Campaign, until_cases
+from properties.campaign.chunks import Chunk, parsed_seeds, plan
+from properties.campaign.climbing import Worst
+from properties.campaign.examples import at
+from properties.campaign.store import FullError, Store, reading
+from properties.command.cli import main
+from properties.command.signals import Signals, StoppedError
+from properties.measurements.campaigns.paper import simulated
+
+ROOT = Path(__file__).parents[2]
+GUIDE = (ROOT / "docs/guide/campaigns.md").read_text("utf-8")
+KERNELS = """
+import os, signal, time
+import numpy as np
+from properties.bugs.reference import OPERATIONS
+from properties.contract.implementation import Implementation
+
+rope = OPERATIONS["rope"]
+
+def first(kill):
+    def call(x, start_pos=0):
+        if not os.path.exists("killed"):
+            open("killed", "w").close()
+            os.kill(os.getpid(), kill)
+        return rope(x, start_pos)
+    return call
+
+def hangs(x, start_pos=0):
+    time.sleep(60)
+
+kept = []
+def leaks(x, start_pos=0):
+    kept.append(np.ones(2**24))
+    return rope(x, start_pos)
+
+right = [Implementation("right", {"rope": rope, "rotate_half": OPERATIONS["rotate_half"]})]
+pair = [*right, Implementation("wrong", {"rope": lambda x, start_pos=0: rope(x, start_pos + 1)})]
+killed = [Implementation("killed", {"rope": first(signal.SIGKILL)})]
+bad = [
+    Implementation("aborts", {"rope": lambda x, start_pos=0: os.abort()}),
+    Implementation("kills itself", {"rope": lambda x, start_pos=0: os.kill(os.getpid(), signal.SIGKILL)}),
+    Implementation("hangs", {"rope": hangs}),
+    Implementation("leaks", {"rope": leaks}),
+]
+"""
+LAW = "rope is within its budget"
+ON_RAY = pytest.mark.skipif(not importlib.util.find_spec("ray"), reason="Ray is not installed.")
+VERDICT = "SELECT chunk, cases, examples, held, violated, vacuous, not_applicable, not_run, excess FROM chunk"
+BROKEN = "SELECT chunk, law, status, excess, summary, diagnosis, example, script FROM violation"
+
+
+@pytest.fixture
+def kernels(tmp_path, monkeypatch):
+    (tmp_path / "kernels.py").write_text(KERNELS)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def campaign(attribute, database="c.db", *more):
+    """Run a campaign by the command in this process; its status."""
+    return main(["campaign", f"kernels.py:{attribute}", "--database", database, "--max-examples", "20", "--jobs", "1", *map(str, more)])
+
+
+def rows(query, database="c.db"):
+    with reading(Path(database)) as opened:
+        return list(opened.execute(query))
+
+
+class Instant:
+    """An engine whose chunks are finished as soon as one looks; some are lost before."""
+
+    workers = 2
+
+    def __init__(self, lose=()):
+        self.given, self._lose, self._running = [], set(lose), []
+
+    @property
+    def running(self):
+        return len(self._running)
+
+    def submit(self, chunk):
+        self.given.append(chunk.seed)
+        self._running.append(chunk)
+
+    def finished(self, seconds):
+        chunk = self._running.pop()
+        if chunk.seed in self._lose:
+            self._lose.remove(chunk.seed)
+            return [(chunk, Lost("the moon was full."))]
+        return [(chunk, Result({"held": 1}, cases=chunk.cases, examples=1))]
+
+
+def run(engine, store, chunks, folder, **more):
+    said = []
+    with Signals() as signals:
+        Campaign(engine, store, chunks, at(str(folder / "examples")), signals, said=said.append, wait=0.01, **more).run()
+    return said
+
+
+# -- The plan ------------------------------------------------------------------------------------------------------------------
+
+
+def test_the_plan_goes_seed_after_seed_and_has_no_end():
+    found = list(islice(plan([("a", "rope"), ("b", "rope")], parsed_seeds("3:"), 20, [("a", "rope")], 5), 8))
+    assert [(c.kind, c.implementation, c.seed) for c in found[:4]] == [
+        ("draw", "a", 3),
+        ("draw", "b", 3),
+        ("climb", "a", 3),
+        ("draw", "a", 4),
+    ]
+    assert len({c.id for c in found}) == 8
+    assert found[2].domain != found[5].domain  # by turns
+    assert len(list(until_cases(iter(found), 46))) == 4  # 20, 20, 5 and one more
+
+
+@pytest.mark.parametrize("text", ["", ":5", "5:5", "5:3", "-1:", "a", "1:2:3"])
+def test_seeds_that_are_none_are_refused(text):
+    with pytest.raises(
+        ValueError, match=rf"^--seeds '{text}', but should be as 0:100, of which the last is 99, or as 0:, which has no end\.$"
+    ):
+        parsed_seeds(text)
+    assert list(parsed_seeds("7")) == [7]
+    assert list(parsed_seeds("7:9")) == [7, 8]
+
+
+def test_a_chunk_that_goes_on_from_a_case_is_another():
+    chunks = [Chunk("a", "rope", 0, 5, "climb", "everyday", start) for start in ("", "{}", '{"x": 1}')]
+    assert len({chunk.id for chunk in chunks}) == 3
+
+
+# -- The loop and the store ----------------------------------------------------------------------------------------------------
+
+
+def chunks(number):
+    return plan([("a", "rope")], range(number), 20)
+
+
+def test_each_chunk_is_run_once_over_several_runs_and_lost_ones_again(tmp_path):
+    with Store(tmp_path / "c.db", {}) as store:
+        store.begin("instant", 2, {})
+        run(Instant(), store, chunks(3), tmp_path)
+    again = Instant(lose=[6, 4])  # the last ones: when nothing else is left to be given out
+    with Store(tmp_path / "c.db", {}) as store:
+        store.begin("instant", 2, {})
+        said = run(again, store, chunks(7), tmp_path)
+        assert store.counts() == (7, 140, 0)
+    assert sorted(again.given) == [3, 4, 4, 5, 6, 6]
+    assert "draw a[rope] seed=4 cases=20 is run again in 0.01 s: the moon was full." in said
+    assert rows("SELECT run, count(*) FROM chunk GROUP BY run", tmp_path / "c.db") == [(1, 3), (2, 4)]
+
+
+def test_a_chunk_that_is_added_twice_counts_once(tmp_path):
+    (chunk,), result = chunks(1), Result({"violated": 1}, cases=20)
+    with Store(tmp_path / "c.db", {}) as store:
+        store.begin("instant", 2, {})
+        assert store.add(chunk, result)
+        assert not store.add(chunk, result)
+        assert store.counts() == (1, 20, 1)
+
+
+def test_a_full_disk_is_waited_for_and_nothing_of_the_chunk_is_lost(tmp_path):
+    with Store(tmp_path / "c.db", {}) as store:
+        store.begin("instant", 2, {})
+        database, left = store._database, iter([2, 1])
+        (most,) = database.execute("PRAGMA page_count").fetchone()
+        database.execute(f"PRAGMA max_page_count={most}")  # SQLite's own way to be full
+        free = database.execute("PRAGMA freelist_count").fetchone()
+
+        def say(sentence):
+            if next(left, 0) == 1:
+                database.execute(f"PRAGMA max_page_count={most + 1000}")
+
+        worst = Worst(0.5, "out", {"x": "0" * 100_000}, 0, 20)
+        (chunk,) = chunks(1)
+        with pytest.raises(FullError, match=r"full"):
+            store.add(chunk, Result({"held": 1}, worst=worst))
+        assert store.counts() == (0, 0, 0)
+        assert free == database.execute("PRAGMA freelist_count").fetchone()  # nothing is left of it
+        with Signals() as signals:
+            engine = Instant()
+            engine.finished = lambda seconds: [(engine._running.pop(), Result({"held": 1}, cases=20, worst=worst))]
+            Campaign(engine, store, [chunk], at(str(tmp_path / "examples")), signals, said=say, wait=0.01).run()
+        assert store.counts() == (1, 20, 0)
+    assert next(left, None) is None  # it was said twice
+
+
+def test_a_signal_ends_it_and_what_was_under_way_is_run_another_time(tmp_path):
+    with Store(tmp_path / "c.db", {}) as store, Signals() as signals:
+        store.begin("instant", 2, {})
+
+        def done(chunk, result):
+            if chunk is not None and chunk.seed == 3:
+                signals.ask(signal.SIGTERM)
+
+        with pytest.raises(StoppedError):
+            Campaign(Instant(), store, chunks(100), at(str(tmp_path / "examples")), signals, done=done).run()
+        before = store.counts()[0]
+        assert before < 10
+        rest = Instant()
+        run(rest, store, chunks(20), tmp_path)
+        assert len(rest.given) == 20 - before
+        assert store.counts()[0] == 20
+
+
+def test_no_chunk_is_given_out_after_the_end_and_those_that_were_lost_are_run_another_time(tmp_path):
+    engine = Instant(lose=[0])
+    finished = engine.finished
+    engine.finished = lambda seconds: time.sleep(0.3) or finished(seconds)
+    with Store(tmp_path / "c.db", {}) as store:
+        store.begin("instant", 2, {})
+        run(engine, store, chunks(9), tmp_path, end=time.monotonic() + 0.2)
+        assert store.counts()[0] == 1
+        run(again := Instant(), store, chunks(2), tmp_path)
+        assert store.counts()[0] == 2
+    assert (sorted(engine.given), again.given) == ([0, 1], [0])
+
+
+def test_a_log_that_was_cut_off_leaves_a_database_that_is_gone_on_with(tmp_path):
+    """As a machine leaves it that went down: the last transactions are gone, each whole."""
+    file = tmp_path / "c.db"
+    with Store(file, {}) as store:
+        store.begin("instant", 2, {})
+        run(Instant(), store, chunks(9), tmp_path)
+        for name in ("c.db", "c.db-wal"):
+            (tmp_path / f"copy-{name}").write_bytes((tmp_path / name).read_bytes())
+    log = tmp_path / "copy-c.db-wal"
+    os.truncate(log, log.stat().st_size * 2 // 3)
+    with Store(tmp_path / "copy-c.db", {}) as store:
+        before = store.counts()[0]
+        assert 0 < before < 9
+        store.begin("instant", 2, {})
+        rest = Instant()
+        run(rest, store, chunks(9), tmp_path)
+        assert len(rest.given) == 9 - before
+        assert store.counts() == (9, 180, 0)
+
+
+def test_a_database_is_of_one_campaign(tmp_path):
+    file = tmp_path / "c.db"
+    Store(file, {"targets": ["a.py"], "laws": None}).__exit__(None, None, None)
+    with pytest.raises(
+        ValueError, match=r"c.db holds a campaign with targets=\[\"a.py\"\], but targets=\[\"b.py\"\] was given: another needs"
+    ):
+        Store(file, {"targets": ["b.py"], "laws": None})
+    (tmp_path / "text").write_text("no database at all" * 100)
+    with pytest.raises(ValueError, match=r"text cannot be used as a database: file is not a database\.$"):
+        Store(tmp_path / "text", {})
+    sqlite3.connect(tmp_path / "other.db").execute("CREATE TABLE chunk (x)").connection.close()
+    with pytest.raises(ValueError, match=r"other.db has tables of version 0, but should have those of a campaign of version 1\.$"):
+        Store(tmp_path / "other.db", {})
+    with pytest.raises(ValueError, match=r"^There is no file .*none.db\.$"):
+        reading(tmp_path / "none.db")
+
+
+def test_what_is_broken_or_worst_is_put_first_in_the_next_campaign(tmp_path):
+    examples, row = at(str(tmp_path)), ("a", "rope")
+    broken, held = Result({"violated": 1}), Result({"held": 1})
+    for seed in (5, 3):
+        examples.note(Chunk(*row, seed, 20), broken)
+    for seed, ratio in ((1, 0.5), (2, 0.7), (3, 0.6)):
+        examples.note(Chunk(*row, seed, 9, "climb", "everyday"), Result({}, worst=Worst(ratio, "out", {"x": seed}, seed, 9)))
+    known = list(at(str(tmp_path)).of([row], [row], 4))
+    assert known == [Chunk(*row, 3, 20), Chunk(*row, 5, 20), Chunk(*row, 2, 4, "climb", "everyday", '{"x": 2}')]
+    examples.note(known[0], held)
+    assert [chunk.seed for chunk in examples.of([row], [], 4)] == [5]
+
+
+def test_what_is_put_first_is_settled_when_the_first_run_begins(tmp_path):
+    old, new = [Chunk("a", "rope", 7, 20), Chunk("a", "rope", 2, 9, "climb", "everyday", "{}")], [Chunk("a", "rope", 8, 20)]
+    with Store(tmp_path / "c.db", {}) as store:
+        assert store.begins_with(new) == new
+        assert store.begins_with(old) == old  # none has begun
+        store.begin("instant", 2, {})
+    with Store(tmp_path / "c.db", {}) as store:
+        assert store.begins_with(new) == old
+
+
+def test_examples_in_redis_need_redis():
+    if importlib.util.find_spec("redis"):
+        pytest.skip("redis is installed.")
+    with pytest.raises(ValueError, match=r"^--examples redis://nowhere needs redis, which `pip install 'hypothesis\[redis\]'` installs\.$"):
+        at("redis://nowhere")
+
+
+# -- Workers -------------------------------------------------------------------------------------------------------------------
+
+
+def test_verdicts_are_those_of_verify_whatever_the_number_of_workers(kernels, capsys):
+    more = ("--cases", 120, "--climb", 5)
+    assert (
+        campaign("pair", "one.db", *more, "--examples", "one") == campaign("pair", "two.db", *more, "--examples", "two", "--jobs", 2) == 1
+    )
+    assert set(rows(VERDICT, "one.db")) == set(rows(VERDICT, "two.db"))
+    assert set(rows(BROKEN, "one.db")) == set(rows(BROKEN, "two.db"))
+    assert set(rows("SELECT * FROM worst", "one.db")) == set(rows("SELECT * FROM worst", "two.db"))
+    sys.path.insert(0, str(kernels))
+    from kernels import pair
+
+    verdict = properties.verify(pair[1], max_examples=20, seed=1)
+    ((held, violated, excess),) = rows(
+        "SELECT held, violated, excess FROM chunk WHERE chunk = 'draw wrong[rope] seed=1 cases=20'", "one.db"
+    )
+    assert (held, violated) == (verdict.counts()["held"], verdict.counts()["violated"])
+    assert excess == max(o.worst_excess for o in verdict.outcomes if o.status == "held")
+    assert "1 of 2 implementations breaks a law" in capsys.readouterr().out
+
+
+def test_deaths_hangs_and_leaks_are_verdicts_and_the_campaign_goes_on(kernels):
+    more = ("--laws", LAW, "--timeout", 5, "--memory", "1G", "--cases", 4 * 20)
+    assert campaign("bad", "c.db", *more, "--climb", 0) == 1
+    assert dict(rows("SELECT implementation, summary FROM violation JOIN chunk USING (chunk)")) == {
+        "aborts": "killed the process: SIGABRT.",
+        "kills itself": "killed the process: SIGKILL.",
+        "hangs": "did not return within 5 s.",
+        "leaks": "took more than 1 GiB of memory.",
+    }
+    assert dict(rows("SELECT implementation, lost FROM chunk WHERE lost")) == {
+        "kills itself": 3,
+        "leaks": 1,
+    }  # the process had others before
+
+
+def test_a_death_in_a_climb_is_a_verdict_with_its_input(kernels):
+    assert campaign("bad", "c.db", "--laws", LAW, "--only", "aborts", "--cases", 25, "--climb", 5) == 1
+    ((summary, example),) = rows("SELECT summary, example FROM violation WHERE chunk LIKE 'climb%'")
+    assert summary == "killed the process: SIGABRT."
+    assert '"start_pos"' in example
+
+
+def test_a_worker_that_somebody_kills_costs_no_verdict(kernels):
+    assert campaign("killed", "c.db", "--cases", 20, "--climb", 0) == 0
+    assert rows("SELECT cases, violated, lost FROM chunk") == [(20, 0, 1)]
+
+
+def test_a_driver_that_is_killed_is_gone_on_with_and_nothing_counts_twice(kernels, capsys):
+    command = [sys.executable, "-P", "-m", "properties", "campaign", "kernels.py:right", "--database", "c.db", "--max-examples", "20"]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    driver = subprocess.Popen([*command, "--climb", "0"], env=environment, stderr=subprocess.DEVNULL)
+    end = time.monotonic() + 60
+    while time.monotonic() < end and not (Path("c.db").exists() and done("c.db") > 4):
+        time.sleep(0.05)
+    assert main(["campaign", "status", "c.db"]) == 0  # while it runs
+    assert "cases a second now." in capsys.readouterr().out
+    driver.kill()
+    driver.wait()
+    before = done("c.db")
+    number = before + 6
+    assert campaign("right", "c.db", "--cases", number * 20, "--climb", 0) == 0
+    assert rows("SELECT count(*), count(DISTINCT seed), sum(cases) FROM chunk") == [(number, -(-number // 2), number * 20)]
+    assert rows("SELECT run, ended FROM run") == [(1, ""), (2, "to its end")]
+
+
+def done(database):
+    try:
+        return rows("SELECT count(*) FROM chunk", database)[0][0]
+    except (ValueError, sqlite3.OperationalError):  # it is being made
+        return 0
+
+
+@pytest.mark.parametrize("more", [(), pytest.param(("--engine", "ray"), marks=ON_RAY)])
+def test_a_signal_ends_the_command_soon_and_says_so(more, kernels):
+    begun = []
+
+    def stop():
+        while not begun and not Path("c.db").exists():
+            time.sleep(0.1)
+        time.sleep(1)
+        begun.append(time.monotonic())
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=stop).start()
+    assert campaign("bad", "c.db", "--only", "hangs", *more) == 128 + signal.SIGTERM
+    assert time.monotonic() - begun[0] < 30  # a call would take a minute
+    assert rows("SELECT ended FROM run") == [("SIGTERM came",)]
+
+
+def test_what_cannot_be_done_is_said_at_once(kernels, capsys):
+    for words, sentence in (
+        (["kernels.py:none"], "kernels has no attribute 'none'"),
+        (["kernels.py:right", "--seeds", "5:1"], "--seeds '5:1', but should be as 0:100"),
+        (["kernels.py:right", "--address", "auto"], "--address auto is where Ray is, and needs --engine ray."),
+        (["kernels.py:right", "--html", "page"], "--html is for a campaign that is there"),
+        (["status"], "It should be `attnspec campaign status FILE` or"),
+        (["report", "c.db"], "It should be `attnspec campaign status FILE` or"),
+        (["status", "missing.db"], "There is no file missing.db."),
+    ):
+        assert main(["campaign", *words, "--jobs", "1"]) == 2
+        assert sentence in capsys.readouterr().err
+
+
+# -- Engines and devices -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("gpus", "workers", "devices"),
+    [(1, 2, ["3", "5"]), (2, 1, ["3,5"]), (0.5, 3, ["3", "3", "5"]), (0, 2, [None, None])],
+)
+def test_each_worker_has_devices_of_its_own_or_a_share(gpus, workers, devices, monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,5")
+    assert [engines._devices(n, gpus, workers).get("CUDA_VISIBLE_DEVICES") for n in range(workers)] == devices
+    with pytest.raises(ValueError, match=r"^3 workers with --gpus 1 need 3 devices, but there are 2\.$"):
+        engines._devices(0, 1, 3)
+
+
+def test_ray_is_asked_for_by_name_where_it_is_not_installed(kernels, monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    assert campaign("right", "c.db", "--engine", "ray") == 2
+    assert "--engine ray needs Ray, which `pip install 'attnspec[ray]'` installs." in capsys.readouterr().err
+
+
+@ON_RAY
+def test_verdicts_are_the_same_on_ray(kernels):
+    more = ("--cases", 120, "--climb", 5)
+    assert campaign("pair", "here.db", *more, "--examples", "here") == 1
+    assert campaign("pair", "ray.db", *more, "--examples", "ray", "--engine", "ray", "--jobs", 2) == 1
+    assert set(rows(VERDICT, "here.db")) == set(rows(VERDICT, "ray.db"))
+    assert set(rows(BROKEN, "here.db")) == set(rows(BROKEN, "ray.db"))
+
+
+# -- On paper ------------------------------------------------------------------------------------------------------------------
+
+
+def test_workers_on_paper_work_all_the_time_but_for_failures_and_a_driver_that_is_slow():
+    ideal = simulated(10, 100, hours=0.1, life=1e12, driver=0.0)
+    assert ideal == simulated(10, 100, hours=0.1, life=1e12, driver=0.0)
+    assert ideal.lost == 0
+    assert ideal.useful == pytest.approx(1.0)
+    failing = simulated(10, 100, hours=0.1, life=60.0, driver=0.0)
+    assert failing.lost > 20  # ten workers for six minutes, of which half they are away
+    assert 0.3 < failing.useful < 0.7
+    slow = simulated(100, 100, hours=0.1, life=1e12, driver=1.0)
+    assert slow.driver == pytest.approx(1.0, abs=0.01)
+    assert slow.chunks <= 360  # one a second
+
+
+# -- Reports -------------------------------------------------------------------------------------------------------------------
+
+
+def test_status_and_page_say_what_the_database_has(kernels, capsys):
+    campaign("pair", "c.db", "--cases", 60, "--climb", 0)
+    capsys.readouterr()
+    assert main(["campaign", "status", "c.db"]) == 1
+    shown = " ".join(capsys.readouterr().out.split())
+    assert shown.startswith("3 chunks, 60 cases in 1 run.")
+    assert "violated: rope is within its budget on wrong (rope-positions-from-one), in 1 chunk, the first by seed 0: out[" in shown
+    assert shown.endswith("1 of 2 implementations breaks a law after 3 chunks.")
+    pytest.importorskip("jinja2")
+    pytest.importorskip("matplotlib")
+    assert main(["campaign", "report", "c.db", "--html", "page"]) == 0
+    page = Path("page/index.html").read_text("utf-8")
+    html5lib.HTMLParser(strict=True).parse(page)
+    assert "1 of 2 implementations breaks a law after 3 chunks." in page
+    assert "properties.replay(" in page or "replay(&#34;" in page
+
+
+def test_what_a_database_says_is_escaped(tmp_path):
+    with Store(tmp_path / "c.db", {}) as store:
+        store.begin("instant", 1, {"system": "<b>"})
+        store.add(Chunk("<script>[red]", "rope", 0, 1), Result({"held": 1}, cases=1))
+    found = report.found_in(tmp_path / "c.db")
+    page = report.write_page(found, tmp_path / "page").read_text("utf-8")
+    assert "<script>" not in page
+    assert "&lt;b&gt;" in page
+    console = Console(record=True, width=120, file=io.StringIO())
+    report.print_status(console, found)
+    assert "<script>[red]" in console.export_text()
+
+
+# -- The guide -----------------------------------------------------------------------------------------------------------------
+
+
+def test_the_guide_has_the_costs_that_were_measured():
+    measured = (ROOT / "docs/campaign-costs.txt").read_text("utf-8")
+    engines_ = re.findall(r"^(local|ray) +(\d) +(\d+) +\S+ +([\d.]+ %)$", measured, re.MULTILINE)
+    clouds = re.findall(r"^ +(\d+) +([\d.]+) +(\d+)$", measured, re.MULTILINE)
+    assert (len(engines_), len(clouds)) == (4, 3)
+    for row in [*engines_, *clouds]:
+        assert f"| {' | '.join(row).replace('ray', 'Ray')} |" in GUIDE
+    assert "All say the same of every chunk." in measured
+    assert "The two databases say the same of every chunk." in (ROOT / "docs/campaign-disturbed.txt").read_text("utf-8")
+
+
+def test_the_questions_in_the_guide_are_answered_and_every_table_is_there(tmp_path):
+    with Store(tmp_path / "c.db", {}) as store:
+        store.begin("instant", 1, {})
+        broken = Broken("rope is within its budget", "violated", 2.0, "It is wrong.", "rope_pairing=half")
+        store.add(Chunk("a", "rope", 3, 20), Result({"violated": 1}, cases=20, excess=0.25, broken=(broken,)))
+    answers = [rows(query, tmp_path / "c.db") for query in re.findall(r"```sql\n(.*?)```", GUIDE, re.DOTALL)]
+    assert answers == [[("a", "rope is within its budget", "rope_pairing=half", 1, 3)], [("a", "rope", 0.25, None)]]
+    tables = {name for (name,) in rows("SELECT name FROM sqlite_schema WHERE type = 'table'", tmp_path / "c.db")}
+    assert tables == set(re.findall(r"^\| `(\w+)` \|", GUIDE, re.MULTILINE))
