@@ -102,6 +102,20 @@ def test_the_line_of_a_finding_is_in_the_library_that_is_installed(found):
     assert f"| source | {found.where} |" in PAGE.split(f"### {found.name}\n")[1].split("```")[0]
 
 
+def test_a_line_is_looked_up_by_what_is_there_once():
+    def finding(line: str) -> Shown:
+        return Shown("ours", "A line", "defect", "It is.", "properties.measurements.findings.shown", line, "none", "", lambda: 0)
+
+    assert finding("class Shown:").where.startswith("properties/measurements/findings/shown.py:")
+    first, second = (
+        int(finding(line).where.split(":")[1]) for line in ("@dataclass(frozen=True)", "@dataclass(frozen=True)\nclass Shown:")
+    )
+    assert second == first + 1
+    for line in ("class Absent:", "def "):
+        with pytest.raises(ValueError, match=r"in \d+ places, but should have it in one: see 'A line' again"):
+            _ = finding(line).where
+
+
 def test_the_page_has_no_other_finding():
     assert PAGE.count("\n### ") == len(FINDINGS)
 
