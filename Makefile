@@ -189,8 +189,8 @@ $(READY): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[torch,dev]'
 	touch $@
 
-# All libraries can live together: 2.8 GB, and about 5 minutes. keras-hub asks for TensorFlow (2.2 GB), which its layers do not need on other
-# back ends, Whisper for Triton (200 MB), and LitGPT for an older huggingface-hub than transformers does: these are installed without what they
+# All libraries can live together: 2.9 GB, and about 5 minutes. keras-hub asks for TensorFlow (2.2 GB), which its layers do not need on other
+# back ends, Whisper for Triton, and LitGPT for an older huggingface-hub than transformers does: these are installed without what they
 # ask for, which is among the libraries as far as they need it. A library that does not install is shown as not run.
 PEERS_PIP = $(PEERS)/bin/python -m pip install --quiet --disable-pip-version-check --constraint properties/implementations/peers/constraints.txt
 LIBRARIES := transformers torchtune+torchao x-transformers rotary-embedding-torch jax flax equinox dm-haiku \

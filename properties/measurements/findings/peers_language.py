@@ -99,7 +99,7 @@ print(step(cache, 3.0))""",
         "by the short ones, which is what transformers' Phi-3 does.",
         "mlx_lm.models.rope_utils",
         "self._freqs = mx.array(long_factor, dtype=mx.float32) * freqs",
-        "ml-explore/mlx-lm#660 is about it",
+        "ml-explore/mlx-lm#660 (merged) was about it",
         """import mlx.core as mx
 from mlx_lm.models.rope_utils import SuScaledRoPE
 

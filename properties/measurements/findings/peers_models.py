@@ -32,7 +32,7 @@ print(round(float((block(x) - block(x)).abs().max()), 4))""",
         "SABlock with use_flash_attention reads a mask of keys as one of queries and keys",
         "defect",
         "A mask is documented as of (batch, positions). It is handed on as it is, and PyTorch broadcasts it from the right: with as many "
-        "sequences as positions each query has the mask of another sequence; with other numbers the call raises.",
+        "sequences as positions each query has the mask of another sequence; with other numbers, but for one sequence, the call raises.",
         _SA,
         "                attn_mask=attn_mask,",
         "none found",
