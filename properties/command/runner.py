@@ -5,22 +5,18 @@ import time
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from math import inf
 from pathlib import Path
 from select import select
 from types import TracebackType
 
 from properties.campaign.climbing import Worst
 from properties.command.child import Child
+from properties.command.deaths import death
 from properties.command.messages import Climb, Entry, Explain, Order, Task
 from properties.command.signals import Signals
 from properties.command.targets import TargetError
-from properties.contract.operations import OPERATIONS
 from properties.laws.names import parts_of
-from properties.laws.twins import TWINS
-from properties.verifier.note import Note
-from properties.verifier.report import Cause, Outcome, Status, Violation
-from properties.verifier.script import script, script_of_call
+from properties.verifier.report import Cause, Outcome, Violation
 from properties.verifier.timing import Time
 
 __all__ = ["Found", "Runner"]
@@ -194,7 +190,7 @@ class Runner:
         noted, ids = child.calls.noted, [entry.laws[law] for law in laws]
         law = noted.law if noted is not None and noted.law in ids else ids[0]
         seconds = time.monotonic() - child.since
-        found = _death(entry, *parts_of(law), child.end(), child.calls, *child.last_words(), seconds=seconds)
+        found = death(entry, *parts_of(law), child.end(), child.calls, *child.last_words(), seconds=seconds)
         self._bury(child)
         if isinstance(task, Climb):
             return iter([(task.entry, found)])
@@ -251,25 +247,3 @@ class Runner:
         ready, _, _ = select(watched, (), (), min(0.5, self.order.timeout / 4))
         self.signals.obey()
         return [child for child in children if child in ready]
-
-
-def _death(entry: Entry, law: str, operation: str, summary: str, calls: Note, *notes: str, seconds: float = 0.0) -> Outcome:
-    """The outcome of a law under which an implementation did what ends a process, by the call that was noted last."""
-    if calls.state == "calling another":
-        why = f"Another implementation of its list, which was called by turns with it, {summary}; its own laws tell of that."
-        return Outcome(law, operation, entry.name, "not applicable", seconds=seconds, reason=why)
-    noted, case, shown = calls.noted, {}, ""
-    if noted is None:
-        summary += ", before any call of the implementation"
-    else:
-        case = dict(zip(OPERATIONS[noted.operation].parameters, noted.arguments, strict=False))
-        where = entry.target, entry.pick, entry.override, entry.reading
-        whole = Violation(law, operation, entry.name, "", case, inf)  # a path is called by its law alone
-        shown = script(whole, *where) if law == TWINS else script_of_call(noted, *where)
-        summary += f", in a call of {noted.operation}" if noted.operation != operation else ""
-        summary += ", after the call had returned" if calls.state == "returned" else ""
-        notes = (*([f"The arrays were {noted.layout}."] if noted.layout != "contiguous" else []), *notes)
-    violation = Violation(law, operation, entry.name, f"{summary}.", case, inf, notes=notes, script=shown, shrunk=False)
-    reason = entry.deviations.get(f"{law}[{operation}]") or entry.deviations.get(law, "")
-    status: Status = "declared" if reason else "violated"
-    return Outcome(law, operation, entry.name, status, 1, 1, worst_excess=inf, seconds=seconds, reason=reason, violation=violation)
