@@ -54,9 +54,6 @@ _ARGUMENTS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 """The arguments: what each is for, and how it is parsed."""
 
-_VERDICTS = ("targets", "only", "arithmetic", "conventions", "known_deviations", "laws", "exclude", "max_examples", "timeout", "memory")
-"""What of an order verdicts depend on: a database is of one of each."""
-
 
 def add_to(commands: Any) -> None:
     """Add the subcommand to a parser's."""
@@ -106,6 +103,7 @@ def _run(options: argparse.Namespace) -> int:
     from properties.campaign.campaign import Campaign
     from properties.campaign.engines import ENGINES
     from properties.campaign.examples import at
+    from properties.campaign.identity import identity
     from properties.campaign.report import found_in, print_status
     from properties.campaign.store import Store
     from properties.command.configuration import configure
@@ -115,13 +113,12 @@ def _run(options: argparse.Namespace) -> int:
         raise ValueError("--memory needs Linux, which says by /proc what a process has.")
     configure(options)
     order, examples = _order(options), at(options.examples)
-    verdicts = {name: getattr(order, name) for name in _VERDICTS} | {"climb": options.climb}
     with Signals() as signals:
         engine = ENGINES[options.engine](order, options.jobs, options.gpus, options.address)
         try:
             entries = engine.entries()
             known, planned = _planned(options, entries, examples)
-            with Store(options.database, verdicts) as store:
+            with Store(options.database, identity(order, options.climb, entries)) as store:
                 chunks = chain(store.begins_with(known), planned)
                 _follow(options, entries, Campaign(engine, store, chunks, examples, signals))
         except StoppedError as stopped:

@@ -2,6 +2,7 @@
 
 import importlib.util
 import io
+import json
 import os
 import re
 import signal
@@ -272,6 +273,26 @@ def test_a_database_is_of_one_campaign(tmp_path):
         Store(tmp_path / "other.db", {})
     with pytest.raises(ValueError, match=r"^There is no file .*none.db\.$"):
         reading(tmp_path / "none.db")
+
+
+def test_a_kernel_that_was_mended_needs_another_database(kernels, capsys):
+    (kernels / "written.py").write_text("from properties.bugs.reference import OPERATIONS\n\ndef rope(x, start_pos=0):\n    return -x\n")
+    (kernels / "adapters").mkdir()
+    (kernels / "adapters/__init__.py").write_text("")
+    (kernels / "adapters/mine.py").write_text("from written import rope\n\nadapter = {'rope': rope}\n")
+    command = ["campaign", "adapters.mine", "--max-examples", "20", "--cases", "20", "--climb", "0", "--laws", LAW, "--jobs", "1"]
+    assert main(command) == 1
+    assert main(command) == 1  # it goes on
+    (digests,) = [json.loads(value) for name, value in rows("SELECT name, value FROM campaign", "campaign.db") if name == "sources"]
+    assert list(digests) == ["adapters.mine", "written.py"]
+    for file in ("written.py", "adapters/mine.py"):
+        before = (kernels / file).read_text()
+        (kernels / file).write_text(before + "# mended\n")
+        capsys.readouterr()
+        assert main(command) == 2
+        assert re.search(r"campaign.db holds a campaign with sources=\{.*: another needs another --database\.", capsys.readouterr().err)
+        (kernels / file).write_text(before)
+    assert main(command) == 1
 
 
 def test_what_is_broken_or_worst_is_put_first_in_the_next_campaign(tmp_path):
