@@ -5,6 +5,7 @@ import os
 import signal
 import time
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from properties.campaign.chunks import Chunk
@@ -54,9 +55,12 @@ class Result:
 
 @dataclass(frozen=True)
 class Lost:
-    """A chunk that could not be run to its end, by no fault of the implementation, and why: it is to be given out again."""
+    """A chunk that could not be run to its end, and why: it is to be given out again. `starts` is False where no process could import what
+    is verified; `partly` is what came of the chunk before that, as where a process died under a law and no other could take its place."""
 
     why: str
+    starts: bool = True
+    partly: Result | None = None
 
 
 @dataclass
@@ -82,12 +86,10 @@ class Bench:
 
     def run(self, chunk: Chunk) -> Result | Lost:
         """What comes of a chunk."""
-        started = time.monotonic()
+        started, before, outcomes, causes, worst = time.monotonic(), 0, list[Outcome](), tuple[Cause, ...](), None
         try:
             runner = self._open()
-            before, outcomes, causes, worst = runner.lost, list[Outcome](), tuple[Cause, ...](), None
-            place = [entry.name for entry in runner.entries].index(chunk.implementation)
-            entry = runner.entries[place]
+            before, place, entry = runner.lost, *_entry(runner.entries, chunk)
             for _, found in runner.outcomes([_task(chunk, place, entry)]):
                 if isinstance(found, Outcome):
                     outcomes.append(found)
@@ -96,9 +98,16 @@ class Bench:
                     outcomes.append(_judged(worst, entry, chunk.operation))
                 elif found is not None:
                     causes = found
-        except (TargetError, OSError, UnwritableError) as error:  # of a full disk, say: no verdict on what is verified
+        except (OSError, UnwritableError) as error:  # of a full disk, say: no verdict on what is verified
             self._shut()
             return Lost(str(error))
+        except TargetError as error:
+            self._shut()
+            if not outcomes:
+                return Lost(str(error), starts=False)
+            found = (*outcomes, *_missing(entry, chunk.operation, outcomes, str(error)))
+            partly = replace(_result(found, ()), cases=chunk.cases, seconds=time.monotonic() - started)
+            return Lost(str(error), starts=False, partly=partly)
         told, causes = with_causes(outcomes, causes, lambda violation: violation.script)
         cases = 0 if not any(o.examples for o in told) else chunk.cases if worst is None else worst.calls
         return replace(_result(told, causes), cases=cases, seconds=time.monotonic() - started, lost=runner.lost - before, worst=worst)
@@ -119,6 +128,22 @@ class Bench:
         if self._runner is not None:
             self._runner.__exit__(None, None, None)
             self._runner = None
+
+
+def _entry(entries: list[Entry], chunk: Chunk) -> tuple[int, Entry]:
+    """The place of a chunk's implementation, and its entry. Raises TargetError where this machine has not found it, as another has."""
+    for place, entry in enumerate(entries):
+        if entry.name == chunk.implementation and chunk.operation in entry.groups and not entry.unavailable:
+            return place, entry
+    raise TargetError(f"{chunk.implementation} with {chunk.operation} is not found, or cannot be run, where a worker is.")
+
+
+def _missing(entry: Entry, operation: str, outcomes: list[Outcome], why: str) -> Iterator[Outcome]:
+    """An operation's laws that have no outcome, each as not run, and why."""
+    known = {outcome.law_id for outcome in outcomes}
+    for law in (entry.laws[place] for place in entry.groups[operation]):
+        if law not in known:
+            yield Outcome(*parts_of(law), entry.name, "not run", reason=why)
 
 
 def _task(chunk: Chunk, place: int, entry: Entry) -> Task | Climb:

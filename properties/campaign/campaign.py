@@ -12,11 +12,13 @@ from properties.campaign.engines import Engine
 from properties.campaign.examples import Examples
 from properties.campaign.store import FullError, Store
 from properties.command.signals import Signals
+from properties.command.targets import TargetError
 
 __all__ = ["Campaign", "until_cases"]
 
 _TICK = 0.5  # seconds between two looks at the time and at signals
 _WAIT = 5.0  # seconds until what could not be done for now is tried again
+_STARTS = 5  # times that each worker may fail to start, one after another, while none finishes anything
 
 
 @dataclass
@@ -37,9 +39,12 @@ class Campaign:
     done: Callable[[Chunk | None, Result | None], None] = lambda chunk, result: None
     wait: float = _WAIT
     _again: deque[tuple[float, Chunk]] = field(default_factory=deque)
+    _partly: dict[Chunk, Result] = field(default_factory=dict)
+    _failures: int = 0  # to start, since a chunk was finished
 
     def run(self) -> None:
-        """Run it to its end. Raises StoppedError where a signal has come: what is under way then is run another time."""
+        """Run it to its end. Raises StoppedError where a signal has come: what is under way then is run another time; and TargetError where
+        workers do not start any more."""
         fresh = self._fresh()
         while True:
             while self.engine.running < self.engine.workers and (chunk := self._next(fresh)) is not None:
@@ -50,9 +55,9 @@ class Campaign:
                 time.sleep(min(_TICK, self.wait))
             for chunk, result in self.engine.finished(_TICK) if self.engine.running else ():
                 if isinstance(result, Lost):
-                    self.said(f"{chunk.id} is run again in {self.wait:g} s: {result.why}")
-                    self._again.append((time.monotonic() + self.wait, chunk))
+                    self._lose(chunk, result)
                 else:
+                    self._failures = 0
                     self._keep(chunk, result)
             self.done(None, None)
             self.signals.obey()
@@ -74,6 +79,18 @@ class Campaign:
                 given.add(chunk.id)
                 yield chunk
 
+    def _lose(self, chunk: Chunk, lost: Lost) -> None:
+        """Give a chunk out again; or end, where that was tried often enough, with what is known of chunks that were run in part."""
+        self._failures += not lost.starts
+        if lost.partly is not None:
+            self._partly[chunk] = lost.partly
+        if self._failures >= _STARTS * self.engine.workers:
+            for known, result in list(self._partly.items()):
+                self._keep(known, result)
+            raise TargetError(f"No worker starts any more: {lost.why}")
+        self.said(f"{chunk.id} is run again in {self.wait:g} s: {lost.why}")
+        self._again.append((time.monotonic() + self.wait, chunk))
+
     def _keep(self, chunk: Chunk, result: Result) -> None:
         """Write what came of a chunk, and wait for as long as that cannot be done."""
         self.examples.note(chunk, result)
@@ -85,6 +102,7 @@ class Campaign:
                 self._pause()
             else:
                 break
+        self._partly.pop(chunk, None)
         if added:
             self.done(chunk, result)
 

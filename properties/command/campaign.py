@@ -141,11 +141,13 @@ def _order(options: argparse.Namespace) -> Any:
 
 
 def _follow(options: argparse.Namespace, entries: Any, campaign: Any) -> None:
-    """Run a campaign, show how far it is, and write down how it ended. Raises StoppedError where a signal has come."""
+    """Run a campaign, show how far it is, and write down how it ended. Raises StoppedError where a signal has come, and TargetError where
+    workers do not start any more."""
     from rich.console import Console
 
     from properties.campaign.progress import Shown
     from properties.command.signals import StoppedError
+    from properties.command.targets import TargetError
     from properties.views.html.environment import environment
 
     store, seconds = campaign.store, options.hours * 3600
@@ -156,7 +158,7 @@ def _follow(options: argparse.Namespace, entries: Any, campaign: Any) -> None:
         campaign.end, campaign.said, campaign.done = time.monotonic() + seconds, shown.say, shown.done
         try:
             campaign.run()
-        except StoppedError as stopped:
+        except (StoppedError, TargetError) as stopped:
             store.end(str(stopped))
             raise
         store.end("to its end")

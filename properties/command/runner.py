@@ -16,6 +16,7 @@ from properties.command.messages import Climb, Entry, Explain, Order, Task
 from properties.command.signals import Signals
 from properties.command.targets import TargetError
 from properties.laws.names import parts_of
+from properties.verifier.note import UnwritableError
 from properties.verifier.report import Cause, Outcome, Violation
 from properties.verifier.timing import Time
 
@@ -33,8 +34,8 @@ class Runner:
             for entry, found in runner.outcomes(): ...
 
     `entries` says what there is to verify. An order to fail fast ends it at the first violation of a law that is not known to be violated,
-    or else with the causes of the first implementation of which one is new. Raises TargetError where what there is to verify cannot be
-    found out, or a process cannot go on, and StoppedError where one of `signals` has come.
+    or else with the causes of the first implementation of which one is new. Raises TargetError where a process cannot find out what there
+    is to verify, UnwritableError and OSError where none can go on, and StoppedError where one of `signals` has come.
     """
 
     def __init__(self, order: Order, jobs: int, signals: Signals) -> None:
@@ -139,7 +140,7 @@ class Runner:
                 return
             child.task = None
             if isinstance(answer, str):
-                raise TargetError(answer)
+                raise UnwritableError(answer)
             if isinstance(task, Climb):
                 yield task.entry, answer
             elif isinstance(task, Explain):

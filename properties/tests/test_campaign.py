@@ -375,6 +375,30 @@ def test_a_worker_that_somebody_kills_costs_no_verdict(kernels):
     assert rows("SELECT cases, violated, lost FROM chunk") == [(20, 0, 1)]
 
 
+def test_workers_that_do_not_start_any_more_end_it_and_what_they_died_of_is_a_verdict(kernels, capsys):
+    text = "import os\nif os.path.exists('once'): raise ImportError('the device is gone')\n"
+    text += "def rope(x, start_pos=0):\n    open('once', 'w').close()\n    os.abort()\n"
+    (kernels / "once.py").write_text(text)
+    command = ["campaign", "once.py", "--cases", "200", "--max-examples", "20", "--climb", "0", "--jobs", "1", "--database", "c.db"]
+    assert main(command) == 2
+    said = "No worker starts any more: once could not be imported: ImportError: the device is gone"
+    assert said in " ".join(capsys.readouterr().err.split())
+    assert rows("SELECT summary FROM violation WHERE status = 'violated'") == [("killed the process: SIGABRT.",)]
+    assert rows("SELECT violated, held, not_run > 5 FROM chunk") == [(1, 0, 1)]
+    ((ended,),) = rows("SELECT ended FROM run")
+    assert ended.startswith(said)
+
+
+def test_a_worker_that_does_not_start_ends_nothing_while_others_work(tmp_path):
+    engine = Instant()
+    finished, failing = engine.finished, iter([True] * 9 + [False] * 3 + [True] * 9 + [False] * 3)
+    engine.finished = lambda seconds: [(engine._running.pop(), Lost("gone.", starts=False))] if next(failing) else finished(seconds)
+    with Store(tmp_path / "c.db", {}) as store:
+        store.begin("instant", 2, {})
+        run(engine, store, chunks(6), tmp_path)
+        assert store.counts()[0] == 6
+
+
 def test_a_driver_that_is_killed_is_gone_on_with_and_nothing_counts_twice(kernels, capsys):
     command = [sys.executable, "-P", "-m", "properties", "campaign", "kernels.py:right", "--database", "c.db", "--max-examples", "20"]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
