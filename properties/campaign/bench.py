@@ -105,8 +105,8 @@ class Bench:
             self._shut()
             if not outcomes:
                 return Lost(str(error), starts=False)
-            found = (*outcomes, *_missing(entry, chunk.operation, outcomes, str(error)))
-            partly = replace(_result(found, ()), cases=chunk.cases, seconds=time.monotonic() - started)
+            told = (*outcomes, *_missing(entry, chunk.operation, outcomes, str(error)))
+            partly = replace(_result(told, ()), cases=chunk.cases, seconds=time.monotonic() - started)
             return Lost(str(error), starts=False, partly=partly)
         told, causes = with_causes(outcomes, causes, lambda violation: violation.script)
         cases = 0 if not any(o.examples for o in told) else chunk.cases if worst is None else worst.calls

@@ -117,9 +117,11 @@ def _run(options: argparse.Namespace) -> int:
         engine = ENGINES[options.engine](order, options.jobs, options.gpus, options.address)
         try:
             entries = engine.entries()
-            known, planned = _planned(options, entries, examples)
+            rows = _rows(options, entries)
+            known, planned = _planned(options, entries, rows, examples)
             with Store(options.database, identity(order, options.climb, entries)) as store:
-                chunks = chain(store.begins_with(known), planned)
+                there = (chunk for chunk in store.begins_with(known) if (chunk.implementation, chunk.operation) in rows)
+                chunks = chain(there, planned)
                 _follow(options, entries, Campaign(engine, store, chunks, examples, signals))
         except StoppedError as stopped:
             return stopped.status
@@ -164,16 +166,21 @@ def _follow(options: argparse.Namespace, entries: Any, campaign: Any) -> None:
         store.end("to its end")
 
 
-def _planned(options: argparse.Namespace, entries: Any, examples: Any) -> tuple[Iterator[Any], Iterator[Any]]:
+def _rows(options: argparse.Namespace, entries: Any) -> list[tuple[str, str]]:
+    """The implementations that can be run here, each with each of its operations. Raises ValueError where there is none."""
+    rows = [(entry.name, operation) for entry in entries if not entry.unavailable for operation in entry.groups]
+    if not rows:
+        raise ValueError(f"Nothing of {' and '.join(options.targets)} can be run here.")
+    return rows
+
+
+def _planned(options: argparse.Namespace, entries: Any, rows: Any, examples: Any) -> tuple[Iterator[Any], Iterator[Any]]:
     """What is known of broken laws and worst inputs, and the plan, as far as options say."""
     from properties.campaign.bench import agreement_of
     from properties.campaign.campaign import until_cases
     from properties.campaign.chunks import parsed_seeds, plan
     from properties.contract.operations import OPERATIONS
 
-    rows = [(entry.name, operation) for entry in entries if not entry.unavailable for operation in entry.groups]
-    if not rows:
-        raise ValueError(f"Nothing of {' and '.join(options.targets)} can be run here.")
     by_name = {entry.name: entry for entry in entries}
     climbs = [row for row in rows if options.climb and agreement_of(by_name[row[0]], row[1]) and not OPERATIONS[row[1]].returns_booleans]
     planned = plan(rows, parsed_seeds(options.seeds), options.max_examples, climbs, options.climb)

@@ -20,13 +20,15 @@ from rich.console import Console
 
 import properties
 from properties.campaign import engines, report
-from properties.campaign.bench import Broken, Lost, Result
+from properties.campaign.bench import Bench, Broken, Lost, Result
 from properties.campaign.campaign import Campaign, until_cases
 from properties.campaign.chunks import Chunk, parsed_seeds, plan
 from properties.campaign.climbing import Worst
 from properties.campaign.examples import at
 from properties.campaign.store import FullError, Store, reading
-from properties.command.cli import main
+from properties.command.campaign import _order
+from properties.command.cli import main, parser_of_command
+from properties.command.configuration import configure
 from properties.command.signals import Signals, StoppedError
 from properties.measurements.campaigns.paper import simulated
 
@@ -82,6 +84,13 @@ def kernels(tmp_path, monkeypatch):
 def campaign(attribute, database="c.db", *more):
     """Run a campaign by the command in this process; its status."""
     return main(["campaign", f"kernels.py:{attribute}", "--database", database, "--max-examples", "20", "--jobs", "1", *map(str, more)])
+
+
+def order(*words):
+    """What the command would tell its workers to verify."""
+    options = parser_of_command().parse_args(["campaign", *words])
+    configure(options)
+    return _order(options)
 
 
 def rows(query, database="c.db"):
@@ -306,6 +315,20 @@ def test_what_is_broken_or_worst_is_put_first_in_the_next_campaign(tmp_path):
     assert known == [Chunk(*row, 3, 20), Chunk(*row, 5, 20), Chunk(*row, 2, 4, "climb", "everyday", '{"x": 2}')]
     examples.note(known[0], held)
     assert [chunk.seed for chunk in examples.of([row], [], 4)] == [5]
+
+
+def test_what_was_known_of_something_that_is_gone_is_left_out(kernels, capsys):
+    assert campaign("right", "c.db", "--cases", 20, "--climb", 0) == 0
+    gone = [Chunk("right", "alibi_bias", 3, 20), Chunk("gone", "rope", 3, 20), Chunk("right", "rope", 3, 20)]
+    with sqlite3.connect("c.db") as database:
+        database.executemany("INSERT INTO known (chunk) VALUES (?)", [(json.dumps(vars(chunk)),) for chunk in gone])
+    database.close()
+    assert campaign("right", "c.db", "--cases", 20, "--climb", 0) == 0
+    assert rows("SELECT implementation, operation, seed FROM chunk") == [("right", "rope", 0), ("right", "rope", 3)]
+    bench = Bench(order("kernels.py:right"))
+    lost = bench.run(gone[0])
+    bench.close()
+    assert lost == Lost("right with alibi_bias is not found, or cannot be run, where a worker is.", starts=False)
 
 
 def test_what_is_put_first_is_settled_when_the_first_run_begins(tmp_path):
