@@ -31,9 +31,11 @@ SELECT implementation, count(*) AS chunks, sum(cases) AS cases, sum(examples) AS
 FROM chunk GROUP BY implementation ORDER BY implementation
 """
 _VIOLATIONS = """
-SELECT implementation, law, status, count(*) AS chunks, min(seed) AS seed, diagnosis, summary, example, script,
-    max((diagnosis <> '') || example) AS told
-FROM violation JOIN chunk USING (chunk) GROUP BY implementation, law, status ORDER BY status = 'violated' DESC, implementation, law
+SELECT implementation, operation, law, status, chunks, first AS seed, diagnosis, summary, example, script FROM (
+    SELECT *, count(*) OVER same AS chunks, min(seed) OVER same AS first,
+        row_number() OVER (same ORDER BY diagnosis = '', example = '', seed, chunk) AS place
+    FROM violation JOIN chunk USING (chunk) WINDOW same AS (PARTITION BY implementation, operation, law, status)
+) WHERE place = 1 ORDER BY status <> 'violated', implementation, operation, law
 """
 _WORST = """
 SELECT implementation, operation, domain, output, max(ratio) AS ratio, count(*) AS climbs, example
@@ -46,7 +48,7 @@ SELECT run.*, count(chunk) AS chunks, ifnull(sum(cases), 0) AS cases FROM run LE
 
 @dataclass(frozen=True)
 class Found:
-    """What a database says, in rows: one for each implementation, for each law that an operation of one breaks, for the worst input
+    """What a database says, in rows: one for each implementation, for each operation and law that it breaks, for the worst input
     of each operation, and for each run. `rate` is of cases in a second of the run that is under way or was the last."""
 
     settings: dict[str, Any]
@@ -125,7 +127,9 @@ def print_status(console: Console, found: Found) -> None:
     for row in found.violations:
         likely = f" ({row['diagnosis']})" if row["diagnosis"] else ""
         of = f"{counted(row['chunks'], 'chunk')}, the first by seed {row['seed']}"
-        console.print(Text(f"{row['status']}: {row['law']} on {row['implementation']}{likely}, in {of}: {row['summary']}"))
+        console.print(
+            Text(f"{row['status']}: {row['law']}[{row['operation']}] on {row['implementation']}{likely}, in {of}: {row['summary']}")
+        )
     for row in found.worst:
         console.print(Text(f"worst: {row['implementation']}[{row['operation']}] {row['output']}: {row['ratio']:.3g} × its budget"))
     console.print(found.verdict, style="bold red" if found.violations else "bold green", highlight=False)
