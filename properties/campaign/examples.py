@@ -45,17 +45,21 @@ class Examples:
         return sorted((tuple(json.loads(value)) for value in self._database.fetch(_key(row, "worst"))), reverse=True)
 
     def note(self, chunk: Chunk, result: Result) -> None:
-        """Keep what is broken on a chunk's cases, and forget what no longer is; keep what is worse than all that was known."""
+        """Keep what is broken on a chunk's cases, and forget what no longer is; keep what is worse than all that is known, of which the
+        input that the chunk began with is what it has become, or nothing where it is no case any more."""
         row = chunk.implementation, chunk.operation
         if chunk.kind == "draw":
             keep: Any = self._database.save if result.statuses.get("violated") else self._database.delete
             keep(_key(row), json.dumps([chunk.seed, chunk.cases]).encode())
-        elif result.worst is not None:
-            known = self._worst(row)
-            if not known or result.worst.ratio > known[0][0]:
-                found = result.worst.ratio, chunk.domain, chunk.seed, json.dumps(result.worst.case)
-                self._database.save(_key(row, "worst"), json.dumps(found).encode())
-                for each in known:
+        elif result.worst is not None or not result.statuses:  # a death says nothing of what is known
+            before = self._worst(row)
+            rest = [each for each in before if not chunk.start or each[3] != chunk.start]
+            worst = rest[:1]
+            if result.worst is not None and not (rest and result.worst.ratio <= rest[0][0]):
+                worst = [(result.worst.ratio, chunk.domain, chunk.seed, json.dumps(result.worst.case))]
+                self._database.save(_key(row, "worst"), json.dumps(worst[0]).encode())
+            for each in before:
+                if each not in worst:
                     self._database.delete(_key(row, "worst"), json.dumps(each).encode())
 
 

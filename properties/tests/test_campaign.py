@@ -317,6 +317,25 @@ def test_what_is_broken_or_worst_is_put_first_in_the_next_campaign(tmp_path):
     assert [chunk.seed for chunk in examples.of([row], [], 4)] == [5]
 
 
+def test_a_worst_input_that_is_gone_on_with_is_replaced_by_what_it_has_become(tmp_path):
+    examples, row = at(str(tmp_path)), ("a", "rope")
+
+    def climbed(ratio, seed, start="", statuses=("held",)):
+        worst = None if ratio is None else Worst(ratio, "out", {"x": seed}, seed, 9)
+        chunk = Chunk(*row, seed, 9, "climb", "everyday", start)
+        examples.note(chunk, Result(dict.fromkeys(statuses, 1), worst=worst))
+        return [(chunk.seed, chunk.start) for chunk in examples.of([], [row], 4)]
+
+    first = (1, '{"x": 1}')
+    assert climbed(7.0, 1) == [first]
+    assert climbed(5.0, 2) == [first]
+    assert climbed(7.0, 1, first[1]) == [first]  # it is what it was
+    assert climbed(None, 1, first[1], ("violated",)) == [first]  # the process died
+    assert climbed(None, 3, "", ()) == [first]
+    assert climbed(0.5, 4, first[1]) == [(4, '{"x": 4}')]  # a kernel that was mended
+    assert climbed(None, 4, '{"x": 4}', ()) == []  # no case any more
+
+
 def test_what_was_known_of_something_that_is_gone_is_left_out(kernels, capsys):
     assert campaign("right", "c.db", "--cases", 20, "--climb", 0) == 0
     gone = [Chunk("right", "alibi_bias", 3, 20), Chunk("gone", "rope", 3, 20), Chunk("right", "rope", 3, 20)]
@@ -532,7 +551,7 @@ def test_status_and_page_say_what_the_database_has(kernels, capsys):
     assert main(["campaign", "status", "c.db"]) == 1
     shown = " ".join(capsys.readouterr().out.split())
     assert shown.startswith("3 chunks, 60 cases in 1 run.")
-    assert "violated: rope is within its budget on wrong (rope-positions-from-one), in 1 chunk, the first by seed 0: out[" in shown
+    assert "violated: rope is within its budget[rope] on wrong (rope-positions-from-one), in 1 chunk, the first by seed 0: out[" in shown
     assert shown.endswith("1 of 2 implementations breaks a law after 3 chunks.")
     pytest.importorskip("jinja2")
     pytest.importorskip("matplotlib")
@@ -541,6 +560,20 @@ def test_status_and_page_say_what_the_database_has(kernels, capsys):
     html5lib.HTMLParser(strict=True).parse(page)
     assert "1 of 2 implementations breaks a law after 3 chunks." in page
     assert "properties.replay(" in page or "replay(&#34;" in page
+
+
+def test_laws_of_two_operations_are_two_findings_each_with_its_example_of_the_lowest_seed(tmp_path):
+    law = "a law of many operations"
+    with Store(tmp_path / "c.db", {}) as store:
+        store.begin("instant", 1, {})
+        for operation, seed, example in (("rope", 2, "{2}"), ("rope", 7, "{777}"), ("rope", 1, ""), ("unrope", 9, "{9}")):
+            broken = Broken(law, "violated", 2.0, f"{operation} of {seed}.", "", example, f"script of {seed}")
+            store.add(Chunk("a", operation, seed, 20), Result({"violated": 1}, cases=20, broken=(broken,)))
+    found = [
+        (row["operation"], row["chunks"], row["seed"], row["summary"], row["script"])
+        for row in report.found_in(tmp_path / "c.db").violations
+    ]
+    assert found == [("rope", 3, 1, "rope of 2.", "script of 2"), ("unrope", 1, 9, "unrope of 9.", "script of 9")]
 
 
 def test_what_a_database_says_is_escaped(tmp_path):
@@ -576,6 +609,6 @@ def test_the_questions_in_the_guide_are_answered_and_every_table_is_there(tmp_pa
         broken = Broken("rope is within its budget", "violated", 2.0, "It is wrong.", "rope_pairing=half")
         store.add(Chunk("a", "rope", 3, 20), Result({"violated": 1}, cases=20, excess=0.25, broken=(broken,)))
     answers = [rows(query, tmp_path / "c.db") for query in re.findall(r"```sql\n(.*?)```", GUIDE, re.DOTALL)]
-    assert answers == [[("a", "rope is within its budget", "rope_pairing=half", 1, 3)], [("a", "rope", 0.25, None)]]
+    assert answers == [[("a", "rope", "rope is within its budget", "rope_pairing=half", 1, 3)], [("a", "rope", 0.25, None)]]
     tables = {name for (name,) in rows("SELECT name FROM sqlite_schema WHERE type = 'table'", tmp_path / "c.db")}
     assert tables == set(re.findall(r"^\| `(\w+)` \|", GUIDE, re.MULTILINE))
