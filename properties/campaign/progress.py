@@ -15,6 +15,7 @@ from properties.verifier.report import counted
 __all__ = ["Shown"]
 
 _LINE = 60.0  # seconds between two lines where there is no terminal
+_YEAR = 365 * 86400.0  # seconds beyond which no end is shown
 
 
 class Shown:
@@ -57,6 +58,13 @@ class Shown:
         left = self._start + self._seconds - now
         if rate:
             left = min(left, (self._cases - self._before - self._drawn) / rate)
-        end = f", ends at {time.strftime('%H:%M', time.localtime(time.time() + max(left, 0.0)))}" if left < inf else ""
+        end = f", ends {_moment(time.time() + max(left, 0.0))}" if left < _YEAR else ""
         cases = f"{self._before + self._drawn:,} cases, {rate:,.0f} a second"
         return f"{cases}, {counted(self._violations, 'violation')}{end}"
+
+
+def _moment(seconds: float) -> str:
+    """A moment in local time, with its day where that is not today's."""
+    then, now = time.localtime(seconds), time.localtime()
+    day = "" if then[:3] == now[:3] else time.strftime("on %Y-%m-%d ", then)
+    return f"{day}at {time.strftime('%H:%M', then)}"

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from properties.command.outputs import folder_of_page, printing
-from properties.command.parsing import memory, natural, positive, whole
+from properties.command.parsing import memory, natural, positive, whole, workers
 
 __all__ = ["add_to"]
 
@@ -41,7 +41,7 @@ _ARGUMENTS: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "--engine": ("what runs the workers (local)", {"choices": ("local", "ray"), "default": "local"}),
     "--address": ("of a cluster of Ray's, as auto; none starts one here", {"default": "", "metavar": "ADDRESS"}),
-    "--jobs": ("workers (%(default)s)", {"type": natural, "default": min(4, os.cpu_count() or 1), "metavar": "N"}),
+    "--jobs": ("workers (%(default)s)", {"type": workers, "default": min(4, os.cpu_count() or 1), "metavar": "N"}),
     "--gpus": ("NVIDIA devices of each worker, or a share of one (0)", {"type": positive, "default": 0.0, "metavar": "N"}),
     "--memory": ("of a worker, libraries and all: more is a verdict", {"type": memory, "default": inf, "metavar": "SIZE"}),
     "--timeout": ("for one call (60)", {"type": positive, "default": 60.0, "metavar": "SECONDS"}),

@@ -3,20 +3,32 @@
 import argparse
 import re
 
-__all__ = ["duration", "memory", "natural", "positive", "whole"]
+__all__ = ["duration", "memory", "natural", "positive", "whole", "workers"]
+
+_MOST = 10**15  # cases, of which a thousand workers would take decades; sums of such numbers are 64-bit integers
+_WORKERS = 10**4
+_SHARES = 10**4  # of a device: Ray knows no smaller ones
+_LARGE = 10**9  # seconds, or hours, that nobody waits for
 
 
 def natural(text: str) -> int:
     """A whole number from 1."""
-    if not text.isdecimal() or int(text) == 0:
-        raise argparse.ArgumentTypeError(f"{text!r}, but should be a whole number from 1.")
-    return int(text)
+    return _whole(text, 1, _MOST)
 
 
 def whole(text: str) -> int:
     """A whole number from 0."""
-    if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"{text!r}, but should be a whole number from 0.")
+    return _whole(text, 0, _MOST)
+
+
+def workers(text: str) -> int:
+    """A number of workers."""
+    return _whole(text, 1, _WORKERS)
+
+
+def _whole(text: str, least: int, most: int) -> int:
+    if not re.fullmatch(r"0*\d{1,18}", text) or not least <= int(text) <= most:
+        raise argparse.ArgumentTypeError(f"{text!r}, but should be a whole number from {least} to {most}.")
     return int(text)
 
 
@@ -29,13 +41,13 @@ def duration(text: str) -> float:
 
 
 def positive(text: str) -> float:
-    """A positive number."""
+    """A positive number, neither so small nor so large that what is reckoned with it could overflow."""
     try:
         number = float(text)
     except ValueError:
         number = 0.0
-    if not 0 < number < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r}, but should be a positive number.")
+    if not 1 / _SHARES <= number <= _LARGE:
+        raise argparse.ArgumentTypeError(f"{text!r}, but should be a positive number, from {1 / _SHARES:g} to {_LARGE}.")
     return number
 
 

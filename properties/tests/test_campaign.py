@@ -25,6 +25,7 @@ from properties.campaign.campaign import Campaign, until_cases
 from properties.campaign.chunks import Chunk, parsed_seeds, plan
 from properties.campaign.climbing import Worst
 from properties.campaign.examples import at
+from properties.campaign.progress import Shown
 from properties.campaign.store import FullError, Store, reading
 from properties.command.campaign import _order
 from properties.command.cli import main, parser_of_command
@@ -481,6 +482,34 @@ def test_a_signal_ends_the_command_soon_and_says_so(more, kernels):
     assert campaign("bad", "c.db", "--only", "hangs", *more) == 128 + signal.SIGTERM
     assert time.monotonic() - begun[0] < 30  # a call would take a minute
     assert rows("SELECT ended FROM run") == [("SIGTERM came",)]
+
+
+@pytest.mark.parametrize(
+    ("hours", "shown"), [(1e9, r"$"), (9000, r"$"), (8000, r", ends on \d{4}-\d\d-\d\d at \d\d:\d\d$"), (1e-4, r", ends at \d\d:\d\d$")]
+)
+def test_the_end_is_shown_with_its_day_and_none_beyond_a_year(hours, shown):
+    log = Console(width=200, file=io.StringIO())
+    told = Shown(log, hours * 3600, 10**15, (0, 0, 0))
+    told._line -= 100
+    told.done(Chunk("a", "rope", 0, 1), Result({"held": 1}, cases=1))
+    assert re.search(r"0 violations" + shown, log.file.getvalue().strip())
+
+
+@pytest.mark.parametrize(
+    ("option", "text", "should"),
+    [
+        ("--gpus", "1e-320", "a positive number, from 0.0001 to 1000000000."),
+        ("--hours", "99999999999999", "a positive number, from 0.0001 to 1000000000."),
+        ("--hours", "nan", "a positive number, from 0.0001 to 1000000000."),
+        ("--cases", "9" * 20, "a whole number from 1 to 1000000000000000."),
+        ("--climb", "9" * 5000, "a whole number from 0 to 1000000000000000."),
+        ("--jobs", "9" * 9, "a whole number from 1 to 10000."),
+    ],
+)
+def test_numbers_that_are_too_small_or_too_large_are_refused(option, text, should, capsys):
+    with pytest.raises(SystemExit, match="2"):
+        main(["campaign", "kernels.py", option, text])
+    assert f"argument {option}: {text!r}, but should be {should}\n" in capsys.readouterr().err
 
 
 def test_what_cannot_be_done_is_said_at_once(kernels, capsys):
