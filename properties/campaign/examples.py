@@ -55,7 +55,7 @@ class Examples:
             before = self._worst(row)
             rest = [each for each in before if not chunk.start or each[3] != chunk.start]
             worst = rest[:1]
-            if result.worst is not None and not (rest and result.worst.ratio <= rest[0][0]):
+            if result.worst is not None and (not rest or result.worst.ratio > rest[0][0]):
                 worst = [(result.worst.ratio, chunk.domain, chunk.seed, json.dumps(result.worst.case))]
                 self._database.save(_key(row, "worst"), json.dumps(worst[0]).encode())
             for each in before:

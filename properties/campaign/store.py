@@ -9,6 +9,7 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing, suppress
+from math import inf, isnan
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -138,13 +139,14 @@ class Store:
         """A chunk is done; False where it was already, and nothing is counted twice. Raises FullError where it cannot be written now."""
         counts = [result.statuses.get(status, 0) for status in _STATUSES]
         who = (chunk.id, chunk.kind, chunk.implementation, chunk.operation, chunk.domain, chunk.seed)
-        row = (*who, result.cases, result.examples, *counts, result.excess, result.seconds, result.lost, self._run, time.time())
-        broken = [(chunk.id, b.law, b.status, b.excess, b.summary, b.diagnosis, b.case, b.script) for b in result.broken]
+        row = (*who, result.cases, result.examples, *counts, _number(result.excess), result.seconds, result.lost, self._run, time.time())
+        broken = [(chunk.id, b.law, b.status, _number(b.excess), b.summary, b.diagnosis, b.case, b.script) for b in result.broken]
         at = (chunk.id, chunk.implementation, chunk.operation, chunk.domain)
-        worst = [] if result.worst is None else [(*at, result.worst.output, result.worst.ratio, json.dumps(result.worst.case))]
+        worst = [] if result.worst is None else [(*at, result.worst.output, _number(result.worst.ratio), json.dumps(result.worst.case))]
 
         def write() -> int:
-            added = self._database.execute(f"INSERT OR IGNORE INTO chunk VALUES ({', '.join('?' * len(row))})", row).rowcount
+            insert = f"INSERT INTO chunk VALUES ({', '.join('?' * len(row))}) ON CONFLICT(chunk) DO NOTHING"
+            added = self._database.execute(insert, row).rowcount
             if added:
                 self._database.executemany("INSERT INTO violation VALUES (?, ?, ?, ?, ?, ?, ?, ?)", broken)
                 self._database.executemany("INSERT INTO worst VALUES (?, ?, ?, ?, ?, ?, ?)", worst)
@@ -168,6 +170,11 @@ class Store:
     def counts(self) -> tuple[int, int, int]:
         """How many chunks are done, with how many cases, and how many violations were found."""
         return counts(self._database)
+
+
+def _number(excess: float) -> float:
+    """An error ÷ budget as it is written: SQLite knows no NaN, and what is none of a number of budgets is beyond all of them."""
+    return inf if isnan(excess) else excess
 
 
 def counts(database: sqlite3.Connection) -> tuple[int, int, int]:

@@ -191,6 +191,20 @@ def test_a_chunk_that_is_added_twice_counts_once(tmp_path):
         assert store.counts() == (1, 20, 1)
 
 
+def test_a_chunk_whose_error_is_no_number_is_written_and_one_that_cannot_be_is_not_passed_over(tmp_path):
+    nan, (chunk, other) = float("nan"), chunks(2)
+    with Store(tmp_path / "c.db", {}) as store:
+        store.begin("instant", 2, {})
+        worst = Worst(nan, "out", {}, 0, 20)
+        assert store.add(chunk, Result({"violated": 1}, excess=nan, broken=(Broken(LAW, "violated", nan, "It is wrong."),), worst=worst))
+        with pytest.raises(sqlite3.IntegrityError, match=r"NOT NULL constraint failed: chunk\.cases"):
+            store.add(other, Result({"held": 1}, cases=None))
+    found = rows(
+        "SELECT chunk.excess, violation.excess, ratio FROM chunk JOIN violation USING (chunk) JOIN worst USING (chunk)", tmp_path / "c.db"
+    )
+    assert found == [(float("inf"),) * 3]
+
+
 def test_a_full_disk_is_waited_for_and_nothing_of_the_chunk_is_lost(tmp_path):
     with Store(tmp_path / "c.db", {}) as store:
         store.begin("instant", 2, {})
