@@ -72,16 +72,17 @@ class Bench:
     _signals: Signals | None = None
     _runner: Runner | None = None
 
-    def entries(self) -> list[Entry]:
-        """What there is to verify. Raises TargetError, where there is nothing, and ValueError where it is somewhere else."""
-        return self._open().entries
+    def entries(self, signals: Signals | None = None) -> list[Entry]:
+        """What there is to verify. Raises TargetError where there is nothing, and StoppedError where one of `signals` comes before that."""
+        return self._open(signals).entries
 
-    def _open(self) -> Runner:
+    def _open(self, signals: Signals | None = None) -> Runner:
         if self._runner is None:
             if self.folder != os.getcwd():  # a worker elsewhere
                 os.chdir(self.folder)
             self._signals = self._signals or Signals(listens=False).__enter__()
-            self._runner = Runner(self.order, 1, self._signals).__enter__()
+            self._runner = Runner(self.order, 1, signals or self._signals).__enter__()
+            self._runner.signals = self._signals
         return self._runner
 
     def run(self, chunk: Chunk) -> Result | Lost:

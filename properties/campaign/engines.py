@@ -14,10 +14,12 @@ from typing import Any, Protocol
 from properties.campaign.bench import Bench, Lost, Result
 from properties.campaign.chunks import Chunk
 from properties.command.messages import Entry, Order
+from properties.command.signals import Signals
 
 __all__ = ["ENGINES", "Engine", "Local", "OnRay"]
 
 Done = tuple[Chunk, Result | Lost]
+_TICK = 0.5  # seconds between two looks at signals
 
 
 class Engine(Protocol):
@@ -29,8 +31,8 @@ class Engine(Protocol):
     def running(self) -> int:
         """How many chunks are under way."""
 
-    def entries(self) -> list[Entry]:
-        """What there is to verify, as a worker finds it. Raises ValueError, a sentence."""
+    def entries(self, signals: Signals) -> list[Entry]:
+        """What there is to verify, as a worker finds it. Raises ValueError, a sentence, and StoppedError where a signal comes first."""
 
     def submit(self, chunk: Chunk) -> None:
         """Give out a chunk; one of the workers should be free."""
@@ -61,9 +63,9 @@ class Local:
         """How many chunks are under way."""
         return len(self._running)
 
-    def entries(self) -> list[Entry]:
+    def entries(self, signals: Signals) -> list[Entry]:
         """What there is to verify, as the first bench finds it."""
-        return self._benches[0].entries()
+        return self._benches[0].entries(signals)
 
     def submit(self, chunk: Chunk) -> None:
         """Give out a chunk."""
@@ -120,10 +122,13 @@ class OnRay:
         """How many chunks are under way."""
         return len(self._running)
 
-    def entries(self) -> list[Entry]:
+    def entries(self, signals: Signals) -> list[Entry]:
         """What there is to verify, as the first actor finds it."""
+        asked = self._actors[0].entries.remote()
+        while not self._ray.wait([asked], timeout=_TICK)[0]:
+            signals.obey()
         try:
-            found: list[Entry] = self._ray.get(self._actors[0].entries.remote())
+            found: list[Entry] = self._ray.get(asked)
         except self._ray.exceptions.RayTaskError as error:
             raise error.cause if isinstance(error.cause, ValueError) else error from None
         return found

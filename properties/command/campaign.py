@@ -116,7 +116,7 @@ def _run(options: argparse.Namespace) -> int:
     with Signals() as signals:
         engine = ENGINES[options.engine](order, options.jobs, options.gpus, options.address)
         try:
-            entries = engine.entries()
+            entries = engine.entries(signals)
             rows = _rows(options, entries)
             known, planned = _planned(options, entries, rows, examples)
             with Store(options.database, identity(order, options.climb, entries)) as store:

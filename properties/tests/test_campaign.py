@@ -526,6 +526,22 @@ def test_numbers_that_are_too_small_or_too_large_are_refused(option, text, shoul
     assert f"argument {option}: {text!r}, but should be {should}\n" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("more", [(), pytest.param(("--engine", "ray"), marks=ON_RAY)])
+def test_a_signal_ends_the_command_while_it_still_imports(more, kernels):
+    (kernels / "slow.py").write_text("import time\nopen('begun', 'w').close()\ntime.sleep(60)\n")
+    stopped = []
+
+    def stop():
+        while not Path("begun").exists():
+            time.sleep(0.1)
+        stopped.append(time.monotonic())
+        os.kill(os.getpid(), signal.SIGINT)
+
+    threading.Thread(target=stop).start()
+    assert main(["campaign", "slow.py", "--jobs", "1", *more]) == 128 + signal.SIGINT
+    assert time.monotonic() - stopped[0] < 20
+
+
 def test_what_cannot_be_done_is_said_at_once(kernels, capsys):
     for words, sentence in (
         (["kernels.py:none"], "kernels has no attribute 'none'"),
