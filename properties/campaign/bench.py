@@ -79,11 +79,18 @@ class Bench:
     def _open(self, signals: Signals | None = None) -> Runner:
         if self._runner is None:
             if self.folder != os.getcwd():  # a worker elsewhere
-                os.chdir(self.folder)
+                self._move()
             self._signals = self._signals or Signals(listens=False).__enter__()
             self._runner = Runner(self.order, 1, signals or self._signals).__enter__()
             self._runner.signals = self._signals
         return self._runner
+
+    def _move(self) -> None:
+        try:
+            os.chdir(self.folder)
+        except OSError as error:
+            why = f"a worker cannot work in {self.folder}, {error.strerror}"
+            raise TargetError(f"What is verified should be under the same path on every machine, but {why}.") from None
 
     def run(self, chunk: Chunk) -> Result | Lost:
         """What comes of a chunk."""

@@ -7,25 +7,30 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from math import inf
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, Protocol
 
-from properties.campaign.bench import Bench, Lost, Result
+from properties.campaign.bench import Bench, Broken, Lost, Result
 from properties.campaign.chunks import Chunk
 from properties.command.messages import Entry, Order
 from properties.command.signals import Signals
+from properties.laws.names import parts_of
 
 __all__ = ["ENGINES", "Engine", "Local", "OnRay"]
 
 Done = tuple[Chunk, Result | Lost]
 _TICK = 0.5  # seconds between two looks at signals
+_AGAIN = 3  # times that Ray gives out a chunk again whose worker died
 
 
 class Engine(Protocol):
     """Runs chunks, at most as many at once as there are `workers`; `running` of them are under way."""
 
-    workers: int
+    @property
+    def workers(self) -> int:
+        """How many chunks may be under way now."""
 
     @property
     def running(self) -> int:
@@ -94,14 +99,15 @@ class Local:
 
 class OnRay:
     """Benches in actors of Ray's, which gives each its processor and its devices, starts those again that died, and gives out their chunk
-    again. At an `address` of a cluster, "auto" for the one that this machine is part of; without one Ray is started here."""
+    again. The `workers` are those that Ray has started by now. At an `address` of a cluster, "auto" for the one that this machine is part
+    of; without one Ray is started here."""
 
     def __init__(self, order: Order, workers: int, gpus: float = 0.0, address: str = "") -> None:
         try:
             import ray
         except ImportError:
             raise ValueError("--engine ray needs Ray, which `pip install 'attnspec[ray]'` installs.") from None
-        self._ray, self.workers = ray, workers
+        self._ray = ray
         here = {"num_cpus": workers, "num_gpus": _whole(gpus * workers), "include_dashboard": False} if not address else {}
         try:
             with _handlers_kept():
@@ -109,13 +115,20 @@ class OnRay:
         except (ConnectionError, ValueError, RuntimeError) as error:
             raise ValueError(f"There is no Ray at {address or 'this machine'}: {error}") from error
         order = replace(order, targets=tuple(map(_whole_path, order.targets)))
-        needs: dict[str, Any] = {"num_cpus": 1, "num_gpus": gpus, "max_restarts": -1, "max_task_retries": -1}
+        needs: dict[str, Any] = {"num_cpus": 1, "num_gpus": gpus, "max_restarts": -1, "max_task_retries": _AGAIN}
         if order.memory < float("inf"):
             needs["memory"] = int(order.memory)
         actor = ray.remote(**needs)(Bench)
         self._actors = [actor.remote(order, os.getcwd()) for _ in range(workers)]
-        self._free = list(self._actors)
+        self._starting = {each.__ray_ready__.remote(): each for each in self._actors}
+        self._free: list[Any] = []
         self._running: dict[Any, tuple[Any, Chunk]] = {}
+        self._entries: list[Entry] = []
+
+    @property
+    def workers(self) -> int:
+        """How many actors there are by now, at work or not."""
+        return len(self._free) + len(self._running)
 
     @property
     def running(self) -> int:
@@ -123,15 +136,32 @@ class OnRay:
         return len(self._running)
 
     def entries(self, signals: Signals) -> list[Entry]:
-        """What there is to verify, as the first actor finds it."""
-        asked = self._actors[0].entries.remote()
+        """What there is to verify, as the actor finds it that is there first."""
+        while not self._free:
+            self._welcome(self._ray.wait(list(self._starting), timeout=_TICK)[0])
+            signals.obey()
+        asked = self._free[0].entries.remote()
         while not self._ray.wait([asked], timeout=_TICK)[0]:
             signals.obey()
         try:
-            found: list[Entry] = self._ray.get(asked)
+            self._entries = self._ray.get(asked)
         except self._ray.exceptions.RayTaskError as error:
             raise error.cause if isinstance(error.cause, ValueError) else error from None
-        return found
+        except self._ray.exceptions.RayError as error:
+            raise ValueError(f"The first worker was lost by Ray, {_AGAIN + 1} times: {type(error).__name__}.") from error
+        return self._entries
+
+    def _welcome(self, ready: Sequence[Any]) -> None:
+        """Those actors are free that have been started. Raises ValueError where Ray can start none."""
+        for reference in ready:
+            actor = self._starting.pop(reference)
+            try:
+                self._ray.get(reference)
+            except self._ray.exceptions.RayError as error:
+                if not (self._starting or self.workers):
+                    raise ValueError(f"Ray can start no worker: {type(error).__name__}.") from error
+            else:
+                self._free.append(actor)
 
     def submit(self, chunk: Chunk) -> None:
         """Give out a chunk."""
@@ -140,9 +170,10 @@ class OnRay:
 
     def finished(self, seconds: float) -> Sequence[Done]:
         """Chunks that are finished."""
-        ready, _ = self._ray.wait(list(self._running), num_returns=1, timeout=seconds)
-        done = []
-        for reference in ready:
+        ready, _ = self._ray.wait([*self._running, *self._starting], num_returns=1, timeout=seconds)
+        self._welcome([each for each in ready if each in self._starting])
+        done: list[Done] = []
+        for reference in (each for each in ready if each in self._running):
             actor, chunk = self._running.pop(reference)
             self._free.append(actor)
             try:
@@ -150,8 +181,15 @@ class OnRay:
             except self._ray.exceptions.RayTaskError:
                 raise
             except self._ray.exceptions.RayError as error:
-                done.append((chunk, Lost(f"Ray lost it, by {type(error).__name__}")))
+                done.append((chunk, self._dead(chunk, error)))
         return done
+
+    def _dead(self, chunk: Chunk, error: Exception) -> Result:
+        """What it means that each worker died that a chunk was given to."""
+        entry = next(entry for entry in self._entries if entry.name == chunk.implementation)
+        law = parts_of(entry.laws[entry.groups[chunk.operation][0]])[0]
+        summary = f"ended each worker of Ray's that it was given to, {_AGAIN + 1} of them: {type(error).__name__}."
+        return Result({"violated": 1}, cases=chunk.cases, lost=_AGAIN, broken=(Broken(law, "violated", inf, summary),))
 
     def close(self) -> None:
         """End all actors, and this process' part of Ray."""

@@ -60,6 +60,7 @@ def leaks(x, start_pos=0):
     return rope(x, start_pos)
 
 right = [Implementation("right", {"rope": rope, "rotate_half": OPERATIONS["rotate_half"]})]
+driven = [Implementation("ends its worker", {"rope": lambda x, start_pos=0: os.kill(os.getppid(), signal.SIGKILL)})]
 pair = [*right, Implementation("wrong", {"rope": lambda x, start_pos=0: rope(x, start_pos + 1)})]
 killed = [Implementation("killed", {"rope": first(signal.SIGKILL)})]
 bad = [
@@ -583,6 +584,37 @@ def test_verdicts_are_the_same_on_ray(kernels):
     assert campaign("pair", "ray.db", *more, "--examples", "ray", "--engine", "ray", "--jobs", 2) == 1
     assert set(rows(VERDICT, "here.db")) == set(rows(VERDICT, "ray.db"))
     assert set(rows(BROKEN, "here.db")) == set(rows(BROKEN, "ray.db"))
+
+
+@ON_RAY
+def test_a_chunk_under_which_four_workers_of_rays_died_is_a_verdict_and_the_campaign_ends(kernels):
+    assert campaign("driven", "c.db", "--engine", "ray", "--cases", 20, "--climb", 0, "--laws", LAW) == 1
+    ((lost, status, summary),) = rows("SELECT lost, status, summary FROM chunk JOIN violation USING (chunk)")
+    assert (lost, status) == (3, "violated")
+    assert re.fullmatch(r"ended each worker of Ray's that it was given to, 4 of them: Actor\w+Error\.", summary)
+
+
+@ON_RAY
+def test_workers_that_ray_has_no_room_for_hold_up_nothing(kernels, monkeypatch):
+    began = engines.OnRay.__init__
+
+    def crowded(self, order_, workers, gpus, address):
+        import ray
+
+        init = ray.init
+        monkeypatch.setattr(ray, "init", lambda **how: init(**{**how, "num_cpus": 1}))
+        began(self, order_, workers, gpus, address)
+
+    monkeypatch.setitem(engines.ENGINES, "ray", type("Crowded", (engines.OnRay,), {"__init__": crowded}))
+    assert campaign("right", "c.db", "--engine", "ray", "--cases", 60, "--climb", 0, "--jobs", 3) == 0
+    assert rows("SELECT count(*) FROM chunk") == [(3,)]
+
+
+def test_a_worker_whose_machine_lacks_the_folder_says_so(kernels):
+    bench, missing = Bench(order("kernels.py:right"), str(kernels / "missing")), Chunk("right", "rope", 0, 20)
+    why = f"What is verified should be under the same path on every machine, but a worker cannot work in {kernels / 'missing'}, "
+    assert bench.run(missing) == Lost(f"{why}No such file or directory.", starts=False)
+    bench.close()
 
 
 # -- On paper ------------------------------------------------------------------------------------------------------------------
