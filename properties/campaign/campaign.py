@@ -9,7 +9,7 @@ from math import inf
 from properties.campaign.bench import Lost, Result
 from properties.campaign.chunks import Chunk
 from properties.campaign.engines import Engine
-from properties.campaign.examples import Examples
+from properties.campaign.examples import AwayError, Examples
 from properties.campaign.store import FullError, Store
 from properties.command.signals import Signals
 from properties.command.targets import TargetError
@@ -40,6 +40,7 @@ class Campaign:
     wait: float = _WAIT
     _again: deque[tuple[float, Chunk]] = field(default_factory=deque)
     _partly: dict[Chunk, Result] = field(default_factory=dict)
+    _away: bool = False  # the examples' database
     _failures: int = 0  # to start, since a chunk was finished
 
     def run(self) -> None:
@@ -93,7 +94,7 @@ class Campaign:
 
     def _keep(self, chunk: Chunk, result: Result) -> None:
         """Write what came of a chunk, and wait for as long as that cannot be done."""
-        self.examples.note(chunk, result)
+        self._note(chunk, result)
         while True:
             try:
                 added = self.store.add(chunk, result)
@@ -105,6 +106,17 @@ class Campaign:
         self._partly.pop(chunk, None)
         if added:
             self.done(chunk, result)
+
+    def _note(self, chunk: Chunk, result: Result) -> None:
+        """Keep what a later campaign begins with; where that cannot be done now it is said, once until it can be again."""
+        try:
+            self.examples.note(chunk, result)
+        except AwayError as error:
+            if not self._away:
+                self.said(f"{error} What is found is in the campaign's own database alone for now.")
+            self._away = True
+        else:
+            self._away = False
 
     def _pause(self) -> None:
         end = time.monotonic() + self.wait

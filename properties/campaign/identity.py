@@ -13,7 +13,10 @@ from properties.command.messages import Entry, Order
 
 __all__ = ["identity"]
 
-_ORDERED = ("targets", "only", "arithmetic", "conventions", "known_deviations", "laws", "exclude", "max_examples", "timeout", "memory")
+_ORDERED = (
+    *("targets", "only", "arithmetic", "conventions", "known_deviations", "laws", "exclude", "max_examples", "timeout", "memory"),
+    "environment",
+)
 """What of an order verdicts depend on."""
 
 

@@ -174,7 +174,7 @@ def _rows(options: argparse.Namespace, entries: Any) -> list[tuple[str, str]]:
     return rows
 
 
-def _planned(options: argparse.Namespace, entries: Any, rows: Any, examples: Any) -> tuple[Iterator[Any], Iterator[Any]]:
+def _planned(options: argparse.Namespace, entries: Any, rows: Any, examples: Any) -> tuple[list[Any], Iterator[Any]]:
     """What is known of broken laws and worst inputs, and the plan, as far as options say."""
     from properties.campaign.bench import agreement_of
     from properties.campaign.campaign import until_cases

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import html5lib
 import pytest
+from hypothesis.database import InMemoryExampleDatabase
 from rich.console import Console
 
 import properties
@@ -24,7 +25,7 @@ from properties.campaign.bench import Bench, Broken, Lost, Result
 from properties.campaign.campaign import Campaign, until_cases
 from properties.campaign.chunks import Chunk, parsed_seeds, plan
 from properties.campaign.climbing import Worst
-from properties.campaign.examples import at
+from properties.campaign.examples import AwayError, Examples, at
 from properties.campaign.progress import Shown
 from properties.campaign.store import FullError, Store, reading
 from properties.command.campaign import _order
@@ -374,6 +375,35 @@ def test_what_is_put_first_is_settled_when_the_first_run_begins(tmp_path):
         store.begin("instant", 2, {})
     with Store(tmp_path / "c.db", {}) as store:
         assert store.begins_with(new) == old
+
+
+def test_a_database_of_examples_that_is_away_is_said_once_and_no_chunk_is_lost(tmp_path):
+    class GoneError(Exception):
+        """As Redis has errors of its own."""
+
+    class Sometimes(InMemoryExampleDatabase):
+        calls = 0
+
+        def delete(self, key, value):
+            self.calls += 1
+            if self.calls not in (1, 4):
+                raise GoneError("Connection refused.")
+
+        def fetch(self, key):
+            raise GoneError("Connection refused.")
+
+    examples, said, sentence = (
+        Examples(Sometimes(), "redis://x", GoneError),
+        [],
+        "The examples at redis://x cannot be used: Connection refused.",
+    )
+    with pytest.raises(AwayError, match=f"^{re.escape(sentence)}$"):
+        examples.of([("a", "rope")], [], 5)
+    with Store(tmp_path / "c.db", {}) as store, Signals() as signals:
+        store.begin("instant", 2, {})
+        Campaign(Instant(), store, chunks(6), examples, signals, said=said.append).run()
+        assert store.counts()[0] == 6
+    assert said == [f"{sentence} What is found is in the campaign's own database alone for now."] * 2
 
 
 def test_examples_in_redis_need_redis():
