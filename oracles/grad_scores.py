@@ -46,12 +46,14 @@ class Shift(NamedTuple):
 
     shift, error             the number, and how far a kernel's is from it
     apart                    |g_lse|, where there is one: what may be taken times weights by itself
+    of_keys                  how far these weights, of a softmax without the sink, may be off by themselves, times |g_lse|
     sink, sink_error, sink_apart   what −dsink is w_sink times, likewise: δ where the log-sum-exp is without the sink
     """
 
     shift: Array
     error: Array
     apart: Array | None
+    of_keys: Array
     sink: Array
     sink_error: Array
     sink_apart: Array | None = None
@@ -97,8 +99,10 @@ def grad_scores(
             possible = possible if p.elementwise else np.where(allowed, weights + t.weight_underflow, 0.0)
             growths = np.where(allowed, growths, 0.0)
     of_row = 2 * (2 * g.length.max(initial=0.0) * v.length.max(initial=0.0) + np.abs(shift).max(initial=0.0))
+    aside: Array | float = 0.0 if of.apart is None else weights * of.apart
+    of_row += 0.0 if of.apart is None else 2 * of.apart.max(initial=0.0)
     if of_bias is not None and p.features is not None and not p.features.after_bias:
-        of_bias.add(rows, keys, ds, _of_bias(p, u, ds, error, of_row, allowed))
+        of_bias.add(rows, keys, ds, _of_bias(p, u, ds, error, aside, of_row, allowed))
     if slope is not None and cap is not None:
         h, off = slope
         if allowed is not None:
@@ -114,23 +118,24 @@ def grad_scores(
             x += moved
             np.copyto(x, np.inf, where=overflow)
     if of_bias is not None and p.features is not None and p.features.after_bias:
-        of_bias.add(rows, keys, ds, _of_bias(p, u, ds, error, of_row, allowed))
+        of_bias.add(rows, keys, ds, _of_bias(p, u, ds, error, aside, of_row, allowed))
     largest, c = of_row + 2 * error.max(initial=0.0), max(1.0, abs(p.scale))
     if p.elementwise and not c * largest <= p.ranges.grad_scores:
-        overflow = ~(2 * c * (error + np.abs(ds)) <= p.ranges.grad_scores)
+        overflow = ~(2 * c * (error + np.abs(ds) + aside) <= p.ranges.grad_scores)
         own, error = np.where(overflow, np.inf, own), np.where(overflow, np.inf, error)
     return Tile(weights, possible, ds, own, error, growths, float(largest), None if slope is None else h)
 
 
-def _of_bias(p: AttentionProblem, u: Logits, ds: Array, error: Array, of_row: float, allowed: Mask | None) -> Array:
-    """The error of the gradient of a bias: with what underflows, and infinite where it may leave the range of what is stored."""
+def _of_bias(p: AttentionProblem, u: Logits, ds: Array, error: Array, aside: Array | float, of_row: float, allowed: Mask | None) -> Array:
+    """The error of the gradient of a bias: with what underflows, and infinite where it, or one of two products, may leave the range of what
+    is stored."""
     lost = p.terms.grad_underflow
     error = error + (lost if u.blocked is None else np.where(u.blocked, 0.0, lost))
     if allowed is not None:
         np.copyto(error, 0.0, where=~allowed)
     if 2 * (of_row + 3 * error.max(initial=0.0)) <= p.ranges.grad_scores:
         return error
-    return np.where(2 * (np.abs(ds) + error) <= p.ranges.grad_scores, error, np.inf)
+    return np.where(2 * (np.abs(ds) + error + aside) <= p.ranges.grad_scores, error, np.inf)
 
 
 def _kappa(t: Terms) -> float:
@@ -139,7 +144,7 @@ def _kappa(t: Terms) -> float:
 
 
 def _by_entry(t: Terms, forward: Rows, weights: Array, grown: Array, reach: Array, spread: Array, of: Shift, room: Array) -> _Errors:
-    """The errors entry by entry, given exp(τ) − 1, |T|, which is overwritten, and E, which is; `room` is for p + η."""
+    """The errors entry by entry, given exp(τ) − 1, and |T| and E, which are overwritten; `room` is for p + η."""
     exponent, of_row = forward.entry + _kappa(t), forward.entry + forward.common
     common = weights * (np.exp(forward.common) * of.error + expm1_upwards(forward.common) * reach)
     reach += spread
@@ -147,7 +152,7 @@ def _by_entry(t: Terms, forward: Rows, weights: Array, grown: Array, reach: Arra
     spread *= np.exp(_kappa(t))
     if of.apart is not None:
         reach += 2 * of.apart
-        spread += expm1_upwards(forward.common, 2 * of.apart)
+        spread += expm1_upwards(forward.common, 2 * of.apart) + of.of_keys
     lift = grown * np.exp(exponent) + expm1_upwards(exponent)
     possible = np.add(weights, t.weight_underflow, out=room)
     error = possible * lift

@@ -22,7 +22,7 @@ dS, and of the terms of a sum, are exponents K of each entry; those of the sum i
 p̃·(dP − δ) + p̃'·g, as autograd does of two results, where p̃' is exp(u − lse) made by itself: then the errors of the weights are two, and
 do not share the factor T, which may cancel. So z has |dP − δ| + |g| ≤ |T| + 2|g| in place of |T|; and of what is common to a row,
 p·T has the share of p̃, to which p̃' adds 2·(exp(ρ) − 1)·p·|g| at most, as each entry's own.  Both products may be stored, and their sum:
-what that rounds is counted twice, and what underflows three times.
+what that rounds is counted twice, and what underflows three times; and each product should be in range, where their sum may cancel.
 
 **Heads that share a key head.** A kernel may add up all rows of dk and dv at once, or those of each query head, round these to the
 output's format, and add up the heads' own: then |dk_h + e_h|·u, u the output's, comes to it for each head h, Σ|e_h| ≤ E where E is the
@@ -145,20 +145,22 @@ def _shift(p: AttentionProblem, rows: slice, forward: Rows, g: Operand, delta: A
     """By what T is dP less.
 
     The difference is rounded, and a cotangent of another base converted.  Where the log-sum-exp is without the sink, its cotangent belongs
-    to weights that are larger by 1/(1 − w_sink), and not to the sink: those of a softmax without it, as whose they are bounded.  (A kernel
-    that forms 1 − w_sink is off by more where that is small: it is not covered.)
+    to weights that are larger by 1/(1 − w_sink), and not to the sink: those of a softmax without it, as whose they are bounded.  What these
+    are off by is common to the row but for each one's own: it is counted as both.  (A kernel that forms 1 − w_sink is off by more where
+    that is small: it is not covered.)
     """
     shift = (g.raw * forward.out).sum(axis=-1, keepdims=True)
     if of_lse is None:
-        return Shift(shift, delta, None, shift, delta)
+        return Shift(shift, delta, None, np.zeros(shift.shape), shift, delta)
     of = live(of_lse[..., rows, :], forward.dead)
     relative = np.zeros(shift.shape)
     if (alone := without_sink(p, rows, forward)) is not None:
         factor, relative, dead = alone
         of, relative = live(of * factor, dead), live(relative, dead)
-    error = delta + p.terms.biased * (np.abs(shift) + delta + np.abs(of)) + relative * np.abs(of)
     size = np.abs(of)
-    return Shift(shift - of, error, size, *((shift, delta) if alone is not None else (shift - of, error, size)))
+    error = delta + p.terms.biased * (np.abs(shift) + delta + size) + relative * size
+    apart = size if p.elementwise else None
+    return Shift(shift - of, error, apart, relative * size, *((shift, delta) if alone is not None else (shift - of, error, apart)))
 
 
 def _sinks(p: AttentionProblem, rows: slice, forward: Rows, of: Shift) -> tuple[Array, Array]:

@@ -128,6 +128,12 @@ def require_same(ours: Enclosure, theirs: Enclosure, where: Any = ...) -> None:
     np.testing.assert_array_equal(ours.rad[where], theirs.rad[where])
 
 
+def require_close(ours: Enclosure, theirs: Enclosure) -> None:
+    """Assert that two enclosures may hold the same values: products of other shapes are rounded otherwise by some BLAS kernels."""
+    assert ours.mid.shape == theirs.mid.shape
+    assert (np.abs(ours.mid - theirs.mid) <= ours.rad + theirs.rad).all()
+
+
 @pytest.mark.parametrize("poison", [np.nan, np.inf, -np.inf, 1e300])
 @pytest.mark.parametrize("arithmetic", [None, "float64"])
 def test_blocked_keys_and_values_change_nothing(poison: float, arithmetic: str | None) -> None:
@@ -276,7 +282,7 @@ def test_grouped_heads_read_the_head_of_their_convention() -> None:
     q, k, v = drawn((4, 3, 2), (2, 5, 2), (2, 5, 2))
     for kv_heads, reads in (("repeat", [0, 0, 1, 1]), ("tile", [0, 1, 0, 1])):
         c = Conventions(kv_heads=kv_heads)  # type: ignore[arg-type]
-        require_same(grouped_query_attention(q, k, v, conventions=c), scaled_dot_product_attention(q, k[reads], v[reads]))
+        require_close(grouped_query_attention(q, k, v, conventions=c), scaled_dot_product_attention(q, k[reads], v[reads]))
         exact = scaled_dot_product_attention(q, k[reads], v[reads], method="arb")
         require_same(grouped_query_attention(q, k, v, conventions=c, method="arb"), exact)
 
@@ -296,7 +302,7 @@ def test_grouped_heads_have_masks_and_rows_of_their_own(kv_heads: Any) -> None:
     blocked = np.random.default_rng(1).random((4, 3, 5)) < 0.4
     c = Conventions(kv_heads=kv_heads, mask_polarity="true_blocks")
     reads = [0, 0, 1, 1] if kv_heads == "repeat" else [0, 1, 0, 1]
-    require_same(
+    require_close(
         grouped_query_attention(q, k, v, blocked, rows=[2, 0], conventions=c),
         scaled_dot_product_attention(q, k[:, reads], v[:, reads], blocked, rows=[2, 0], conventions=c),
     )

@@ -285,3 +285,19 @@ def test_a_gradient_that_is_stored_operator_by_operator_passes_through_a_cap(cap
     found = attention_vjp(*arrays, softcap=cap, scale=1.0, arithmetic="float16-eager")[1]
     assert (found.excess(ds.reshape(1, 2, 1)) <= 1).all()
     assert np.isinf(found.rad).any() == np.isinf(ds).any()
+
+
+@pytest.mark.parametrize(("g", "known"), [(1000.0, False), (10.0, True)])
+def test_two_gradients_that_are_stored_by_themselves_may_overflow_where_their_sum_does_not(g: float, known: bool) -> None:
+    """p·(dP − δ) and p·g_lse in binary16: .6 times ±65504, and a sum of at most 31000."""
+    stored = to(np.float16)
+    q, k, of_lse = np.ones((1, 1, 1)), stored(np.array([[[0.4055], [0.0]]])), float(stored(np.array(-65.504 * g)))
+    v = stored(np.array([[[(31.0 * g - 0.6 * of_lse) / 0.24 / g], [0.0]]]))
+    e = np.exp((q @ k.swapaxes(-1, -2)).astype(f32))
+    p, dp = e / e.sum(), g * v.swapaxes(-1, -2)
+    with np.errstate(over="ignore", invalid="ignore"):
+        ds = stored(stored(p * (dp - (p * dp).sum())) + stored(p * of_lse))
+        dk = stored(ds.swapaxes(-1, -2) @ q)
+    _, budget, *_ = attention_vjp(q, k, v, np.full((1, 1, 1), g), np.full((1, 1), of_lse), scale=1.0, arithmetic="float16")
+    assert np.isfinite(budget.rad).all() == known
+    assert (budget.excess(dk) <= 1).all()

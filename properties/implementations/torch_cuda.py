@@ -2,8 +2,9 @@
 
 What a backend rounds there is stated as follows. Products of float32 are those of float32 ("highest"), unless the row says TF32, which
 `torch.set_float32_matmul_precision("high")` asks for: math and flex heed it. The memory-efficient kernel does not: on tensor cores it makes
-each product of float32 of three of TF32, of what is rounded off once. Tensor cores truncate what they add up. Flash and cuDNN are given no
-mask; where causal they are given square problems only, and so these are rows by themselves. Math in 16 bits works in float32.
+each product of float32 of three of TF32, of what is rounded off once. Tensor cores truncate what they add up. Kernels in tiles may be
+compiled with fast mathematics, as PyTorch's own are, which flushes numbers below 2⁻¹²⁶; those of binary16 stay. Flash and cuDNN are given
+no mask; where causal they are given square problems only, and so these are rows by themselves. Math in 16 bits works in float32.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,14 +15,16 @@ from typing import Any
 import torch
 from torch.nn.attention import SDPBackend, flex_attention
 
-from oracles import BFLOAT16_TENSOR_CORE, FLOAT16_TENSOR_CORE, FLOAT32, Arithmetic
+from oracles import BFLOAT16_TENSOR_CORE, FLOAT16_TENSOR_CORE, FLOAT32, Arithmetic, preset
 from properties.contract.implementation import Implementation
 from properties.implementations.torch_attention import NO_CUDA, equal, operations
 from properties.implementations.torch_flex import attend, causal
 
-__all__ = ["IMPLEMENTATIONS"]
+__all__ = ["IMPLEMENTATIONS", "flushing"]
 
-THREE_PRODUCTS = replace(FLOAT32, name="float32-by-three-tf32", product=2.0**-19, accumulate=2.0**-22, grad_accumulate=2.0**-22)
+THREE_PRODUCTS = replace(
+    FLOAT32, name="float32-by-three-tf32", product=2.0**-19, accumulate=2.0**-22, grad_accumulate=2.0**-22, flush_to_zero=True
+)
 """x = b + s with b of TF32, off by 2⁻¹⁰·|x| at most if truncated, and s likewise by 2⁻²⁰·|x|; of x·y the kernel leaves out s·s'. All three
 together are at most 3·2⁻²⁰·|x·y|, and a bit: less than two operands that are each off by 2⁻¹⁹."""
 
@@ -32,6 +35,11 @@ _SDPA = "scaled_dot_product_attention"
 _ALL = (_SDPA, "causal_attention", "grouped_query_attention", f"{_SDPA}_vjp", f"{_SDPA}_jvp")
 _UNGROUPED = (_SDPA, "causal_attention", f"{_SDPA}_vjp")
 _UNMASKED = (_SDPA, "grouped_query_attention", f"{_SDPA}_vjp")
+
+
+def flushing(arithmetic: Arithmetic) -> Arithmetic:
+    """The arithmetic, of numbers of binary32's range, where what is below its normal ones may be 0."""
+    return replace(arithmetic, flush_to_zero=True)
 
 
 def _at(precision: str, function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
@@ -90,10 +98,10 @@ def _multiple_of(n: int) -> Callable[[int], bool]:
 
 _TENSOR_CORES: Arithmetics = {
     "float16": FLOAT16_TENSOR_CORE,
-    "bfloat16": replace(BFLOAT16_TENSOR_CORE, flush_to_zero=True),  # kernels are compiled with fast mathematics
+    "bfloat16": flushing(BFLOAT16_TENSOR_CORE),
 }
 _SIMPLE: Arithmetics = {"float32": "float32", "TF32": "tf32", "float16": "float16", "bfloat16": "bfloat16"}
-_IN_TILES: Arithmetics = {"float32": "float32", "TF32": "tf32", **_TENSOR_CORES}
+_IN_TILES: Arithmetics = {"float32": flushing(FLOAT32), "TF32": flushing(preset("tf32")), **_TENSOR_CORES}
 _SQUARE = {"n_k_minus_n_q": equal}
 _CAUSAL = ("causal_attention",)
 _EFFICIENT, _FLASH, _CUDNN = SDPBackend.EFFICIENT_ATTENTION, SDPBackend.FLASH_ATTENTION, SDPBackend.CUDNN_ATTENTION

@@ -17,9 +17,10 @@ from typing import Any
 
 import torch
 
-from oracles import BFLOAT16_TENSOR_CORE, FLOAT16_TENSOR_CORE, Arithmetic
+from oracles import BFLOAT16_TENSOR_CORE, FLOAT16_TENSOR_CORE, FLOAT32, Arithmetic, preset
 from properties.contract.implementation import Implementation
 from properties.implementations.torch_attention import NO_CUDA
+from properties.implementations.torch_cuda import flushing
 
 __all__ = ["IMPLEMENTATIONS"]
 
@@ -107,7 +108,7 @@ def _causal(precision: str, q: Any, k: Any, v: Any) -> torch.Tensor:
     return _attend(precision, q, k, v, causal=True)[0]
 
 
-def _triton(dtype: str, arithmetic: Arithmetic | str, precision: str) -> Implementation:
+def _triton(dtype: str, arithmetic: Arithmetic, precision: str) -> Implementation:
     operations: dict[str, Callable[..., Any]] = {
         "attention": _attend, "scaled_dot_product_attention": _plain, "grouped_query_attention": _plain, "causal_attention": _causal
     }  # fmt: skip
@@ -125,9 +126,9 @@ def _triton(dtype: str, arithmetic: Arithmetic | str, precision: str) -> Impleme
 
 
 IMPLEMENTATIONS = [
-    _triton("float32", "float32", "ieee"),
-    _triton("TF32", "tf32", "tf32"),
+    _triton("float32", flushing(FLOAT32), "ieee"),
+    _triton("TF32", flushing(preset("tf32")), "tf32"),
     _triton("float16", FLOAT16_TENSOR_CORE, "ieee"),
-    _triton("bfloat16", BFLOAT16_TENSOR_CORE, "ieee"),
+    _triton("bfloat16", flushing(BFLOAT16_TENSOR_CORE), "ieee"),
 ]
 """One for each type; TF32 is float32 whose products round their operands."""

@@ -267,7 +267,7 @@ def test_a_budget_that_takes_two_products_with_weights_for_one_is_climbed_out_of
     """p·(dP − δ) + p'·g, of which the second weights are made by themselves."""
 
     def found():
-        return budgets.attack(operation, "cancelling lse", "bfloat16-stored-sum", np.random.default_rng(2), 200).violations
+        return budgets.attack(operation, "cancelling lse", "bfloat16-stored-sum", np.random.default_rng(4), 200).violations
 
     assert not found()
     shift = vjp._shift

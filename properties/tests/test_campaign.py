@@ -81,7 +81,9 @@ BROKEN = "SELECT chunk, law, status, excess, summary, diagnosis, example, script
 def kernels(tmp_path, monkeypatch):
     (tmp_path / "kernels.py").write_text(KERNELS)
     monkeypatch.chdir(tmp_path)
-    return tmp_path
+    monkeypatch.syspath_prepend(tmp_path)
+    yield tmp_path
+    sys.modules.pop("kernels", None)
 
 
 def campaign(attribute, database="c.db", *more):
@@ -424,7 +426,6 @@ def test_verdicts_are_those_of_verify_whatever_the_number_of_workers(kernels, ca
     assert set(rows(VERDICT, "one.db")) == set(rows(VERDICT, "two.db"))
     assert set(rows(BROKEN, "one.db")) == set(rows(BROKEN, "two.db"))
     assert set(rows("SELECT * FROM worst", "one.db")) == set(rows("SELECT * FROM worst", "two.db"))
-    sys.path.insert(0, str(kernels))
     from kernels import pair
 
     verdict = properties.verify(pair[1], max_examples=20, seed=1)

@@ -19,31 +19,16 @@ THIRD_PARTY = {
         *("threadpoolctl", "jinja2", "markupsafe", "matplotlib"),  # tools of benchmarks and of the page, by which nothing is judged
     },
 }
-# … and these inside a function only: what prints a table, formats for those who have them, and released libraries under test.
+# … and these inside a function only: what prints a table, formats for those who have them, engines, and released libraries under test.
 LAZILY = {
     "spec": {"rich"},
     "oracles": {"ml_dtypes"},
     "properties": {
-        "a computed name",
-        "onnx",
-        "onnxruntime",
-        "triton",
-        "transformers",
-        "torchtune",
-        "x_transformers",
-        "rotary_embedding_torch",
-        "local_attention",
-        "diffusers",
-        "torch_geometric",
-        "positional_encodings",
-        "keras",
-        "keras_hub",
-        "jax",
-        "flax",
-        "equinox",
-        "haiku",
-        "mlx",
-        "tinygrad",
+        *("a computed name", "onnx", "onnxruntime", "triton", "ray", "redis"),
+        *("diffusers", "equinox", "esm", "flax", "fms", "haiku", "jax", "keras", "keras_hub", "kornia", "litgpt"),
+        *("local_attention", "memory_efficient_attention_pytorch", "mlx", "mlx_lm", "monai", "positional_encodings"),
+        *("ring_attention_pytorch", "rotary_embedding_torch", "tinygrad", "torch_geometric", "torchtune", "transformers"),
+        *("whisper", "x_transformers"),
     },
 }
 
