@@ -157,13 +157,16 @@ class Yarn(Band):
     def lines(self, powers: Array, moved: Array, u: float) -> tuple[Array, Array]:
         """A kernel's own ends of the ramp are off as `_off` says, and its floor and ceiling with them.
 
-        The ramp, cut, falls as either end grows.  Its differences and their quotient take three roundings.  Where the ends may meet, it may
-        be anything between them; 2⁻⁹ is more than the 0.001 of a ramp without a width.
+        The ramp, cut, falls as either end grows.  Its differences and their quotient take three roundings.  A low end that is no integer
+        may be rounded before it is taken from i, and not before it is taken from the other: so these differences are off by `apart`
+        besides, as much as a number of `lowest`'s size may be rounded.  Where the ends may meet, the ramp may be anything between them;
+        2⁻⁹ is more than the 0.001 of a ramp without a width.
         """
         (low, lowest), (highest, high) = self._span(self.beta_fast, u, np.floor), self._span(self.beta_slow, u, np.ceil)
         i, three = np.arange(len(powers), dtype=np.float64), 1 + gamma(3, u) + OUTWARD
-        if lowest < highest:
-            most, least = (i - low) / (highest - low) * three, (i - lowest) / (high - lowest)
+        apart = 0.0 if self.truncate else gamma(2, u) * lowest * (1 + OUTWARD)
+        if lowest + apart < highest:
+            most, least = (i - low + apart) / (highest - low - apart) * three, (i - lowest - apart) / (high - lowest + apart)
         else:
             most, least = np.where(i <= low, 0.0, 1.0), np.where(i >= high + 2.0**-9, 1.0, 0.0)
         least = np.where(least >= 1, 1.0, least / three)  # rounding keeps the order of i and the ramp's end

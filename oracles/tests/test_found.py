@@ -301,3 +301,28 @@ def test_two_gradients_that_are_stored_by_themselves_may_overflow_where_their_su
     _, budget, *_ = attention_vjp(q, k, v, np.full((1, 1, 1), g), np.full((1, 1), of_lse), scale=1.0, arithmetic="float16")
     assert np.isfinite(budget.rad).all() == known
     assert (budget.excess(dk) <= 1).all()
+
+
+def test_a_ramp_may_have_its_low_end_rounded_in_one_of_two_differences() -> None:
+    """As transformers has it: i − low of tensors in binary32, over high − low of Python's floats. At the last pair it is 1, or not."""
+    rng, c, i = np.random.default_rng(0), Conventions(yarn_upper="last_pair"), np.arange(4)
+    for _ in range(60):
+        base, s, m = float(rng.uniform(20, 100)), float(rng.uniform(8, 64)), int(rng.integers(2000, 9000))
+        low, high = (8 * np.log(m / (2 * np.pi * turns)) / (2 * np.log(base)) for turns in (32, 1))
+        low, high = max(low, 0.0), min(high, 3.0)
+        if not high - low > 0.1:
+            continue
+        ramp = np.clip((i.astype(f32) - f32(low)) / f32(high - low), 0, 1)
+        f = f32(1) / f32(base) ** (i.astype(f32) / f32(4))
+        mixed = f / f32(s) * ramp + f * (1 - ramp)
+        found, _ = rotary_frequencies(
+            kind="yarn",
+            head_dim=8,
+            base=base,
+            factor=s,
+            original_max_position_embeddings=m,
+            truncate=False,
+            conventions=c,
+            arithmetic="float32",
+        )
+        assert found.excess(mixed.astype(np.float64)).max() <= 1

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch.nn.attention import SDPBackend, flex_attention
 
-from oracles import BFLOAT16_TENSOR_CORE, FLOAT16_TENSOR_CORE, FLOAT32, Arithmetic, preset
+from oracles import BFLOAT16_TENSOR_CORE, FLOAT16_TENSOR_CORE, FLOAT32, TF32, Arithmetic
 from properties.contract.implementation import Implementation
 from properties.implementations.torch_attention import NO_CUDA, equal, operations
 from properties.implementations.torch_flex import attend, causal
@@ -101,7 +101,7 @@ _TENSOR_CORES: Arithmetics = {
     "bfloat16": flushing(BFLOAT16_TENSOR_CORE),
 }
 _SIMPLE: Arithmetics = {"float32": "float32", "TF32": "tf32", "float16": "float16", "bfloat16": "bfloat16"}
-_IN_TILES: Arithmetics = {"float32": flushing(FLOAT32), "TF32": flushing(preset("tf32")), **_TENSOR_CORES}
+_IN_TILES: Arithmetics = {"float32": flushing(FLOAT32), "TF32": flushing(TF32), **_TENSOR_CORES}
 _SQUARE = {"n_k_minus_n_q": equal}
 _CAUSAL = ("causal_attention",)
 _EFFICIENT, _FLASH, _CUDNN = SDPBackend.EFFICIENT_ATTENTION, SDPBackend.FLASH_ATTENTION, SDPBackend.CUDNN_ATTENTION

@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from oracles import BFLOAT16_TENSOR_CORE, FLOAT16_TENSOR_CORE, FLOAT32, Arithmetic, preset
+from oracles import BFLOAT16_TENSOR_CORE, FLOAT16_TENSOR_CORE, FLOAT32, TF32, Arithmetic
 from properties.contract.implementation import Implementation
 from properties.implementations.torch_attention import NO_CUDA
 from properties.implementations.torch_cuda import flushing
@@ -127,7 +127,7 @@ def _triton(dtype: str, arithmetic: Arithmetic, precision: str) -> Implementatio
 
 IMPLEMENTATIONS = [
     _triton("float32", flushing(FLOAT32), "ieee"),
-    _triton("TF32", flushing(preset("tf32")), "tf32"),
+    _triton("TF32", flushing(TF32), "tf32"),
     _triton("float16", FLOAT16_TENSOR_CORE, "ieee"),
     _triton("bfloat16", flushing(BFLOAT16_TENSOR_CORE), "ieee"),
 ]

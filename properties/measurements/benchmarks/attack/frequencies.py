@@ -84,7 +84,9 @@ def _parameters(kind: str, place: str, rng: Generator) -> Options:
 
 
 def sensible(said: Options) -> bool:
-    """Whether the definition has a value for these parameters, and balls decide which."""
+    """Whether the definition has a value for these parameters, and balls decide which; a factor is above 0, even where it is not read."""
+    if said.get("factor", 1.0) <= 0:
+        return False
     try:
         rotary_frequencies(said)
     except (ValueError, ZeroDivisionError):
