@@ -13,6 +13,8 @@ READY  := $(VENV)/.ready
 DOCS   := $(VENV)/.docs
 PEERS  := .venv-peers
 
+REVISION = $(shell git describe --always --dirty 2>/dev/null || echo unknown)
+
 KERAS_BACKENDS := jax torch numpy
 VERIFY_PEERS = TRANSFORMERS_VERBOSITY=error $(PEERS)/bin/attnspec verify properties.implementations.peers:GROUPS --max-examples $(EXAMPLES) --seed $(SEED) --jobs $(JOBS)
 
@@ -51,8 +53,11 @@ cases: $(READY) ## choose the cases of the vectors anew, after a change to a dom
 	$(BIN)/python -m properties.vectors.choosing --jobs $(JOBS)
 
 .PHONY: seeds
-seeds: $(READY) ## look for false alarms on correct implementations, 50 seeds; writes docs/seeds.txt [EXAMPLES=100 JOBS=2]
-	$(BIN)/python -m properties.measurements.seeds --examples $(EXAMPLES) --jobs $(JOBS)
+seeds: $(READY) ## look for false alarms on what comes with attnspec, 50 seeds, and go on where it was stopped; writes docs/seeds.txt [EXAMPLES=100 JOBS=2]
+	@mkdir -p build
+	$(BIN)/attnspec campaign properties.implementations:GROUPS --seeds 0:50 --climb 0 --max-examples $(EXAMPLES) --jobs $(JOBS) \
+		--database build/seeds-$(REVISION).db --examples build/seeds-examples || [ $$? -eq 1 ]
+	$(BIN)/python -m properties.measurements.seeds build/seeds-$(REVISION).db
 
 .PHONY: gates
 gates: $(READY) ## put right candidates in five structures and three dtypes to the gate, with 50 seeds [JOBS=2]

@@ -49,9 +49,13 @@ class Sum:
     def __add__(self, other: "Sum") -> "Sum":
         return Sum(self.terms + other.terms, self.result + other.result)
 
-    def widened(self, exponent: float) -> "Sum":
-        """The same with an error of so much of every term in addition."""
-        return Sum(self.terms + exponent, self.result)
+    def of_rounded(self, operands: float) -> "Sum":
+        """The same where each term is off by so much before: Σ|x̃| ≤ (1 + operands)·Σ|x|, and |Σx̃| ≤ |Σx| + operands·Σ|x|."""
+        return Sum(self.terms * (1 + operands) + self.result * operands, self.result)
+
+    def scaled(self, off: float, operands: float = 0.0) -> "Sum":
+        """The same where the sum, of such terms, is multiplied by a number that is itself off by so much, relatively."""
+        return Sum(self.terms * (1 + off) + off * (1 + operands), self.result * (1 + off))
 
     @property
     def positive(self) -> float:
@@ -255,9 +259,11 @@ def terms(a: Arithmetic | None, n_q: int, n_k: int, d: int, d_v: int, scale: flo
 def terms_of(a: Arithmetic, n_q: int, n_k: int, d: int, d_v: int, scale: float, sink: bool = False) -> Terms:
     """The terms of attention computed in an arithmetic.
 
+    operands   Coarser operands of products are off before these are added up: each sum is one of such terms.
     dot        d products and additions in the accumulator; then 5 roundings of the score: scale·s, the scale's own two,
                and two to spare.  The kernel's score is off by all that, on which these roundings, its storage and its
-               slope act once more (`again`); R and |s| are known to (1 + γ_d(2⁻⁵³)) only.
+               slope act once more (`again`); R and |s| are known to (1 + γ_d(2⁻⁵³)) only.  A subnormal scale is off by more,
+               `off`, which multiplies what was off before, and is multiplied by what comes after, here and in gradients.
     slope      At most 6u of each of |s|, |m| and |lse|, in every listed form.  An argument passes through the product
                with log₂e (one rounding for s, one for m or lse, one for the constant), the subtraction (1), and the
                logarithm, sum and change of base in lse (3, as |log D| ≤ |m| + |lse|), the logarithm itself being off by
@@ -291,16 +297,19 @@ def terms_of(a: Arithmetic, n_q: int, n_k: int, d: int, d_v: int, scale: float, 
     inputs = _roundoff(a.scale_on_inputs) * (2 + _roundoff(a.scale_on_inputs))
     operand = a.product * (2 + a.product) * work.smallest_normal
     flushed = operand + (work.smallest_normal if a.flush_to_zero else 0.0)
-    slope, chain = 6 * u + a.exp.per_unit, summed(a, d, a.accumulate)
+    operands = product + inputs + product * inputs
+    slope, chain, off = 6 * u + a.exp.per_unit, summed(a, d, a.accumulate).of_rounded(operands), _of_scale(scale, a)
     stored, known, scaled = _roundoff(a.scores), gamma(d, ROUNDOFF), gamma(5, u)
-    again = (slope + known + scaled + stored) * (chain.positive + product + inputs + scaled + stored + known)
+    after = slope + known + scaled + stored
+    again = after * (chain.positive + product + inputs + scaled + stored + known + off)
     exp = a.exp.relative / (1 - a.exp.relative)
     lazily = (slope + a.log) * log(2) * slack(a)
     exponential = Exponents(slope, slope + a.log, slope + a.log, exp + lazily, rescaled * exp, exp)
     one_pass = exponential if a.rescale_block else replace(exponential, slope=slope - 2 * u, maximum=slope - 4 * u, lse=0.0)
+    tangents = (summed(a, 2 * d + 1, a.accumulate) + Sum(0.0, gamma(6, u))).of_rounded(operands)
     weights, tanh = _roundoff(a.weights), a.exp if a.tanh is None else a.tanh
     return Terms(
-        dot=Sum(chain.terms + again + _of_scale(scale, work), chain.result + scaled),
+        dot=Sum(chain.terms + again + product * inputs, chain.result + scaled).scaled(off, operands),
         product=product,
         scale_on_inputs=inputs,
         stored_scores=stored,
@@ -317,17 +326,17 @@ def terms_of(a: Arithmetic, n_q: int, n_k: int, d: int, d_v: int, scale: float, 
         saved_weights=_roundoff(a.saved_weights),
         output=a.output.unit_roundoff,
         saved_output=_roundoff(a.saved_output),
-        grad_dot=summed(a, d_v + 1, a.grad_accumulate) + Sum(0.0, gamma(1, u)),
+        grad_dot=(summed(a, d_v + 1, a.grad_accumulate) + Sum(0.0, gamma(1, u))).of_rounded(product),
         grad_weights=_roundoff(a.grad_weights),
         delta_sum=summed(a, n_k + 1, max(a.accumulate, a.grad_accumulate)),
         cap=gamma(6, u) + tanh.relative / (1 - tanh.relative) + 3 * stored,
         cap_absolute=tanh.flush + 2 * eta,
         quotient_underflow=2 * _step(a.scores, a),
         biased=gamma(3, u) + stored,
-        tangent_dot=summed(a, 2 * d + 1, a.accumulate).positive + gamma(6, u),
+        tangent_dot=tangents.scaled(off, operands).positive + product * inputs,
         grad_scores=gamma(4, u) + _roundoff(a.grad_scores),
-        keys_sum=_gradient(a, n_k).widened(_of_scale(scale, work)),
-        queries_sum=_gradient(a, n_q).widened(_of_scale(scale, work)),
+        keys_sum=_gradient(a, n_k).scaled(off),
+        queries_sum=_gradient(a, n_q).scaled(off),
         score_underflow=(d * abs(scale) + 2) * eta + _step(a.scores, a),
         logit_underflow=3 * eta + _step(a.scores, a),
         input_underflow=(_step(a.scale_on_inputs, a) + flushed) * max(1.0, abs(scale)),
@@ -350,14 +359,16 @@ def _gradient(a: Arithmetic, n: int) -> Sum:
     return found + again + Sum(0.0, gamma(4, a.elementwise.unit_roundoff) * (1 + found.positive + again.positive))
 
 
-def _of_scale(scale: float, work: Format) -> float:
-    """The relative error of a scale that is rounded to a subnormal number of a format; ∞ where it overflows.
+def _of_scale(scale: float, a: Arithmetic) -> float:
+    """The relative error of a scale that is rounded to a subnormal number, or flushed to 0; ∞ where it overflows.
 
-    It is given in float64, so in a format as fine as that it is exact.
+    It is given in float64, so in a format as fine as that it is exact, unless it is flushed.
     """
-    size = abs(scale)
+    work, size = a.elementwise, abs(scale)
     if size > work.largest:
         return float("inf")
+    if a.flush_to_zero and 0 < size < work.smallest_normal:
+        return 1.0  # what rounds up to the smallest normal number is off by less
     exact = work.unit_roundoff <= ROUNDOFF or size >= work.smallest_normal or size % work.smallest_subnormal == 0
     return 0.0 if exact else work.smallest_subnormal / size
 

@@ -8,7 +8,7 @@ import pytest
 
 from oracles.alibi import alibi_bias, alibi_slopes
 from oracles.conventions import Conventions
-from oracles.dot_product import scaled_dot_product_attention, scaled_dot_product_attention_vjp
+from oracles.dot_product import scaled_dot_product_attention, scaled_dot_product_attention_jvp, scaled_dot_product_attention_vjp
 from oracles.formats import BINARY16, BRAIN16, FLOAT32, preset
 from oracles.frequencies import rotary_frequencies
 from oracles.generalised_attention import attention, attention_jvp, attention_vjp
@@ -326,3 +326,21 @@ def test_a_ramp_may_have_its_low_end_rounded_in_one_of_two_differences() -> None
             arithmetic="float32",
         )
         assert found.excess(mixed.astype(np.float64)).max() <= 1
+
+
+@pytest.mark.parametrize("after", [0.0, 3.0])
+def test_a_subnormal_scale_may_be_flushed(after: float) -> None:
+    """A kernel that flushes takes a scale below the smallest normal number for 0: its scores are 0, and so are the gradients through them."""
+    arithmetic = replace(preset("float32"), flush_to_zero=True)
+    q, k = np.array([[2.0**64, 0.0]]), np.array([[2.0**63, 0.0], [-(2.0**63), 1.0]])
+    v, g = np.array([[1.0], [3.0]]), np.array([[1.0]])
+    dq, dk, dv = 0 * q, k[::-1], 0 * v
+    scale = 2.0**-127 + after * 2.0**-149
+    told = {"scale": scale, "arithmetic": arithmetic}
+    flushed = np.array([[2.0]]), np.zeros((1, 1)), (0 * q, 0 * k, np.array([[0.5], [0.5]]))
+    out = scaled_dot_product_attention(q, k, v, **told)
+    tangent = scaled_dot_product_attention_jvp(q, k, v, None, dq, dk, dv, **told)
+    gradients = scaled_dot_product_attention_vjp(q, k, v, None, g, **told)
+    for budget, value in zip((out, tangent, *gradients), (*flushed[:2], *flushed[2]), strict=True):
+        assert (budget.excess(value) <= 1).all()
+    assert (scaled_dot_product_attention(q, k, v, scale=scale, arithmetic="float32").excess(flushed[0]) > 1).all()

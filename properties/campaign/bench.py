@@ -40,13 +40,15 @@ class Broken:
 
 @dataclass(frozen=True)
 class Result:
-    """What came of a chunk: how many laws have which status, on how many examples, of what was drawn; the largest error in budgets of
-    laws that were not broken; seconds, how often it was given out again, what does not hold, and the worst input of a climb."""
+    """What came of a chunk: how many laws have which status, on how many examples, of what was drawn; the largest error of laws that were
+    not broken, in budgets and in statistical lines; seconds, how often it was given out again, what does not hold, and the worst input of a
+    climb."""
 
     statuses: dict[str, int]
     cases: int = 0
     examples: int = 0
     excess: float = 0.0
+    line: float = 0.0
     seconds: float = 0.0
     lost: int = 0
     broken: tuple[Broken, ...] = ()
@@ -185,10 +187,12 @@ def agreement_of(entry: Entry, operation: str) -> str:
 def _result(outcomes: tuple[Outcome, ...], causes: tuple[Cause, ...]) -> Result:
     shown = {cause.example.law_id for cause in causes}
     wrong = [o for o in outcomes if o.status not in PASSING and not o.unavailable]
+    passed = [o for o in outcomes if o.status in PASSING and o.status != "declared"]
     return Result(
         dict(Counter(o.status for o in outcomes)),
         examples=sum(o.examples for o in outcomes),
-        excess=max((o.worst_excess for o in outcomes if o.status in PASSING and o.status != "declared"), default=0.0),
+        excess=max((o.worst_excess for o in passed), default=0.0),
+        line=max((o.worst_line for o in passed), default=0.0),
         broken=tuple(_broken(o, o.law_id in shown or not causes) for o in wrong),
     )
 

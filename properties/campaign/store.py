@@ -19,7 +19,7 @@ from properties.campaign.chunks import Chunk
 
 __all__ = ["VERSION", "FullError", "Store", "reading"]
 
-VERSION = 1
+VERSION = 2
 """Of the tables, which the file says too."""
 
 _TABLES = """
@@ -33,8 +33,8 @@ CREATE TABLE chunk (
     chunk TEXT PRIMARY KEY, kind TEXT NOT NULL, implementation TEXT NOT NULL, operation TEXT NOT NULL, domain TEXT NOT NULL,
     seed INTEGER NOT NULL, cases INTEGER NOT NULL, examples INTEGER NOT NULL,
     held INTEGER NOT NULL, suspicious INTEGER NOT NULL, violated INTEGER NOT NULL, declared INTEGER NOT NULL, vacuous INTEGER NOT NULL,
-    not_applicable INTEGER NOT NULL, not_run INTEGER NOT NULL,
-    excess REAL NOT NULL, seconds REAL NOT NULL, lost INTEGER NOT NULL, run INTEGER NOT NULL REFERENCES run, finished REAL NOT NULL
+    not_applicable INTEGER NOT NULL, not_run INTEGER NOT NULL, excess REAL NOT NULL, line REAL NOT NULL,
+    seconds REAL NOT NULL, lost INTEGER NOT NULL, run INTEGER NOT NULL REFERENCES run, finished REAL NOT NULL
 ) WITHOUT ROWID;
 CREATE TABLE violation (
     chunk TEXT NOT NULL REFERENCES chunk, law TEXT NOT NULL, status TEXT NOT NULL, excess REAL, summary TEXT NOT NULL,
@@ -139,7 +139,8 @@ class Store:
         """A chunk is done; False where it was already, and nothing is counted twice. Raises FullError where it cannot be written now."""
         counts = [result.statuses.get(status, 0) for status in _STATUSES]
         who = (chunk.id, chunk.kind, chunk.implementation, chunk.operation, chunk.domain, chunk.seed)
-        row = (*who, result.cases, result.examples, *counts, _number(result.excess), result.seconds, result.lost, self._run, time.time())
+        worst_of = _number(result.excess), _number(result.line)
+        row = (*who, result.cases, result.examples, *counts, *worst_of, result.seconds, result.lost, self._run, time.time())
         broken = [(chunk.id, b.law, b.status, _number(b.excess), b.summary, b.diagnosis, b.case, b.script) for b in result.broken]
         at = (chunk.id, chunk.implementation, chunk.operation, chunk.domain)
         worst = [] if result.worst is None else [(*at, result.worst.output, _number(result.worst.ratio), json.dumps(result.worst.case))]

@@ -1,100 +1,72 @@
-"""False alarms: every law on correct implementations, seed after seed. `python -m properties.measurements.seeds` writes docs/seeds.txt.
+"""False alarms: `python -m properties.measurements.seeds DATABASE` writes docs/seeds.txt from the campaign that `make seeds` runs.
 
-The implementations are NumPy's and PyTorch's of `properties.implementations`, with their declared conventions and deviations. A law that is
-violated, or that says too little, is a false alarm, and so is a declared deviation that does not happen. The file is written after every
-seed: a run that is interrupted leaves what it has found. A law is suspicious with a seed where some error was beyond the statistical line
-and within the budget: of correct code that is a false alarm of the line, and counted by itself.
+It is of the implementations that come with attnspec, with their declared conventions and deviations. A law that is violated, or that says
+too little, is a false alarm, and so is a declared deviation that does not happen. A law is suspicious with a seed where some error was
+beyond the statistical line and within the budget: of correct code that is a false alarm of the line, and counted by itself.
 """
 
 import argparse
-from collections import Counter
-from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, field
-from multiprocessing import get_context
+import sqlite3
 from pathlib import Path
+from typing import Any
 
-from properties.contract.implementation import Implementation
-from properties.implementations import GROUPS
-from properties.verifier.report import Report
-from properties.verifier.verify import verify
+from properties.campaign.store import reading
+from properties.verifier.report import counted
+from properties.views.whole import write_whole
 
-__all__ = ["main"]
+__all__ = ["main", "page"]
 
-_ONLY = ("NumPy", "torch float", "torch math", "torch flash", "torch MHA")
-_ALARMS = ("violated", "vacuous", "not run")
-
-
-def _chosen(only: list[str]) -> dict[str, Implementation]:
-    """The implementations that can be run here and whose names begin with one of some texts."""
-    every = (i for group in GROUPS.values() for i in group)
-    return {i.name: i for i in every if i.name.startswith(tuple(only)) and not i.unavailable}
-
-
-def _verified(name: str, seed: int, examples: int) -> Report:
-    return verify(_chosen([name])[name], max_examples=examples, seed=seed)
-
-
-@dataclass
-class _Tally:
-    """What an implementation has come to over the seeds so far."""
-
-    examples: int = 0
-    worst: float = 0.0
-    worst_line: float = 0.0
-    statuses: Counter[str] = field(default_factory=Counter)
-    alarms: list[str] = field(default_factory=list)
-
-    def add(self, name: str, seed: int, report: Report) -> None:
-        """One more seed."""
-        self.examples += sum(o.examples for o in report.outcomes)
-        passed = [o for o in report.outcomes if o.status in ("held", "suspicious")]
-        self.worst = max([self.worst, *(o.worst_excess for o in passed)])
-        self.worst_line = max([self.worst_line, *(o.worst_line for o in passed)])
-        self.statuses.update(o.status for o in report.outcomes)
-        for o in report.outcomes:
-            if o.status in _ALARMS:
-                said = o.violation.summary if o.violation else o.reason
-                self.alarms.append(f"{name}, seed {seed}: {o.law_id}: {said}")
+_PAGE = Path(__file__).parents[2] / "docs/seeds.txt"
+_ROWS = "count(DISTINCT implementation || '[' || operation)"
+_SEEDS = f"SELECT seed FROM chunk GROUP BY seed HAVING {_ROWS} = (SELECT {_ROWS} FROM chunk)"
+_IMPLEMENTATIONS = f"""
+SELECT implementation, sum(held), sum(declared), sum(cases), sum(examples), max(excess), max(line), sum(suspicious),
+    sum(violated + vacuous + not_run)
+FROM chunk WHERE seed IN ({_SEEDS}) GROUP BY implementation ORDER BY implementation
+"""
+_ALARMS = f"""
+SELECT implementation, seed, law, operation, summary FROM violation JOIN chunk USING (chunk) WHERE seed IN ({_SEEDS}) ORDER BY 1, 2, 3, 4
+"""
 
 
-def _page(tallies: dict[str, _Tally], seeds: int, examples: int) -> str:
-    width = max(map(len, tallies))
-    alarms = [alarm for tally in tallies.values() for alarm in tally.alarms]
+def page(database: sqlite3.Connection) -> tuple[str, int]:
+    """What the campaign says of the seeds whose every chunk is done, as text, and how many false alarms there are."""
+
+    def rows(query: str) -> list[Any]:
+        return database.execute(query).fetchall()
+
+    seeds, every = [seed for (seed,) in rows(_SEEDS)], rows(_IMPLEMENTATIONS)
+    ((most,),) = rows("SELECT ifnull(max(cases), 0) FROM chunk")
+    width = max((len(row[0]) for row in every), default=0)
+    alarms = [f"{name}, seed {seed}: {law}[{operation}]: {summary}" for name, seed, law, operation, summary in rows(_ALARMS)]
     lines = [
-        f"False alarms on correct implementations, seeds 0 to {seeds - 1}, {examples} cases of each operation for each seed.",
+        f"False alarms on what comes with attnspec: {counted(len(seeds), 'seed')}, {min(seeds, default=0)} to {max(seeds, default=0)}, "
+        f"{most} cases of each operation for each seed, {sum(row[3] for row in every):,} in all.",
         "",
-        f"{'implementation':{width}}  {'held':>9}  {'declared':>8}  {'examples':>9}  {'max error ÷ budget':>20}  "
+        f"{'implementation':{width}}  {'held':>7}  {'declared':>8}  {'cases':>7}  {'examples':>9}  {'max error ÷ budget':>18}  "
         f"{'÷ line':>6}  {'suspicious':>10}  {'false alarms':>12}",
         *(
-            f"{name:{width}}  {t.statuses['held']:9}  {t.statuses['declared']:8}  {t.examples:9}  {t.worst:20.3g}  {t.worst_line:6.2g}  "
-            f"{t.statuses['suspicious']:10}  {len(t.alarms):12}"
-            for name, t in tallies.items()
+            f"{name:{width}}  {held:7}  {declared:8}  {cases:7}  {examples:9}  {excess:18.3g}  {line:6.2g}  {suspicious:10}  {wrong:12}"
+            for name, held, declared, cases, examples, excess, line, suspicious, wrong in every
         ),
         "",
         *(alarms or ["No false alarm."]),
     ]
-    return "\n".join(lines) + "\n"
+    return "\n".join(lines) + "\n", sum(row[-1] for row in every)
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run them; returns 1 if there was a false alarm."""
+    """Write the page; returns 1 if there was a false alarm, or no seed is done."""
     parser = argparse.ArgumentParser(prog="python -m properties.measurements.seeds", description=__doc__)
-    parser.add_argument("--seeds", type=int, default=50, help="from 0 on (50)")
-    parser.add_argument("--examples", type=int, default=100, help="cases of each operation, for each seed (100)")
-    parser.add_argument("--only", nargs="+", default=list(_ONLY), metavar="TEXT", help=f"how names begin ({', '.join(_ONLY)})")
-    parser.add_argument("--jobs", type=int, default=2)
-    parser.add_argument("--output", type=Path, default=Path("docs/seeds.txt"))
+    parser.add_argument("database", type=Path, metavar="DATABASE", help="of the campaign")
+    parser.add_argument("--output", type=Path, default=_PAGE, help="the page (docs/seeds.txt)")
     options = parser.parse_args(arguments)
-    tallies = {name: _Tally() for name in _chosen(options.only)}
-    with ProcessPoolExecutor(options.jobs, get_context("spawn")) as pool:
-        for seed in range(options.seeds):
-            reports = pool.map(_verified, tallies, [seed] * len(tallies), [options.examples] * len(tallies))
-            for (name, tally), report in zip(tallies.items(), reports, strict=True):
-                tally.add(name, seed, report)
-            options.output.write_text(_page(tallies, seed + 1, options.examples))
-            print(f"seed {seed}: {sum(len(t.alarms) for t in tallies.values())} false alarms so far", flush=True)
-    print(options.output.read_text(), end="")
-    return 1 if any(t.alarms for t in tallies.values()) else 0
+    with reading(options.database) as database:
+        text, alarms = page(database)
+        done = bool(database.execute(_SEEDS).fetchone())
+    write_whole(options.output, text)
+    print(text, end="")
+    return 0 if done and not alarms else 1
 
 
 if __name__ == "__main__":

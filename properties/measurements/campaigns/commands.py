@@ -1,6 +1,7 @@
 """Campaigns as a user runs them, by the command, and what their databases say."""
 
 import os
+import sqlite3
 import subprocess
 import sys
 from pathlib import Path
@@ -8,20 +9,22 @@ from typing import Any
 
 from properties.campaign.store import reading
 
-__all__ = ["TARGET", "chunks", "rows", "started", "verdicts"]
+__all__ = ["TARGET", "chunks", "planned", "rows", "started", "verdicts"]
 
 TARGET = "properties.bugs.reference:OPERATIONS"  # all operations in NumPy, which imports little
 
 _VERDICTS = (
-    "SELECT chunk, cases, examples, held, suspicious, violated, declared, vacuous, not_applicable, not_run, excess FROM chunk",
+    "SELECT chunk, cases, examples, held, suspicious, violated, declared, vacuous, not_applicable, not_run, excess, line FROM chunk",
     "SELECT chunk, law, status, excess, summary, diagnosis, example, script FROM violation",
     "SELECT * FROM worst",
 )
 
 
-def started(folder: Path, database: Path, *more: str, engine: str = "local", jobs: int = 2) -> "subprocess.Popen[str]":
+def started(
+    folder: Path, database: Path, *more: str, target: str = TARGET, engine: str = "local", jobs: int = 2
+) -> "subprocess.Popen[str]":
     """A campaign that has been started, whose examples are its own, in a folder; what it says is to be read."""
-    command = [sys.executable, "-P", "-m", "properties", "campaign", TARGET, "--database", str(database), "--engine", engine]
+    command = [sys.executable, "-P", "-m", "properties", "campaign", target, "--database", str(database), "--engine", engine]
     command += ["--jobs", str(jobs), "--examples", f"{folder / database.stem}-examples", *more]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "COLUMNS": "200"}
     return subprocess.Popen(
@@ -35,14 +38,24 @@ def rows(database: Path, query: str) -> list[Any]:
         return list(opened.execute(query))
 
 
-def verdicts(database: Path) -> list[set[Any]]:
-    """All that a database says but when and by whom it was found out."""
-    return [set(rows(database, query)) for query in _VERDICTS]
+def verdicts(database: Path, of: Path | None = None) -> list[set[Any]]:
+    """All that a database says but when and by whom it was found out; of the chunks that are in another alone, if one is given."""
+    known = {chunk for (chunk,) in rows(of or database, "SELECT chunk FROM chunk")}
+    return [{row for row in rows(database, query) if row[0] in known} for query in _VERDICTS]
 
 
 def chunks(database: Path) -> int:
     """How many chunks are done; 0 where the database is being made."""
+    return _number(database, "SELECT count(*) FROM chunk")
+
+
+def planned(database: Path) -> int:
+    """How many cases and steps the chunks that are done were planned to have, by their names; 0 where the database is being made."""
+    return _number(database, "SELECT ifnull(sum(substr(chunk, instr(chunk, ' cases=') + 7)), 0) FROM chunk")
+
+
+def _number(database: Path, query: str) -> int:
     try:
-        return int(rows(database, "SELECT count(*) FROM chunk")[0][0])
-    except Exception:
+        return int(rows(database, query)[0][0])
+    except (sqlite3.Error, ValueError):
         return 0

@@ -1,24 +1,27 @@
 """A campaign whose workers, driver and disk fail.
 
-`python -m properties.measurements.campaigns.disturbed FOLDER` writes docs/campaign-disturbed.txt. The same campaign is run twice: once in
-peace, and once while workers are killed at random moments, the driver is killed in the middle, and the disk is full for a while. The two
-databases should say the same of every chunk, but when and by whom it was run. The disturbed one is in FOLDER, which should be on a small
-file system of its own, as `mount -t tmpfs -o size=64M tmpfs FOLDER` makes one.
+`python -m properties.measurements.campaigns.disturbed FOLDER` writes docs/campaign-disturbed.txt. The same campaign is run twice: once
+while workers are killed at random moments, the driver is killed in the middle, and the disk is full for a while; and then in peace, all of
+it or its first cases. Each planned chunk should be in the first database once, and the two should say the same of every chunk that both
+have, but when and by whom it was run. The disturbed one is in FOLDER, which should be on a small file system of its own, as
+`mount -t tmpfs -o size=64M tmpfs FOLDER` makes one, and is left there.
 """
 
 import argparse
 import os
 import signal
 import sqlite3
+import subprocess
 import sys
 import tempfile
 import threading
 import time
+from collections.abc import Callable
 from contextlib import closing, suppress
 from pathlib import Path
 from random import Random
 
-from properties.measurements.campaigns.commands import TARGET, chunks, rows, started, verdicts
+from properties.measurements.campaigns.commands import TARGET, chunks, planned, rows, started, verdicts
 from properties.views.whole import write_whole
 
 __all__ = ["main"]
@@ -28,57 +31,67 @@ _GRACE = 3.0  # seconds in which workers notice that their driver is gone
 
 
 def main() -> int:
-    """Run both, and compare; 0 where they say the same."""
+    """Run both, and compare; 0 where they say the same, and nothing is lost."""
     parser = argparse.ArgumentParser(prog="python -m properties.measurements.campaigns.disturbed", description=main.__doc__)
     parser.add_argument("small", type=Path, metavar="FOLDER", help="on a small file system of its own")
+    parser.add_argument("--target", default=TARGET, help=f"what is verified ({TARGET})")
+    parser.add_argument("--only", nargs="+", default=[], metavar="TEXT", help="some implementations of it")
+    parser.add_argument("--climb", default="25", metavar="N", help="steps of each climb (25)")
     parser.add_argument("--cases", type=int, default=20_000, metavar="N", help="of the campaign (20000)")
+    parser.add_argument("--peaceful", type=int, metavar="N", help="of them, run in peace as well (all)")
     parser.add_argument("--kills", type=int, default=100, metavar="N", help="of workers (100)")
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the moments (0)")
     options = parser.parse_args()
+    some = ["--climb", options.climb, *(["--only", *options.only] if options.only else [])]
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         peaceful, disturbed = folder / "peaceful.db", options.small / "disturbed.db"
+
+        def start(database: Path, cases: int) -> "subprocess.Popen[str]":
+            return started(folder, database, "--cases", str(cases), *some, target=options.target)
+
+        page = [f"{options.target}, {options.cases:,} cases."]
+        page += _disturbed(lambda: start(disturbed, options.cases), disturbed, options.cases, options.kills, Random(options.seed))
         began = time.monotonic()
-        process = started(folder, peaceful, "--cases", str(options.cases))
-        process.communicate()
-        page = [f"{TARGET}, {options.cases} cases, {chunks(peaceful)} chunks, in peace: {time.monotonic() - began:.0f} s."]
-        page += _disturbed(folder, disturbed, options.cases, options.kills, chunks(peaceful), Random(options.seed))
-        alike = verdicts(peaceful) == verdicts(disturbed)
-        said = rows(disturbed, "SELECT count(*), count(DISTINCT chunk), sum(cases), sum(violated), sum(lost) FROM chunk")[0]
-        page.append("In the disturbed database: {} chunks, {} of them distinct, {} cases, {} violations, {} given out again.".format(*said))
+        start(peaceful, options.peaceful or options.cases).communicate()
+        page.append(f"In peace, {options.peaceful or options.cases:,} cases, {chunks(peaceful)} chunks: {time.monotonic() - began:.0f} s.")
+        alike = chunks(peaceful) > 0 and verdicts(peaceful) == verdicts(disturbed, peaceful)
         page.append(f"The two databases say {'the same' if alike else 'DIFFERENT THINGS'} of every chunk.")
     write_whole(_PAGE, "\n".join(page) + "\n")
     print("\n".join(page))
     return 0 if alike else 1
 
 
-def _disturbed(folder: Path, database: Path, cases: int, kills: int, number: int, random: Random) -> list[str]:
-    """Run it, with all that goes wrong; sentences on what did."""
+def _disturbed(start: Callable[[], "subprocess.Popen[str]"], database: Path, cases: int, kills: int, random: Random) -> list[str]:
+    """Run it, with all that goes wrong, evenly over the cases; sentences on what did."""
     began, killed, process, said = time.monotonic(), 0, None, list[str]()
-    driver_falls, disk_fills = number // 3, 2 * number // 3
+    driver_falls, disk_fills = cases // 3, 2 * cases // 3
     while process is None or process.poll() is None:
         if process is None:
-            process = started(folder, database, "--cases", str(cases))
+            process = start()
             assert process.stderr is not None
             threading.Thread(target=said.extend, args=(process.stderr,), daemon=True).start()
-        due = kills * chunks(database) / number  # evenly over the chunks
-        if killed < due:
+        done = planned(database)
+        if killed < kills * done / cases:
             time.sleep(random.uniform(0, 0.5))
             killed += _kill_one(process.pid, random)
-        if driver_falls and chunks(database) >= driver_falls:
+        if driver_falls and done >= driver_falls:
             process.kill()
             process.wait()
             process, driver_falls = None, 0
             time.sleep(_GRACE)
-        elif disk_fills and chunks(database) >= disk_fills:
+        elif disk_fills and done >= disk_fills:
             disk_fills = 0
             _fill(database, said)
         time.sleep(0.05)
     waited, idle = (sum(words in sentence for sentence in said) for words in ("waits to be written", "is run again"))
+    counts = rows(database, "SELECT count(*), count(DISTINCT chunk), sum(cases), sum(violated), sum(lost) FROM chunk")[0]
     return [
         f"Disturbed: {time.monotonic() - began:.0f} s. {killed} workers were killed at random moments, and the driver once.",
         f"Of the workers {idle} were not at a chunk yet, but starting.",
         f"The disk was full once: what came of a chunk waited {waited} times, and was written then.",
+        "In its database: {:,} chunks, {:,} of them distinct, {:,} cases, {} violations, {} given out again.".format(*counts),
+        f"Its chunks were planned to have {planned(database):,} cases and steps.",
     ]
 
 

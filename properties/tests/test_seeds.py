@@ -1,0 +1,54 @@
+"""False alarms, as they are read from a campaign's database."""
+
+from pathlib import Path
+
+import pytest
+
+from properties.campaign.bench import Broken, Result
+from properties.campaign.chunks import plan
+from properties.campaign.store import Store
+from properties.measurements.seeds import main
+
+ROWS = [("a", "rope"), ("b", "rope"), ("b", "rope_vjp")]
+WRONG = Result({"violated": 1}, cases=100, examples=90, broken=(Broken("a law", "violated", 2.0, "It is wrong."),))
+
+
+@pytest.fixture
+def pages(tmp_path):
+    """The page, and the exit status, of a campaign of three rows with so many chunks, one of which may be wrong."""
+
+    def pages(done: int, wrong: int = -1) -> tuple[int, str]:
+        database, output = tmp_path / f"{done}{wrong}.db", tmp_path / "seeds.txt"
+        with Store(database, {}) as store:
+            store.begin("none", 1, {})
+            for i, chunk in zip(range(done), plan(ROWS, range(9), 100), strict=False):
+                held = Result({"held": 3, "declared": 1}, cases=100, examples=90, excess=i / 10, line=i / 8)
+                store.add(chunk, WRONG if i == wrong else held)
+        return main([str(database), "--output", str(output)]), Path(output).read_text("utf-8")
+
+    return pages
+
+
+def test_seeds_are_counted_whose_every_operation_is_done(pages):
+    status, page = pages(8)  # of the third seed one operation is missing
+    assert status == 0
+    assert page.startswith(
+        "False alarms on what comes with attnspec: 2 seeds, 0 to 1, 100 cases of each operation for each seed, 600 in all.\n"
+    )
+    assert [line.split() for line in page.splitlines()[3:5]] == [
+        ["a", "6", "2", "200", "180", "0.3", "0.38", "0", "0"],
+        ["b", "12", "4", "400", "360", "0.5", "0.62", "0", "0"],
+    ]
+    assert page.endswith("\nNo false alarm.\n")
+
+
+def test_a_false_alarm_is_told_with_its_seed(pages):
+    status, page = pages(6, wrong=4)
+    assert status == 1
+    assert page.endswith("\nb, seed 1: a law[rope]: It is wrong.\n")
+
+
+def test_a_campaign_without_a_whole_seed_is_no_success(pages):
+    status, page = pages(0)
+    assert status == 1
+    assert "0 seeds" in page
