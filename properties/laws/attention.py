@@ -18,10 +18,7 @@ SDPA, GQA, SOFTMAX = "scaled_dot_product_attention", "grouped_query_attention", 
 
 @law(SDPA)
 def outputs_stay_within_the_allowed_values(subject: Subject, q: Any, k: Any, v: Any, mask: Any) -> None:
-    """For every case: each entry of the output lies between the least and the largest value that its query may read in its column.
-
-    Within budget.
-    """
+    """For every case: each entry of the output lies between the least and the largest value that its query may read in its column."""
     out = subject(q, k, v, mask)
     may = allowed(mask, q, k)
     low, high = np.empty(out.value.shape), np.empty(out.value.shape)
@@ -33,10 +30,7 @@ def outputs_stay_within_the_allowed_values(subject: Subject, q: Any, k: Any, v: 
 
 @law(SDPA)
 def constant_values_come_out_unchanged(subject: Subject, q: Any, k: Any, v: Any, mask: Any) -> None:
-    """For every q, k and mask: where all keys have one value, every output is that value, for the weights of a query sum to 1.
-
-    Within budget.
-    """
+    """For every q, k and mask: where all keys have one value, every output is that value, for the weights of a query sum to 1."""
     one = v[..., :1, :]
     subject.close(subject(q, k, np.broadcast_to(one, v.shape), mask), np.broadcast_to(one, (*q.shape[:-1], v.shape[-1])))
 
@@ -57,10 +51,7 @@ def one_hot_values_read_out_the_weights(subject: Subject, q: Any, k: Any, v: Any
 
 @law(SDPA)
 def zero_queries_take_the_mean(subject: Subject, q: Any, k: Any, v: Any, mask: Any) -> None:
-    """For every k, v and mask: a query of zeros takes the mean of the values that it may read.
-
-    Within budget.
-    """
+    """For every k, v and mask: a query of zeros takes the mean of the values that it may read."""
     subject.close(subject(np.zeros(q.shape), k, v, mask), mean(v, allowed(mask, q, k)))
 
 
@@ -220,10 +211,7 @@ def the_past_does_not_depend_on_the_future(subject: Subject, q: Any, k: Any, v: 
 
 @law(SDPA)
 def one_allowed_key_gives_its_value(subject: Subject, q: Any, k: Any, v: Any, mask: Any, choose: Choices) -> None:
-    """For every choice of one key for each query: with only that allowed the output is its value.
-
-    Within budget.
-    """
+    """For every choice of one key for each query: with only that allowed the output is its value."""
     chosen = choose.integers(0, k.shape[-2] - 1, q.shape[:-1])
     only = np.arange(k.shape[-2]) == chosen[..., None]
     subject.close(subject(q, k, v, only), np.take_along_axis(v, chosen[..., None], axis=-2))

@@ -143,40 +143,28 @@ def angles_add_up_as_positions_do(subject: Subject, *arguments: Any, choose: Cho
 
 @law(SINUSOID, TABLES)
 def cosines_and_sines_lie_on_the_circle(subject: Subject, *arguments: Any) -> None:
-    """For every row and pair: cos² + sin² is 1.
-
-    Within budget.
-    """
+    """For every row and pair: cos² + sin² is 1."""
     c, s = _angles(subject, *_size(subject, arguments))
     subject.close(c * c + s * s, np.ones(c.mid.shape), "cos² + sin²")
 
 
 @law(ANGLES, needs=(INV_FREQ,))
 def angles_are_positions_times_frequencies(subject: Subject, seq_len: int, head_dim: int, start_pos: int) -> None:
-    """For every width and position: the angles of a row are the frequencies, times the position.
-
-    Within budget.
-    """
+    """For every width and position: the angles of a row are the frequencies, times the position."""
     positions = exact(np.arange(start_pos, start_pos + seq_len, dtype=np.float64)[:, None])
     subject.close(subject(seq_len, head_dim, start_pos), positions * subject.inv_freq(head_dim).ball)
 
 
 @law(TABLES, needs=(ANGLES,), domains=("near positions",))
 def tables_are_cosines_and_sines_of_the_angles(subject: Subject, *arguments: Any) -> None:
-    """For every width and position to 64: the entries of a pair are the cosine and the sine of its angle.
-
-    Within budget.
-    """
+    """For every width and position to 64: the entries of a pair are the cosine and the sine of its angle."""
     (theta,) = _angles(subject, *_size(subject, arguments), operation=ANGLES)
     _compare(subject, _angles(subject, *_size(subject, arguments)), (cos(theta), sin(theta)))
 
 
 @law(TABLES, needs=("rope",))
 def tables_are_what_rope_rotates_by(subject: Subject, *arguments: Any) -> None:
-    """For every width and position: the entries of a pair are the cosine and the sine that rope makes of ones.
-
-    Within budget.
-    """
+    """For every width and position: the entries of a pair are the cosine and the sine that rope makes of ones."""
     size = _size(subject, arguments)
     _compare(subject, _angles(subject, *size), _angles(subject, *size, operation="rope"))
 

@@ -36,28 +36,19 @@ def _balanced(subject: Subject, x: Result, axis: int) -> None:
 
 @law(VJP, watches=True)
 def key_gradients_sum_to_zero(subject: Subject, *case: Any) -> None:
-    """For every case: dk sums to 0 over the keys, for a vector added to every key changes no weight.
-
-    Within budget.
-    """
+    """For every case: dk sums to 0 over the keys, for a vector added to every key changes no weight."""
     _balanced(subject, subject(*case)[1], -2)
 
 
 @law(SOFTMAX, domains=("everyday", "long rows"), watches=True)
 def score_gradients_sum_to_zero(subject: Subject, *case: Any) -> None:
-    """For every case: each row of the gradient of the scores sums to 0, for a number added to every score of a row changes no weight.
-
-    Within budget.
-    """
+    """For every case: each row of the gradient of the scores sums to 0, for a number added to every score of a row changes no weight."""
     _balanced(subject, subject(*case), -1)
 
 
 @law(VJP, watches=True)
 def value_gradients_sum_to_the_cotangents(subject: Subject, q: Any, k: Any, v: Any, mask: Any, grad_out: Any) -> None:
-    """For every case: dv summed over the keys is grad_out summed over the queries, for the weights of a query sum to 1.
-
-    Within budget.
-    """
+    """For every case: dv summed over the keys is grad_out summed over the queries, for the weights of a query sum to 1."""
     subject.close(total(subject(q, k, v, mask, grad_out)[2].ball, -2), total(exact(grad_out), -2), "sum of dv")
 
 

@@ -139,10 +139,7 @@ def causal_attention_is_attention_under_the_causal_mask(subject: Subject, q: Any
 
 @law(CAUSAL, domains=("everyday", "tiles", "extreme scores"))
 def the_past_does_not_depend_on_the_future(subject: Subject, q: Any, k: Any, v: Any, choose: Choices) -> bool:
-    """For every moment: the outputs of the first `now` queries are what they are with other keys and values afterwards, and with none.
-
-    Within budget.
-    """
+    """For every moment: the outputs of the first `now` queries are what they are with other keys and values afterwards, and with none."""
     n_q, n_k = q.shape[-2], k.shape[-2]
     now = choose.integer(1, n_q)
     known = min(n_k, now + (0 if _top_left(subject) else n_k - n_q))

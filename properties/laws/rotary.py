@@ -19,20 +19,14 @@ _ROPE, _TABLES, _HALF = ("rope", "rope_vjp"), ("apply_rotary", "apply_rotary_vjp
 
 @law(*_ROPE)
 def position_zero_is_the_identity(subject: Subject, *arguments: Any) -> None:
-    """For every x from position 0 on: its first row comes back as it is.
-
-    Within budget.
-    """
+    """For every x from position 0 on: its first row comes back as it is."""
     x = what_rotates(subject, arguments)
     subject.close(rotated(subject, x, 0).ball[..., 0, :], x[..., 0, :])
 
 
 @law(*_ROPE, _HALF)
 def pairs_keep_their_norm(subject: Subject, *arguments: Any) -> None:
-    """For every x: the sum of a pair's squares is what it was before it was rotated.
-
-    Within budget.
-    """
+    """For every x: the sum of a pair's squares is what it was before it was rotated."""
     x = what_rotates(subject, arguments)
     half = x.shape[-1] // 2
     where = (slice(0, half), slice(half, None)) if subject.operation == _HALF else lanes(subject.implementation, 2 * half)
@@ -43,10 +37,7 @@ def pairs_keep_their_norm(subject: Subject, *arguments: Any) -> None:
 @law(*_ROPE)
 def scores_depend_on_relative_positions_only(subject: Subject, *arguments: Any, choose: Choices) -> bool:
     """For every query and key, the same in every row, and every distance between two positions: what a pair of lanes adds to the score
-    is the same at all positions, as at the first ones.
-
-    Within budget.
-    """
+    is the same at all positions, as at the first ones."""
     x, start_pos = what_rotates(subject, arguments), first_position(subject, arguments)
     n = x.shape[-2]
     if n < 2:
@@ -79,10 +70,7 @@ def rotations_compose(subject: Subject, *arguments: Any, choose: Choices) -> Non
 @law("rope_vjp", needs=("rope",), domains=("everyday", ROTATIONS))
 @law("apply_rotary_vjp", needs=("apply_rotary",))
 def it_is_the_adjoint_of_its_forward(subject: Subject, *arguments: Any) -> None:
-    """For every x, cotangent g and rotation, by any tables too: ⟨g, rotated x⟩ = ⟨gradient of g, x⟩, pair by pair.
-
-    Within budget.
-    """
+    """For every x, cotangent g and rotation, by any tables too: ⟨g, rotated x⟩ = ⟨gradient of g, x⟩, pair by pair."""
     given, forward = by_name(subject, arguments), OPERATIONS[subject.operation].forward
     out = subject.call(forward, tuple(given[p] for p in OPERATIONS[forward].parameters))
     x, g = exact(given["x"]), exact(given["grad_out"])
@@ -94,10 +82,7 @@ def it_is_the_adjoint_of_its_forward(subject: Subject, *arguments: Any) -> None:
 
 @law(*_TABLES)
 def without_cosines_lanes_are_exchanged(subject: Subject, *arguments: Any) -> None:
-    """For every x and sines: with cosines of 0 a pair (a, b) becomes (−b·sin₁, a·sin₂), and its gradient (b·sin₂, −a·sin₁).
-
-    Within budget.
-    """
+    """For every x and sines: with cosines of 0 a pair (a, b) becomes (−b·sin₁, a·sin₂), and its gradient (b·sin₂, −a·sin₁)."""
     x, s = what_rotates(subject, arguments), arguments[2]
     (a, b), (sin_a, sin_b) = (of(part, lanes(subject.implementation, x.shape[-1])) for part in (x, s))
     out = of(rotated(subject, x, np.zeros(s.shape), s), lanes(subject.implementation, x.shape[-1]))

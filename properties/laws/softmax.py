@@ -32,10 +32,7 @@ def blocked_entries_weigh_exactly_zero(subject: Subject, scores: Any, mask: Any)
 
 @law(SOFTMAX)
 def allowed_weights_sum_to_one(subject: Subject, scores: Any, mask: Any) -> None:
-    """For all scores and every mask: the allowed weights of a row sum to 1.
-
-    Within budget.
-    """
+    """For all scores and every mask: the allowed weights of a row sum to 1."""
     may, weights = _allowed(scores, mask), subject(scores, mask).ball
     kept = ball(np.where(may, weights.mid, 0.0), np.where(may, weights.rad, 0.0))
     subject.close(total(kept), np.ones(scores.shape[:-1]), "sum of weights")
@@ -43,10 +40,7 @@ def allowed_weights_sum_to_one(subject: Subject, scores: Any, mask: Any) -> None
 
 @law(SOFTMAX)
 def one_allowed_entry_has_weight_one(subject: Subject, scores: Any, mask: Any, choose: Choices) -> None:
-    """For every choice of one entry for each row: with only that allowed it weighs 1, and the others 0.
-
-    Within budget.
-    """
+    """For every choice of one entry for each row: with only that allowed it weighs 1, and the others 0."""
     chosen = choose.integers(0, scores.shape[-1] - 1, scores.shape[:-1])
     only = np.arange(scores.shape[-1]) == chosen[..., None]
     subject.close(subject(scores, only), only.astype(float))
