@@ -20,7 +20,7 @@ def padding_one_too_many(lengths: Any, max_len: int) -> Any:
     return np.arange(max_len) <= lengths[:, None]
 
 
-@bug("padding_mask", law="more padding is only masked positions")
+@bug("padding_mask", law="each row allows as many positions as its sequence has")
 def padding_at_the_beginning(lengths: Any, max_len: int) -> Any:
     """The last positions are allowed instead of the first.
     Effect: The ends of sequences are masked, and their padding is attended to. Repair: Compare positions with lengths from the side on
@@ -28,7 +28,7 @@ def padding_at_the_beginning(lengths: Any, max_len: int) -> Any:
     return np.arange(max_len) >= max_len - lengths[:, None]
 
 
-@bug("padding_mask", law="empty sequences are all padding and full ones have none")
+@bug("padding_mask", law="each row allows as many positions as its sequence has")
 def padding_empty_sequence_is_full(lengths: Any, max_len: int) -> Any:
     """The last own position is marked, and all before it: for a length of 0 that is the position −1, which is the last.
     Effect: An empty sequence is attended to as a whole. Repair: Compare each position with the length: a length of 0 has no last position.
@@ -38,7 +38,7 @@ def padding_empty_sequence_is_full(lengths: Any, max_len: int) -> Any:
     return np.arange(max_len) <= (lengths[:, None] - 1) % max_len
 
 
-@bug("padding_mask", law="more padding is only masked positions")
+@bug("padding_mask", law="each row allows as many positions as its sequence has")
 def padding_relative_to_the_end(lengths: Any, max_len: int) -> Any:
     """Lengths are stretched, so that the longest sequence reaches max_len.
     Effect: What is masked depends on the longest sequence of the batch. Repair: Compare with the lengths themselves, not with their share
@@ -47,7 +47,7 @@ def padding_relative_to_the_end(lengths: Any, max_len: int) -> Any:
     return np.arange(max_len) < lengths[:, None] * max_len // longest
 
 
-@bug("padding_mask", law="empty sequences are all padding and full ones have none")
+@bug("padding_mask", law="each row allows as many positions as its sequence has")
 def padding_sorted_by_length(lengths: Any, max_len: int) -> Any:
     """The lengths are sorted, longest first, and the rows are not brought back.
     Effect: Sequences have each other's masks, unless they come sorted. Repair: Bring the rows back to the order of the batch. Seen: none:
@@ -73,7 +73,7 @@ def combined_by_or(first: Any, second: Any) -> Any:
     return first | second
 
 
-@bug("combine_masks", law="the order of masks does not matter")
+@bug("combine_masks", law="masks that allow all or nothing decide")
 def combined_second_inverted(first: Any, second: Any) -> Any:
     """The second mask is taken for one whose true entries block, as padding masks often are.
     Effect: Padding alone is attended to. Repair: Bring both masks to one polarity before they are combined. Seen:

@@ -143,7 +143,7 @@ def causal_top_left_vs_bottom_right(n_q: int, n_k: int | None = None) -> Any:
     return np.arange(columns) <= np.arange(n_q)[:, None] + (columns - n_q)
 
 
-@bug.slip("causal_mask", law="a causal mask is part of the square one")
+@bug.slip("causal_mask", law="row i of a causal mask allows the first keys")
 def causal_wide_off_by_one(n_q: int, n_k: int | None = None) -> Any:
     """With more keys than queries the diagonal lies one further to the right.
     Effect: With more keys than queries, each query sees one key of the future. Repair: Count the diagonal from the same corner for every
@@ -177,7 +177,7 @@ def causal_positions_in_a_byte(n_q: int, n_k: int | None = None) -> Any:
     return np.arange(n_q if n_k is None else n_k).astype(np.uint8) <= np.arange(n_q).astype(np.uint8)[:, None]
 
 
-@bug("causal_mask", law="a causal mask is part of the square one", requires=("two calls in a row",), making=True)
+@bug("causal_mask", law="row i of a causal mask allows the first keys", requires=("two calls in a row",), making=True)
 def causal_cache_ignores_keys() -> Callable[..., Any]:
     """Masks are cached by the number of queries alone.
     Effect: A second mask for as many queries and another number of keys has the shape of the first. Repair: Make both lengths the key of

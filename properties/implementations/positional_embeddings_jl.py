@@ -393,8 +393,6 @@ IMPLEMENTATIONS = [
         known_deviations={
             "a padding mask is its definition": _PADDING,
             "each row allows as many positions as its sequence has": _PADDING,
-            "empty sequences are all padding and full ones have none": _PADDING,
-            "more padding is only masked positions": _PADDING,
             "a combined mask is its definition": _COMBINED,
             "masks that allow all or nothing decide": _COMBINED,
             "causal and padding masks allow the first keys": _COMBINED,

@@ -13,7 +13,7 @@ from properties.laws.law import Laws
 from properties.strategies.choices import Choices
 
 law = Laws()
-SDPA, GQA, SOFTMAX = "scaled_dot_product_attention", "grouped_query_attention", "hard_masked_softmax"
+SDPA, GQA, CAUSAL, SOFTMAX = "scaled_dot_product_attention", "grouped_query_attention", "causal_attention", "hard_masked_softmax"
 
 
 @law(SDPA)
@@ -33,20 +33,6 @@ def constant_values_come_out_unchanged(subject: Subject, q: Any, k: Any, v: Any,
     """For every q, k and mask: where all keys have one value, every output is that value, for the weights of a query sum to 1."""
     one = v[..., :1, :]
     subject.close(subject(q, k, np.broadcast_to(one, v.shape), mask), np.broadcast_to(one, (*q.shape[:-1], v.shape[-1])))
-
-
-@law(SDPA)
-def one_hot_values_read_out_the_weights(subject: Subject, q: Any, k: Any, v: Any, mask: Any) -> None:
-    """For every q, k and mask, and keys in as many runs as values have columns: one-hot values read out the weight of each run.
-
-    It is never negative, and zero where the query may read no key of the run. Exact. In each row they sum to 1. Within budget.
-    """
-    n_k, columns = v.shape[-2:]
-    one_hot = np.broadcast_to(np.eye(columns)[np.arange(n_k) * columns // n_k], v.shape)
-    out = subject(q, k, one_hot, mask)
-    readable = (allowed(mask, q, k).astype(float) @ one_hot) > 0
-    subject.same(np.where(readable, np.abs(out.value), 0.0), out.value, "weights")
-    subject.close(total(out.ball), np.ones(q.shape[:-1]), "sum of weights")
 
 
 @law(SDPA)
@@ -187,23 +173,24 @@ def non_finite_blocked_entries_do_not_matter(subject: Subject, q: Any, k: Any, v
 
 
 @law(SDPA)
-def the_past_does_not_depend_on_the_future(subject: Subject, q: Any, k: Any, v: Any, mask: Any, choose: Choices) -> bool:
-    """For every causal mask, of either alignment, and moment: keys and values of the future change no output, nor does their absence.
-
-    The first queries may read the first keys only. Within budget.
-    """
-    n_q, n_k = q.shape[-2], k.shape[-2]
-    shift = choose.among([0, n_k - n_q])
-    if n_k < n_q or n_q < 2:
+@law(CAUSAL, domains=("everyday", "tiles", "extreme scores"))
+def the_past_does_not_depend_on_the_future(subject: Subject, q: Any, k: Any, v: Any, *_: Any, choose: Choices) -> bool:
+    """For every moment, under a causal mask of either alignment, or causal by a flag: keys and values of the future change no output, nor
+    does their absence. The first queries may read the first keys only."""
+    (n_q, n_k), flag = (q.shape[-2], k.shape[-2]), subject.operation == CAUSAL
+    alignments = [0, n_k - n_q]
+    shift = alignments[subject.conventions.causal == "bottom_right"] if flag else choose.among(alignments)
+    now = choose.integer(1, n_q)
+    known = max(now + shift, 0)
+    if known >= n_k or (n_k < n_q and not flag):
         return False
-    now = choose.integer(1, n_q - 1)
-    known, causal = now + shift, np.tri(n_q, n_k, shift, dtype=bool)
+    masks = () if flag else (np.tri(n_q, n_k, shift, dtype=bool),)
     largest, future = subject.largest_harmless, np.arange(n_k)[:, None] >= known
     towards = np.where(q[..., now - 1, None, :] < 0, -largest, largest)
-    past = subject(q, k, v, causal).ball[..., :now, :]
-    changed = subject(q, np.where(future, towards, k), np.where(future, -largest, v), causal)
+    past = subject(q, k, v, *masks).ball[..., :now, :]
+    changed = subject(q, np.where(future, towards, k), np.where(future, -largest, v), *masks)
     subject.close(changed.ball[..., :now, :], past)
-    alone = q[..., :now, :], k[..., :known, :], v[..., :known, :], causal[:now, :known]
+    alone = q[..., :now, :], k[..., :known, :], v[..., :known, :], *(mask[:now, :known] for mask in masks)
     if subject.takes(*alone):
         subject.close(subject(*alone), past)
     return True

@@ -9,7 +9,7 @@ from properties.contract.operations import OPERATIONS
 from properties.contract.results import results_of
 from properties.contract.subject import Subject
 from properties.laws.law import Laws
-from properties.laws.maps import Put, Take
+from properties.laws.maps import Put
 from properties.laws.rows import Rows
 from properties.laws.squares import Case, Term
 from properties.strategies.domains import ROTATIONS
@@ -89,10 +89,3 @@ def rows_that_are_not_read_hold_anything(c: Case) -> Sequence[Term] | None:
     read = c.indices if c.forward.name == LOOKUP else np.arange(c.start_pos, c.start_pos + c.seq_len)
     unread = ~np.isin(np.arange(len(c.table)), read)[:, None]
     return [Term({"table": [Put(unread, c.largest)]})] if unread.any() else None
-
-
-@row(LEARNED)
-def rows_before_the_first_can_be_taken_away(c: Case) -> Sequence[Term] | None:
-    """For every table: without the rows before the start, from position 0 on, the result is the same."""
-    n = len(c.table)
-    return [Term({"table": [Take(-2, np.arange(c.start_pos, n), n)]}, (), {"start_pos": 0})] if c.start_pos else None
