@@ -42,8 +42,7 @@ def gqa_group_is_a_power_of_two(heads: int, groups: int) -> Any:
 @bug(GQA, law="without columns of queries all weights are equal")
 def gqa_values_tiled(q: Array, k: Array, v: Array, mask: Mask = None) -> Array:
     """Query head h uses key head h // group, but value head h % H_kv.
-    Effect: Weights belong to one key head, values to another. Repair: Index keys and values alike. Seen: none: one of two expressions was
-    mended"""
+    Effect: Weights are of one key head, values of another. Repair: Index keys and values alike. Seen: none: one of two places was mended"""
     heads, groups = q.shape[-3], k.shape[-3]
     return right.scaled_dot_product_attention(q, k.take(right.key_heads(heads, groups), -3), v.take(np.arange(heads) % groups, -3), mask)
 
@@ -61,8 +60,7 @@ def gqa_keys_of_the_first_in_the_batch(q: Array, k: Array, v: Array, mask: Mask 
 @bug(GQA, law="heads of keys can be repeated")
 def gqa_mask_of_the_key_head(q: Array, k: Array, v: Array, mask: Mask = None) -> Array:
     """A mask for each query head is indexed by the key head.
-    Effect: Masks that differ between heads are applied to the wrong ones. Repair: Index the mask by the query head. Seen: none: inside the
-    kernel only the index of the key head is at hand"""
+    Effect: Heads have each other's masks. Repair: Index the mask by the query head. Seen: none: the kernel has the key head"""
     heads = q.shape[-3]
     if mask is not None and mask.ndim > 2 and mask.shape[-3] == heads:
         mask = mask[..., np.arange(heads) // (heads // k.shape[-3]), :, :]
@@ -83,8 +81,7 @@ def gqa_packed_rows_masked_by_division(q: Array, k: Array, v: Array, mask: Mask 
 @bug(GQA, law="unread keys hold anything")
 def gqa_one_key_head_ignores_the_mask(q: Array, k: Array, v: Array, mask: Mask = None) -> Array:
     """Where one key head serves several query heads, the mask is left out.
-    Effect: With a single key head blocked keys are attended to. Repair: Pass the mask on to the path for one key head. Seen: none:
-    multi-query attention is a path of its own"""
+    Effect: With one key head masked keys are attended to. Repair: Mask there too. Seen: none: multi-query attention is its own path"""
     return right.grouped_query_attention(q, k, v, None if k.shape[-3] == 1 < q.shape[-3] else mask)
 
 
@@ -151,16 +148,14 @@ def mha_square_output_weights_transposed(x: Array, wq: Array, wk: Array, wv: Arr
 @bug(MHA, law="heads are computed apart")
 def mha_adds_its_input(x: Array, wq: Array, wk: Array, wv: Array, wo: Array, num_heads: int, mask: Mask = None) -> Array:
     """The residual connection is part of the result.
-    Effect: The input comes out again with the attention. Repair: Leave the residual to the block. Seen: none: layer and block are written
-    in one function, and taken apart later"""
+    Effect: The input is part of the output. Repair: Leave the residual to the block. Seen: none: layer and block begin as one function"""
     return right.multi_head_attention(x, wq, wk, wv, wo, num_heads, mask) + x
 
 
 @bug(MHA_VJP, law="vjp and jvp are adjoint")
 def mha_vjp_output_weights_transposed(*arguments: Any) -> Any:
     """dwo is gᵀ heads where wo is square.
-    Effect: The gradient of wo is transposed where wo is square. Repair: dwo = headsᵀ g. Seen: none: gᵀ heads is right for weights kept as
-    (out, in)"""
+    Effect: The gradient of wo is transposed where wo is square. Repair: dwo = headsᵀ g. Seen: none: right for weights kept as (out, in)"""
     *others, dwo = right.OPERATIONS[MHA_VJP](*arguments)
     return *others, dwo.T if dwo.shape[0] == dwo.shape[1] else dwo
 
@@ -185,8 +180,7 @@ def mha_jvp_projections_constant(*arguments: Any) -> Any:
 @bug(MHA_JVP, law="the derivative is linear")
 def mha_jvp_product_of_tangents(*arguments: Any) -> Any:
     """dwo is multiplied by the heads and their tangent.
-    Effect: Tangents are wrong in the second order. Repair: Multiply the heads themselves by dwo. Seen: none: heads are updated in place too
-    early"""
+    Effect: Tangents are wrong in the second order. Repair: Multiply the heads themselves by dwo. Seen: none: heads are updated too early"""
     x, wq, wk, wv, _, *others, dwo = arguments
     return right.OPERATIONS[MHA_JVP](*arguments) + right.OPERATIONS[MHA_JVP](x, wq, wk, wv, dwo, *others, np.zeros(dwo.shape))
 
@@ -233,16 +227,14 @@ def mha_mask_of_the_first_head_only(x: Array, wq: Array, wk: Array, wv: Array, w
     Effect: All heads but the first attend to what is blocked. Repair: Give the mask an axis for the heads. Seen: none: the mask is added to
     scores[0], of the one head of the first test"""
     first = (np.arange(len(wo)) < len(wo) // num_heads)[:, None]
-    return right.multi_head_attention(x, wq, wk, wv, wo * first, num_heads, mask) + right.multi_head_attention(
-        x, wq, wk, wv, wo * ~first, num_heads
-    )
+    masked, others = (right.multi_head_attention(x, wq, wk, wv, wo * heads, num_heads, m) for heads, m in ((first, mask), (~first, None)))
+    return masked + others
 
 
 @bug.slip("summed", seen=MHA_VJP, law="vjp and jvp are adjoint")
 def mha_vjp_weights_of_the_last_example(x: Array, rank: int) -> Array:
     """The gradients of the weights are those of the last entry of the first batch axis.
-    Effect: Weights learn from the last example of a batch. Repair: Sum the gradients of the weights over the batch. Seen: none: = for += in
-    a loop"""
+    Effect: Weights learn from the last example of a batch. Repair: Sum the gradients over the batch. Seen: none: = for += in a loop"""
     return right.summed(x[-1:] if x.ndim > rank else x, rank)
 
 

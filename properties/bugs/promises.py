@@ -13,14 +13,14 @@ from properties.bugs.reference import Mask
 from properties.contract.implementation import Implementation
 
 bug = Register()
+_EVEN = {"head_dim": lambda d: d % 2 == 0}
 
 
 @bug(SDPA, law="outputs beyond the largest number may overflow", promises={"arithmetic": "float16"})
 def sdpa_overflow_becomes_nan(q: Array, k: Array, v: Array, mask: Mask = None) -> Array:
     """In float16, an output beyond half of the largest number comes out as NaN.
-    Effect: Values near the largest number of the format become NaN instead of themselves or ±∞. Repair: Normalise the weights before the
-    product with the values, or accumulate in a wider format. Seen: none: unnormalised sums of float16 values overflow where their average
-    does not, and ∞ − ∞ follows."""
+    Effect: Values near the largest number become NaN, not ±∞. Repair: Normalise the weights before the product with the values, or
+    accumulate in a wider format. Seen: none: unnormalised sums of float16 overflow where averages do not, and ∞ − ∞ follows."""
     out = right.scaled_dot_product_attention(q.astype(np.float64), k.astype(np.float64), v.astype(np.float64), mask)
     return np.where(np.abs(out) > 32752, np.nan, out).astype(np.float16)
 
@@ -34,16 +34,11 @@ def sdpa_blocked_nan_reaches_the_output(q: Array, k: Array, v: Array, mask: Mask
         return right.scaled_dot_product_attention(q, k, v, mask)
 
 
-@bug(
-    "rope",
-    law="scores depend on relative positions only",
-    promises={"conventions": Conventions(rope_pairing="half"), "supports": {"head_dim": lambda d: d % 2 == 0}},
-)
+@bug("rope", law="scores depend on relative positions only", promises={"conventions": Conventions(rope_pairing="half"), "supports": _EVEN})
 def rope_half_with_interleaved_tables(x: Array, start_pos: int = 0) -> Array:
     """Pairs are (i, i + d/2), but the tables are those of pairs (2i, 2i + 1).
     Effect: Lanes i and i + d/2 are turned by angles of different pairs: norms and relative positions are lost. Repair: Lay the tables out
-    as the pairs are: angles in halves for pairs in halves. Seen: none: tables of adjacent pairs (repeat_interleave) are taken with the half
-    turn of the other layout."""
+    as the pairs are. Seen: none: tables of adjacent pairs (repeat_interleave) are taken with the half turn of the other layout."""
     if x.shape[-1] % 2:
         raise ValueError(f"head_dim is {x.shape[-1]}, but should be even.")
     cos, sin = reference_positions.chunk_tables(start_pos, *x.shape[-2:])
@@ -68,13 +63,10 @@ def _of_base(base: float) -> Callable[..., Array]:
     return rotating
 
 
-@bug(
-    "rope",
-    law="instances and sizes share no state",
-    requires=("two calls in a row",),
-    making=True,
-    promises={"beside": (Implementation("base 100", {"rope": _of_base(100.0)}, conventions=Conventions(rope_base=100.0)),)},
-)
+_BESIDE = Implementation("base 100", {"rope": _of_base(100.0)}, conventions=Conventions(rope_base=100.0))
+
+
+@bug("rope", law="instances and sizes share no state", requires=("two calls in a row",), making=True, promises={"beside": (_BESIDE,)})
 def rope_instances_share_their_tables() -> Callable[..., Array]:
     """Tables are kept for the class, by position and shape, and not by the instance's base.
     Effect: Two models with other bases in one process turn by the base of whichever came first. Repair: Keep tables in the instance, or
@@ -83,7 +75,7 @@ def rope_instances_share_their_tables() -> Callable[..., Array]:
     return _of_base(10000.0)
 
 
-@bug("rope", law="what is not supported is refused", promises={"supports": {"head_dim": lambda d: d % 2 == 0}})
+@bug("rope", law="what is not supported is refused", promises={"supports": _EVEN})
 def rope_answers_odd_widths(x: Array, start_pos: int = 0) -> Array:
     """Odd widths are declared to be refused, and are answered, with 0 in the last lane.
     Effect: What is documented to be refused gives numbers that nobody defined. Repair: Refuse what is not supported. Seen:

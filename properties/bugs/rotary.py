@@ -1,23 +1,22 @@
 """Slips in rotating: the tables, which channels they turn, and the gradients."""
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from oracles.ball import Array
 from properties.bugs import reference_positions as right
-from properties.bugs.bug import Register
+from properties.bugs.bug import Memory, Register, Requirement
 
 bug = Register()
+_OTHER_TABLES: tuple[Requirement] = ("tables that are not rotations",)
 
 
 @bug("rope", law="every second pair of twice the width is alike", public=True)
 def rope_half_split_pairs(x: Array, start_pos: int = 0) -> Array:
     """The lanes (j, j + d/2) are turned instead of (2i, 2i + 1); an odd width, which has no halves, is turned as it should be.
-    Effect: Lanes that belong to one pair are turned with lanes of other pairs: weights trained with adjacent pairs give other scores.
-    Repair: Turn the lanes (2i, 2i + 1) by the angle of pair i. Seen: EleutherAI/gpt-neox#834; vllm-project/vllm-ascend#12820;
-    jzhang38/TinyLlama#24"""
+    Effect: Each channel rotates with one of another pair: weights trained with adjacent pairs give other scores. Repair: Turn the lanes
+    (2i, 2i + 1) by the angle of pair i. Seen: EleutherAI/gpt-neox#834; vllm-project/vllm-ascend#12820; jzhang38/TinyLlama#24"""
     if x.shape[-1] % 2:
         return right.rope(x, start_pos)
     theta = np.tile(right.angles(start_pos, *x.shape[-2:]), 2)
@@ -58,8 +57,7 @@ def rope_tables_sines_of_the_next_pair(start_pos: int, seq_len: int, dim: int) -
 @bug.slip("chunk_tables", seen="rope_tables", law="position zero is the identity")
 def rope_tables_sine_first(start_pos: int, seq_len: int, dim: int) -> tuple[Array, ...]:
     """The tables are returned in the order sine, cosine.
-    Effect: At position 0 every pair is turned by a quarter. Repair: Return the cosines first. Seen: none: it is the sinusoidal encoding's
-    order"""
+    Effect: At position 0 every pair is turned by a quarter. Repair: Return the cosines first. Seen: none: it is the encoding's order"""
     return right.chunk_tables(start_pos, seq_len, dim)[::-1]
 
 
@@ -82,8 +80,7 @@ def rope_odd_width_raises(x: Array) -> Array:
 @bug.slip("rotated", seen="apply_rotary", law="apply rotary is within its budget")
 def apply_rotary_without_minus(x: Array) -> Array:
     """The lanes of a pair are exchanged without the minus.
-    Effect: Pairs are reflected and stretched instead of turned. Repair: Negate the second lane where it goes to the first. Seen: none:
-    lanes are exchanged and the sign is forgotten"""
+    Effect: Pairs are reflected and stretched instead of turned. Repair: Negate what goes to the first. Seen: none: the sign is forgotten"""
     return np.asarray(right.rotated(x) * right.rotated(np.ones(x.shape[-1])))
 
 
@@ -109,8 +106,7 @@ def rope_pairs_stored_as_halves(x: Array, cos: Array, sin: Array) -> Array:
 @bug.slip("apply_rotary", seen="rope", law="position zero is the identity")
 def rope_lanes_exchanged(x: Array, cos: Array, sin: Array) -> Array:
     """The two results of each pair change places.
-    Effect: The lanes of each pair come back in the other order. Repair: The first result is a·cos − b·sin, the second b·cos + a·sin. Seen:
-    none: common in first versions"""
+    Effect: Pairs come back exchanged. Repair: First comes a·cos − b·sin, then b·cos + a·sin. Seen: none: common in first versions"""
     lanes = np.arange(x.shape[-1])
     lanes[: x.shape[-1] // 2 * 2] ^= 1
     return np.asarray(right.apply_rotary(x, cos, sin)[..., lanes])
@@ -134,8 +130,7 @@ def rope_lanes_beyond_64_left(x: Array, start_pos: int = 0) -> Array:
 @bug("rope", law="problems do not see each other")
 def rope_last_head_to_all(x: Array, start_pos: int = 0) -> Array:
     """With several heads, each gets the result of the last.
-    Effect: All heads are the last head. Repair: Give each head a buffer of its own. Seen: none: one buffer is reused in a loop over the
-    heads, and the results are views of it."""
+    Effect: All heads are the last head. Repair: Give each head a buffer of its own. Seen: none: results are views of one buffer"""
     out = right.rope(x, start_pos)
     return out if x.ndim == 2 or x.shape[-3] == 0 else np.broadcast_to(out[..., -1:, :, :], out.shape).copy()
 
@@ -143,14 +138,13 @@ def rope_last_head_to_all(x: Array, start_pos: int = 0) -> Array:
 @bug("rope", law="empty arrays give empty results")
 def rope_of_nothing_raises(x: Array, start_pos: int = 0) -> Array:
     """An array without rows or lanes is an error.
-    Effect: A model without positions to turn, or an empty chunk, stops with an error. Repair: Return what has no entries as it is. Seen:
-    none: frequencies of no lanes divide by a width of 0."""
+    Effect: An empty chunk stops the model with an error. Repair: Return it as it is. Seen: none: frequencies of no channels divide by 0"""
     if 0 in x.shape[-2:]:
         raise ZeroDivisionError("division by zero")
     return right.rope(x, start_pos)
 
 
-@bug("apply_rotary", law="apply rotary is within its budget", requires=("tables that are not rotations",))
+@bug("apply_rotary", law="apply rotary is within its budget", requires=_OTHER_TABLES)
 def apply_rotary_reads_half_the_tables(x: Array, cos: Array, sin: Array) -> Array:
     """Both lanes of a pair use the entries of the first lane.
     Effect: Every second entry of the tables is ignored. Repair: Read an entry for each lane. Seen: none: the tables of rotations hold
@@ -167,7 +161,7 @@ def apply_rotary_normalizes(x: Array, cos: Array, sin: Array) -> Array:
     return right.apply_rotary(x / np.where(size == 0, 1.0, size), cos, sin)
 
 
-@bug("apply_rotary", law="apply rotary is within its budget", requires=("tables that are not rotations",))
+@bug("apply_rotary", law="apply rotary is within its budget", requires=_OTHER_TABLES)
 def apply_rotary_sine_before_rotation(x: Array, cos: Array, sin: Array) -> Array:
     """The result is x ⊙ cos + right.rotated(x ⊙ sin).
     Effect: Each lane is mixed in with the sine of its partner. Repair: Rotate first, then multiply by the sines. Seen: none: the forward's
@@ -183,26 +177,15 @@ def apply_rotary_square_tables_transposed(x: Array, cos: Array, sin: Array) -> A
     return right.apply_rotary(x, *(t.T if len(t) == x.shape[-1] and t.T.shape == x.shape[-2:] else t for t in (cos, sin)))
 
 
-@bug("apply_rotary", law="a call does not depend on earlier calls", requires=("two calls in a row",), making=True)
-def apply_rotary_keeps_the_first_tables() -> Callable[..., Array]:
+@bug("apply_rotary", law="a call does not depend on earlier calls", remembers=True)
+def apply_rotary_keeps_the_first_tables(memory: Memory, x: Array, cos: Array, sin: Array) -> Array:
     """The tables of the first call with a shape serve all later calls with this shape.
     Effect: Tables that change between calls, as with another base or scaling, have no effect. Repair: Do not cache what the caller hands
     over. Seen: none: a cache keyed by shape, as in lucidrains/rotary-embedding-torch#11, one layer further down"""
-    cache: dict[tuple[int, ...], tuple[Array, Array]] = {}
-
-    def cached(x: Array, cos: Array, sin: Array) -> Array:
-        return right.apply_rotary(x, *cache.setdefault(cos.shape, (cos.copy(), sin.copy())))
-
-    return cached
+    return right.apply_rotary(x, *memory.setdefault(cos.shape, (cos.copy(), sin.copy())))
 
 
-@bug.slip(
-    "apply_rotary_vjp",
-    without=("rope_vjp",),
-    law="it is the adjoint of its forward",
-    requires=("tables that are not rotations",),
-    public=True,
-)
+@bug.slip("apply_rotary_vjp", without=("rope_vjp",), law="it is the adjoint of its forward", requires=_OTHER_TABLES, public=True)
 def rope_vjp_sin_after_rotate(x: Array, cos: Array, sin: Array, grad_out: Array) -> Array:
     """The gradient is g ⊙ cos − right.rotated(g) ⊙ sin instead of g ⊙ cos − right.rotated(g ⊙ sin).
     Effect: Gradients are wrong for tables whose two entries of a pair differ. Repair: Multiply by the sines first, then rotate: the
@@ -211,7 +194,7 @@ def rope_vjp_sin_after_rotate(x: Array, cos: Array, sin: Array, grad_out: Array)
     return np.asarray(grad_out * cos + np.where(pairs, -1, 1) * right.rotated(grad_out) * sin)
 
 
-@bug("apply_rotary_vjp", law="it is the adjoint of its forward", requires=("tables that are not rotations",))
+@bug("apply_rotary_vjp", law="it is the adjoint of its forward", requires=_OTHER_TABLES)
 def apply_rotary_vjp_inverts(x: Array, cos: Array, sin: Array, grad_out: Array) -> Array:
     """The gradient is divided by cos² + sin², which makes it the inverse of the forward.
     Effect: Gradients are too small where tables stretch, and too large where they shrink. Repair: The gradient needs the transpose; for
@@ -223,8 +206,7 @@ def apply_rotary_vjp_inverts(x: Array, cos: Array, sin: Array, grad_out: Array) 
 @bug.slip("apply_rotary_vjp", seen="rope_vjp", law="the first pair rotates by its position")
 def rope_vjp_turns_forwards(x: Array, cos: Array, sin: Array, grad_out: Array) -> Array:
     """The gradient is turned by the angle instead of back by it.
-    Effect: Gradients are turned the same way as the values: twice as far from where they belong. Repair: Turn gradients back, by minus the
-    angle. Seen: ngxson/llama.cpp#59"""
+    Effect: Gradients are twice the angle from where they belong. Repair: Rotate them back, by minus the angle. Seen: ngxson/llama.cpp#59"""
     return right.apply_rotary(grad_out, cos, sin)
 
 
@@ -266,8 +248,7 @@ def rotate_half_without_minus(x: Array) -> Array:
 @bug("rotate_half", law="one hot rows read out the quarter turn")
 def rotate_half_turns_backwards(x: Array) -> Array:
     """The first half is negated instead of the second.
-    Effect: Every pair turns the wrong way: positions count backwards. Repair: Negate the second half, not the first. Seen: none: the
-    quarter turn to the right, which is as good a quarter turn"""
+    Effect: Pairs rotate the wrong way: positions count backwards. Repair: Negate the second half. Seen: none: both are quarter turns"""
     return -right.rotate_half(x)
 
 

@@ -15,16 +15,14 @@ bug = Register()
 @bug.slip("scaled", seen=SDPA, law="zero lanes need doubled queries")
 def sdpa_scale_missing(products: Array, width: int) -> Array:
     """The scores are not scaled.
-    Effect: Attention is too sharp, the more the wider the heads are. Repair: Divide the scores by √d. Seen: none: common in first
-    versions"""
+    Effect: Attention is too sharp, above all of wide heads. Repair: Divide the scores by √d. Seen: none: common in first versions"""
     return products
 
 
 @bug.slip("scaled", seen=SDPA, law="zero lanes need doubled queries")
 def sdpa_scale_inverted(products: Array, width: int) -> Array:
     """Scores are divided by 1/√d, that is multiplied by √d.
-    Effect: Scores are d times too large. Repair: Multiply by the reciprocal of the root, or divide by the root. Seen:
-    esceptico/perceiver-io#9; pytorch/pytorch#151098"""
+    Effect: Scores are d times too large. Repair: Divide by the root. Seen: esceptico/perceiver-io#9; pytorch/pytorch#151098"""
     return np.asarray(products * np.sqrt(max(width, 1)))
 
 
@@ -39,8 +37,7 @@ def sdpa_scale_integer_root(products: Array, width: int) -> Array:
 @bug.slip("scaled", seen=SDPA, without=MULTI_HEAD, law="attention of width zero takes the mean")
 def sdpa_width_zero_not_a_number(products: Array, width: int) -> Array:
     """Scores of width 0 are 0/0.
-    Effect: Everything is NaN where queries and keys have no columns. Repair: Take the scale as 1 for width 0. Seen: none: 1/√d forgets d =
-    0"""
+    Effect: Everything is NaN where queries and keys have no columns. Repair: Take the scale as 1 for width 0. Seen: none: 1/√d forgets 0"""
     return np.asarray(products / np.sqrt(width))
 
 
@@ -80,8 +77,7 @@ def sdpa_scores_clamped(scores: Array, mask: Mask = None) -> Array:
 @bug.slip("scores_of", seen=SDPA, law="one head is self attention")
 def sdpa_scores_in_single_precision(q: Array, k: Array) -> Array:
     """From 64 keys on the scores are stored in float32.
-    Effect: Seven digits instead of sixteen, in long rows only. Repair: Keep the scores in the precision of the inputs. Seen:
-    AI-Hypercomputer/maxtext#1225"""
+    Effect: Long rows have seven digits instead of sixteen. Repair: Keep the inputs' precision. Seen: AI-Hypercomputer/maxtext#1225"""
     scores = right.scores_of(q, k)
     return scores.astype(np.float32).astype(float) if k.shape[-2] >= 64 else scores
 

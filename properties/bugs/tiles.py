@@ -78,8 +78,7 @@ def sdpa_reads_one_key_beyond(q: Array, k: Array, v: Array, mask: Mask = None) -
 @bug(SDPA, law="the order of keys does not matter")
 def sdpa_tail_keys_dropped(q: Array, k: Array, v: Array, mask: Mask = None) -> Array:
     """Of more than 32 keys those beyond the last full tile of 32 are left out.
-    Effect: The newest keys are not attended to, unless their number is a multiple of 32 or below it. Repair: Round the number of tiles up.
-    Seen: tile-ai/tilelang#2010"""
+    Effect: The newest keys are not attended to, for most lengths. Repair: Round the number of tiles up. Seen: tile-ai/tilelang#2010"""
     n = k.shape[-2] // 32 * 32 or k.shape[-2]
     return right.scaled_dot_product_attention(q, k[..., :n, :], v[..., :n, :], right.allowed(mask, scores_shape(q, k))[..., :n])
 

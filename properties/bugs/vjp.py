@@ -32,8 +32,7 @@ def vjp_missing_rowdot(weights: Array, grad_weights: Array) -> Array:
 @bug.slip("row_term", seen=SOFTMAX_VJP, law="batches are computed one by one")
 def softmax_vjp_sums_over_axis_one(weights: Array, grad_weights: Array) -> Array:
     """Σ w·g is taken over axis 1, whatever the number of axes.
-    Effect: Batched gradients are wrong, unbatched ones right. Repair: Sum over the last axis. Seen: none: axis 1 is the last one of a
-    matrix; compare torch/nn#548"""
+    Effect: Batched gradients are wrong. Repair: Sum over the last axis. Seen: none: it is axis 1 of a matrix; compare torch/nn#548"""
     return np.asarray((weights * grad_weights).sum(min(1, weights.ndim - 1), keepdims=True))
 
 
@@ -55,8 +54,7 @@ def softmax_vjp_subtracts_a_mean(weights: Array, grad_weights: Array) -> Array:
 @bug.slip("row_term", seen=SDPA_JVP, law="vjp and jvp are adjoint")
 def jvp_centred_by_the_plain_mean(weights: Array, grad_weights: Array) -> Array:
     """dP = P ⊙ (dS − the plain mean of dS).
-    Effect: The tangents of a row's weights do not sum to 0 unless the weights are equal. Repair: Weight the mean by P. Seen: none: a plain
-    mean also cancels what is common to all keys"""
+    Effect: Tangents of unequal weights do not sum to 0. Repair: Weight the mean by P. Seen: none: it also cancels what keys share"""
     return np.asarray(grad_weights.mean(-1, keepdims=True))
 
 
@@ -81,8 +79,7 @@ def vjp_row_terms_subtracted_from_columns(weights: Array, grad_weights: Array) -
 @bug.slip("row_term", seen=SDPA_VJP, law="queries are computed apart")
 def vjp_row_terms_of_the_first_tile(weights: Array, grad_weights: Array) -> Array:
     """Every tile of 16 queries subtracts the Σ o·g of the first.
-    Effect: dq and dk of queries after the 16th are wrong. Repair: Move the pointer to Σ o·g with the pointer to the queries. Seen: none:
-    one of the pointers of a tile is not advanced"""
+    Effect: dq and dk are wrong after 16 queries. Repair: Advance the pointer to Σ o·g too. Seen: none: one pointer is not advanced"""
     return right.row_term(weights, grad_weights)[..., np.arange(weights.shape[-2]) % 16, :]
 
 
@@ -92,8 +89,7 @@ def vjp_noncontiguous_dout(q: Array, k: Array, v: Array, mask: Mask, grad_out: A
     Effect: dq and dk are wrong for a cotangent that is a transposed or strided view; dv is right. Repair: Use the cotangent's own strides.
     Seen: Dao-AILab/flash-attention#355; ROCm/aiter#2808; flagos-ai/FlagAttention#1"""
     p = right.attention_weights(q, k, mask)
-    delta = ((p @ v) * grad_out.ravel(order="K").reshape(grad_out.shape)).sum(-1, keepdims=True)
-    return gradients_of(q, k, v, grad_out, p, p * (grad_out @ right.transposed(v) - delta))
+    return gradients_of(q, k, v, grad_out, p, right.row_term(p @ v, grad_out.ravel(order="K").reshape(grad_out.shape)))
 
 
 @bug(SDPA_VJP, law="the order of queries does not matter", public=True)
@@ -110,8 +106,7 @@ def vjp_tail_rows_dropped(q: Array, k: Array, v: Array, mask: Mask, grad_out: Ar
 @bug(SDPA_VJP, law="the order of keys does not matter")
 def vjp_queries_overwritten(q: Array, k: Array, v: Array, mask: Mask, grad_out: Array) -> Gradients:
     """Each tile of 32 keys overwrites what the tiles before gave to dq.
-    Effect: From 33 keys on dq holds the last tile's part only. Repair: Add to dq instead of storing. Seen: none: = for += in the loop over
-    tiles, right when there is one"""
+    Effect: From 33 keys on dq is the last tile's part. Repair: Add to dq instead of storing. Seen: none: = for += in the loop over tiles"""
     p = right.attention_weights(q, k, mask)
     ds = right.softmax_backward(p, grad_out @ right.transposed(v)) / math.sqrt(max(q.shape[-1], 1))
     keys = list(tiles(k.shape[-2], 32))[-1]
@@ -246,5 +241,4 @@ def vjp_row_terms_in_single_precision(q: Array, k: Array, v: Array, mask: Mask, 
     Effect: dq and dk have seven digits instead of sixteen, fewer for values with a common offset. Repair: Save the output in the precision
     of the gradient, or sum P·dP. Seen: none: the saved output is the one that was rounded for the caller"""
     p = right.attention_weights(q, k, mask)
-    delta = ((p @ v).astype(np.float32).astype(float) * grad_out).sum(-1, keepdims=True)
-    return gradients_of(q, k, v, grad_out, p, p * (grad_out @ right.transposed(v) - delta))
+    return gradients_of(q, k, v, grad_out, p, right.row_term((p @ v).astype(np.float32).astype(float), grad_out))

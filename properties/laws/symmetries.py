@@ -80,8 +80,8 @@ def longer_queries_and_shorter_keys(c: Case) -> Sequence[Term]:
 
 
 for _forwards, _parameters in (
-    (_EVERY, "v"), ((_ROPE, _TABLES, _HALF), "x"), ((_LOOKUP, _LEARNED), "table"), ((_ADDED,), "x pos"), ((_MERGE,), "out_a out_b"),
-    ((_HEADS,), "wo"),
+    (_EVERY, "v"), ((_LOOKUP, _LEARNED), "table"), ((_ADDED,), "x pos"), ((_MERGE,), "out_a out_b"), ((_HEADS,), "wo"),
+    ((_ROPE, _TABLES, _HALF), "x"),
 ):  # fmt: skip
     row(
         *_forwards,
