@@ -31,7 +31,7 @@ def rope_exponent_counts_from_one(dim: int) -> Array:
 @bug.slip("exponents", seen="inv_freq", law="every second pair of twice the width is alike")
 def inv_freq_counts_from_one(dim: int) -> Array:
     """Pairs count from 1, so that the first exponent is 2 / dim.
-    Effect: No pair turns by its position: the first one is already slower, and every position is a little too near to 0. Repair: The
+    Effect: No pair rotates by its position: the first one is already slower, and every position is a little too near to 0. Repair: The
     exponent of pair i is 2i / dim, with i from 0. Seen: none: loops over pairs that count from 1; compare bkitano/llama-from-scratch#8"""
     return right.exponents(dim) + 2.0 / max(dim, 1)
 
@@ -39,7 +39,7 @@ def inv_freq_counts_from_one(dim: int) -> Array:
 @bug.slip("exponents", seen="rope", law="rope is within its budget")
 def rope_exponent_not_doubled(dim: int) -> Array:
     """The exponent of pair i is i/d.
-    Effect: The slowest pair turns a hundred times faster than it should. Repair: Double the pair's index: arange(0, d, 2) / d. Seen:
+    Effect: The slowest pair rotates a hundred times faster than it should. Repair: Double the pair's index: arange(0, d, 2) / d. Seen:
     rasbt/LLMs-from-scratch#410 (the change that is proposed there); huggingface/transformers#35233"""
     return right.exponents(dim) / 2
 
@@ -63,7 +63,7 @@ def rope_exponent_over_half_the_width(dim: int) -> Array:
 @bug.slip("exponents", seen="rope", law="a tenth of the frequency takes ten times the position")
 def rope_frequencies_rise(dim: int) -> Array:
     """The frequency of pair i is base^(+2i/d).
-    Effect: Later pairs turn faster instead of slower. Repair: Give the exponent its minus. Seen: none: common in first versions"""
+    Effect: Later pairs rotate faster instead of slower. Repair: Give the exponent its minus. Seen: none: common in first versions"""
     return -right.exponents(dim)
 
 
@@ -119,7 +119,7 @@ def rope_cache_ignores_width(memory: Memory, head_dim: int) -> Array:
 @bug("inv_freq", law="every second pair of twice the width is alike")
 def inv_freq_odd_width_short(head_dim: int) -> Array:
     """There are dim // 2 frequencies.
-    Effect: The last lane of an odd width has none. Repair: There are (dim + 1) // 2 frequencies. Seen: none: elsewhere it is dim // 2"""
+    Effect: The last channel of an odd width has none. Repair: There are (dim + 1) // 2 frequencies. Seen: none: elsewhere it is dim // 2"""
     return right.inv_freq(head_dim)[: head_dim // 2]
 
 
@@ -159,6 +159,6 @@ def rope_angles_as_degrees(start_pos: int, seq_len: int, dim: int) -> Array:
 @bug.slip("angles", seen="rope_angles", law="the first pair rotates by its position")
 def rope_angles_in_turns(start_pos: int, seq_len: int, dim: int) -> Array:
     """Angles are in turns instead of radians.
-    Effect: Every pair turns 2π times too slowly, if a cosine of radians is taken. Repair: Angles are in radians; divide by 2π only for
+    Effect: Every pair rotates 2π times too slowly, if a cosine of radians is taken. Repair: Angles are in radians; divide by 2π only for
     functions of turns. Seen: none: hardware has sines of turns, and tables for it are divided by 2π"""
     return right.angles(start_pos, seq_len, dim) / (2 * np.pi)

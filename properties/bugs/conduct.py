@@ -25,7 +25,7 @@ def rope_rotates_in_place(x: Array, start_pos: int = 0) -> Array:
 
 @bug(SOFTMAX, law="inputs are not written")
 def softmax_fills_scores(scores: Array, mask: Mask = None) -> Array:
-    """Blocked scores are set to -inf in the caller's array.
+    """Masked scores are set to -inf in the caller's array.
     Effect: The caller's scores hold -inf after a call with a mask. Repair: Fill a copy: masked_fill instead of masked_fill_. Seen: none:
     the underscore of an in-place method is easily left in"""
     out = right.hard_masked_softmax(scores, mask)
@@ -61,7 +61,7 @@ def learned_returns_a_view(table: Array, seq_len: int, start_pos: int = 0) -> Ar
 
 @bug("rope", law="the result is no view of an input")
 def rope_first_position_is_its_input(x: Array, start_pos: int = 0) -> Array:
-    """At position 0 alone, where nothing is turned, x itself is returned.
+    """At position 0 alone, where nothing is rotated, x itself is returned.
     Effect: The first token's result and input are one array. Repair: Copy there too. Seen: none: a short cut for the identity"""
     return x if start_pos == 0 and x.shape[-2] == 1 else reference_positions.rope(x, start_pos)
 
@@ -149,7 +149,7 @@ def sdpa_accumulator_not_cleared(memory: Memory, q: Array, k: Array, v: Array, m
 @bug("rope", law="instances and sizes share no state", remembers=True)
 def rope_takes_the_end_of_a_longer_table(memory: Memory, x: Array, start_pos: int = 0) -> Array:
     """The table grows with the longest sequence so far, and of a longer one the last rows are taken.
-    Effect: After a long prompt, shorter sequences are turned as if they came at its end. Repair: Take the rows from the start position on.
+    Effect: After a long prompt, shorter sequences are rotated as if they came at its end. Repair: Take the rows from the start position on.
     Seen: none: a table that is kept is cut to the sequence's length by a negative index"""
     n, key = x.shape[-2], (start_pos, x.shape[-1])
     if key not in memory or len(memory[key][0]) < n:
@@ -169,8 +169,8 @@ def sdpa_noncontiguous_inputs(q: Array, k: Array, v: Array, mask: Mask = None) -
 @bug("rope", law="a view equals its copy", requires=("strided views",))
 def rope_memory_order(x: Array, start_pos: int = 0) -> Array:
     """x is read in the order in which it lies in memory.
-    Effect: Queries that are slices of a packed projection, or transposed, are turned in scrambled order. Repair: Use the strides, or make a
-    contiguous copy first. Seen: vllm-project/vllm#17091; vllm-project/vllm#16658; deepjavalibrary/djl#3436"""
+    Effect: Queries that are slices of a packed projection, or transposed, are rotated in scrambled order. Repair: Use the strides, or make
+    a contiguous copy first. Seen: vllm-project/vllm#17091; vllm-project/vllm#16658; deepjavalibrary/djl#3436"""
     return reference_positions.rope(x.ravel(order="K").reshape(x.shape), start_pos)
 
 

@@ -73,7 +73,7 @@ def sdpa_online(q: Array, k: Array, v: Array, mask: Mask = None) -> Array:
 
 @bug(SDPA, law="none")
 def sdpa_blocked_padding(q: Array, k: Array, v: Array, mask: Mask = None) -> Array:
-    """Keys and values are padded with zeros to a multiple of 16, and the padding is blocked.
+    """Keys and values are padded with zeros to a multiple of 16, and the padding is masked.
     Seen: none: padding is how kernels reach their tiles"""
     extra, every = -k.shape[-2] % 16, right.allowed(mask, (*q.shape[:-1], k.shape[-2]))
     rows = [(0, 0)] * (k.ndim - 2) + [(0, extra), (0, 0)]

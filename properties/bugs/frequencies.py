@@ -60,8 +60,8 @@ def yarn_ramp_not_rounded(low: float, high: float, truncate: bool, r: int) -> tu
 @bug.slip("yarn_ends", seen=FREQUENCIES, law="a ramp is a straight line between its ends")
 def yarn_ramp_always_rounded(low: float, high: float, truncate: bool, r: int) -> tuple[float, float]:
     """The ends of the ramp are rounded though `truncate` is off.
-    Effect: Models that turn it off, as GPT-OSS does, get other frequencies. Repair: Read `truncate`. Seen: none: most configurations leave
-    it out"""
+    Effect: Models that turn it off, as GPT-OSS does, get other frequencies. Repair: Read `truncate`. Seen: none: most configurations
+    leave it out"""
     return right.yarn_ends(low, high, True, r)
 
 

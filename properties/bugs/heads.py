@@ -88,7 +88,7 @@ def gqa_one_key_head_ignores_the_mask(q: Array, k: Array, v: Array, mask: Mask =
 @bug.slip("split_heads", "merge_heads", seen=MHA, law="the order of tokens does not matter", making=True, public=True)
 def mha_split_heads_view() -> tuple[Callable[..., Array], ...]:
     """Projections (n, heads·width) are reshaped to (heads, n, width) without a transpose, and merged likewise.
-    Effect: With several heads, each head mixes tokens with lanes; one head or one token is right. Repair: Reshape to (n, heads, width),
+    Effect: With several heads, each head mixes tokens with channels; one head or one token is right. Repair: Reshape to (n, heads, width),
     then exchange tokens and heads. Seen: reczoo/FuxiCTR#30; 649453932/Chinese-Text-Classification-Pytorch#53; hyunwoongko/transformer#15"""
     return lambda x, num_heads: x.reshape(*x.shape[:-2], num_heads, x.shape[-2], x.shape[-1] // num_heads), joined
 
@@ -96,8 +96,8 @@ def mha_split_heads_view() -> tuple[Callable[..., Array], ...]:
 @bug.slip("split_heads", seen=MHA, law="heads are computed apart", public=True)
 def mha_strided_head_split(x: Array, num_heads: int) -> Array:
     """Head h takes the columns h, h + heads, h + 2·heads …, and the outputs are merged in blocks.
-    Effect: Heads get each other's columns, unless there is one head or heads are one lane wide. Repair: Head h has the columns h·width to
-    (h + 1)·width. Seen: tenstorrent/tt-metal#6243"""
+    Effect: Heads get each other's columns, unless there is one head or heads are one channel wide. Repair: Head h has the columns h·width
+    to (h + 1)·width. Seen: tenstorrent/tt-metal#6243"""
     return np.moveaxis(x.reshape(*x.shape[:-1], x.shape[-1] // num_heads, num_heads), -1, -3)
 
 
@@ -208,8 +208,8 @@ def mha_vjp_first_token_frozen(*arguments: Any) -> Any:
 @bug(MHA, law="heads are computed apart")
 def mha_scale_by_number_of_heads(x: Array, wq: Array, wk: Array, wv: Array, wo: Array, num_heads: int, mask: Mask = None) -> Array:
     """The scale is 1/√heads.
-    Effect: Attention is too flat or too sharp, unless there are as many heads as lanes in one. Repair: Scale by the width of a head. Seen:
-    tenstorrent/tt-metal#56789"""
+    Effect: Attention is too flat or too sharp, unless there are as many heads as channels in one. Repair: Scale by the width of a head.
+    Seen: tenstorrent/tt-metal#56789"""
     return right.multi_head_attention(x, wq * np.sqrt(wq.shape[-1] // num_heads / num_heads), wk, wv, wo, num_heads, mask)
 
 
@@ -224,7 +224,7 @@ def mha_scale_by_model_width(x: Array, wq: Array, wk: Array, wv: Array, wo: Arra
 @bug(MHA, law="the order of heads does not matter")
 def mha_mask_of_the_first_head_only(x: Array, wq: Array, wk: Array, wv: Array, wo: Array, num_heads: int, mask: Mask = None) -> Array:
     """Only head 0 is masked.
-    Effect: All heads but the first attend to what is blocked. Repair: Give the mask an axis for the heads. Seen: none: the mask is added to
+    Effect: All heads but the first attend to what is masked. Repair: Give the mask an axis for the heads. Seen: none: the mask is added to
     scores[0], of the one head of the first test"""
     first = (np.arange(len(wo)) < len(wo) // num_heads)[:, None]
     masked, others = (right.multi_head_attention(x, wq, wk, wv, wo * heads, num_heads, m) for heads, m in ((first, mask), (~first, None)))

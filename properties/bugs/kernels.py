@@ -22,7 +22,7 @@ def dead_rows(mask: Mask, shape: tuple[int, ...]) -> Any:
 
 
 def masked(scores: Array, mask: Mask) -> Array:
-    """The scores, −∞ where they are blocked."""
+    """The scores, −∞ where they are masked."""
     return np.where(allowed(mask, scores.shape), scores, -np.inf)
 
 

@@ -79,7 +79,7 @@ def combined_second_inverted(first: Any, second: Any) -> Any:
 
 @bug("combine_masks", law="masks that allow all or nothing decide")
 def combined_where_equal(first: Any, second: Any) -> Any:
-    """An entry is allowed where the masks agree: blocked twice is not blocked.
+    """An entry is allowed where the masks agree: masked twice is not masked.
     Effect: What both masks block is attended to. Repair: Combine masks by `and`. Seen: none: it is an exclusive or of what they mask"""
     return first == second
 

@@ -17,14 +17,14 @@ _DEAD = "a query with no allowed key follows its convention"
 @bug.slip("allowed", seen=SDPA, without=MULTI_HEAD, law="blocked keys and values do not matter", public=True)
 def sdpa_rectangular_mask_ignored(mask: Mask, shape: tuple[int, ...]) -> Any:
     """The mask is applied only when there are as many queries as keys.
-    Effect: Rectangular attention (cross-attention, decoding, chunked prefill) reads blocked keys. Repair: Apply the mask whatever its
-    shape. Seen: nntrainer/nntrainer#4333; mlx-node/mlx-node#24"""
+    Effect: Rectangular attention (cross-attention, decoding, chunked prefill) reads masked keys. Repair: Apply the mask whatever its shape.
+    Seen: nntrainer/nntrainer#4333; mlx-node/mlx-node#24"""
     return right.allowed(mask if shape[-1] == shape[-2] else None, shape)
 
 
 @bug.slip("allowed", seen=SDPA, law="blocked keys and values do not matter", public=True)
 def sdpa_mask_polarity_inverted(mask: Mask, shape: tuple[int, ...]) -> Any:
-    """True is taken for blocked instead of allowed.
+    """True is taken for masked instead of allowed.
     Effect: Queries attend to exactly the masked keys. Repair: Invert the mask, or declare it. Seen: InseeFrLab/torchTextClassifiers#92"""
     return right.allowed(None if mask is None else ~mask, shape)
 
@@ -81,7 +81,7 @@ def sdpa_fully_masked_nan(e: Array) -> Array:
 
 @bug.slip("normalized", seen=SDPA_VJP, without=(SDPA, GQA, *MULTI_HEAD, SDPA_JVP, SOFTMAX, CAUSAL), law=_DEAD, public=True)
 def vjp_fully_masked_nan(e: Array) -> Array:
-    """The forward zeroes the NaN of a dead row after the softmax, the backward multiplies the NaN weights by 0.
+    """The forward zeroes the NaN of a fully masked row after the softmax, the backward multiplies the NaN weights by 0.
     Effect: One query with no allowed key makes its dq and all of dk and dv NaN. Repair: Set the weights of such a row to 0 before they are
     used. Seen: pytorch/pytorch#41508; pytorch/pytorch#196170; Xilinx/brevitas#1591"""
     return np.asarray(e / e.sum(-1, keepdims=True))

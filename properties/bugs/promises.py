@@ -27,8 +27,8 @@ def sdpa_overflow_becomes_nan(q: Array, k: Array, v: Array, mask: Mask = None) -
 
 @bug(SDPA, law="non finite blocked entries do not matter", promises={"conventions": Conventions(blocked_values="unread")})
 def sdpa_blocked_nan_reaches_the_output(q: Array, k: Array, v: Array, mask: Mask = None) -> Array:
-    """Blocked values are multiplied by weights of 0, and 0 times NaN is NaN.
-    Effect: NaN and ±∞ in padding reach every row, although no query may read them. Repair: Zero the blocked values before the product, or
+    """Masked values are multiplied by weights of 0, and 0 times NaN is NaN.
+    Effect: NaN and ±∞ in padding reach every row, although no query may read them. Repair: Zero the masked values before the product, or
     skip them. Seen: pytorch/pytorch#101967"""
     with np.errstate(invalid="ignore"):
         return right.scaled_dot_product_attention(q, k, v, mask)
@@ -37,8 +37,8 @@ def sdpa_blocked_nan_reaches_the_output(q: Array, k: Array, v: Array, mask: Mask
 @bug("rope", law="scores depend on relative positions only", promises={"conventions": Conventions(rope_pairing="half"), "supports": _EVEN})
 def rope_half_with_interleaved_tables(x: Array, start_pos: int = 0) -> Array:
     """Pairs are (i, i + d/2), but the tables are those of pairs (2i, 2i + 1).
-    Effect: Lanes i and i + d/2 are turned by angles of different pairs: norms and relative positions are lost. Repair: Lay the tables out
-    as the pairs are. Seen: none: tables of adjacent pairs (repeat_interleave) are taken with the half turn of the other layout."""
+    Effect: Channels i and i + d/2 are rotated by angles of different pairs: norms and relative positions are lost. Repair: Lay the tables
+    out as the pairs are. Seen: none: tables of adjacent pairs (repeat_interleave) are taken with the half turn of the other layout."""
     if x.shape[-1] % 2:
         raise ValueError(f"head_dim is {x.shape[-1]}, but should be even.")
     cos, sin = reference_positions.chunk_tables(start_pos, *x.shape[-2:])
@@ -69,7 +69,7 @@ _BESIDE = Implementation("base 100", {"rope": _of_base(100.0)}, conventions=Conv
 @bug("rope", law="instances and sizes share no state", requires=("two calls in a row",), making=True, promises={"beside": (_BESIDE,)})
 def rope_instances_share_their_tables() -> Callable[..., Array]:
     """Tables are kept for the class, by position and shape, and not by the instance's base.
-    Effect: Two models with other bases in one process turn by the base of whichever came first. Repair: Keep tables in the instance, or
+    Effect: Two models with other bases in one process rotate by the base of whichever came first. Repair: Keep tables in the instance, or
     make the base a part of the key. Seen: none: a cache on the class, or on the module, outlives the instance that filled it"""
     _TABLES.clear()
     return _of_base(10000.0)
@@ -77,7 +77,7 @@ def rope_instances_share_their_tables() -> Callable[..., Array]:
 
 @bug("rope", law="what is not supported is refused", promises={"supports": _EVEN})
 def rope_answers_odd_widths(x: Array, start_pos: int = 0) -> Array:
-    """Odd widths are declared to be refused, and are answered, with 0 in the last lane.
+    """Odd widths are declared to be refused, and are answered, with 0 in the last channel.
     Effect: What is documented to be refused gives numbers that nobody defined. Repair: Refuse what is not supported. Seen:
     huggingface/transformers#35233, as a model: odd rotary sizes were neither refused nor right"""
     out = reference_positions.rope(x, start_pos)

@@ -60,8 +60,8 @@ def sdpa_scale_twice_under_a_mask(q: Array, k: Array, mask: Mask = None) -> Arra
 @bug.slip("scores_of", seen=SDPA, law="blocks of keys merge by log sum exp")
 def sdpa_last_lanes_dropped(q: Array, k: Array) -> Array:
     """A width above 8 that is no multiple of 8 is cut down to one.
-    Effect: Queries and keys that differ in their last lanes only are not told apart. Repair: Pad the lanes to a multiple of 8, or do the
-    last ones by themselves. Seen: NVIDIA/FasterTransformer#89"""
+    Effect: Queries and keys that differ in their last channels only are not told apart. Repair: Pad the channels to a multiple of 8, or do
+    the last ones by themselves. Seen: NVIDIA/FasterTransformer#89"""
     lanes = q.shape[-1] // 8 * 8 if q.shape[-1] > 8 else q.shape[-1]
     return right.scaled(q[..., :lanes] @ right.transposed(k[..., :lanes]), q.shape[-1])
 
@@ -112,9 +112,9 @@ def sdpa_softmax_query_axis(q: Array, k: Array, mask: Mask = None) -> Array:
 
 @bug.slip("attention_weights", seen=SDPA, law="blocked keys and values do not matter")
 def sdpa_mask_scaled_with_the_scores(q: Array, k: Array, mask: Mask = None) -> Array:
-    """−10000 is added to blocked scores before they are divided by √d.
-    Effect: A blocked key leaks in once its score is some thousands above the allowed ones. Repair: Block with −∞, after scaling. Seen:
-    none: the mask is added before the scores are scaled, so −10000 becomes −1250 at width 64"""
+    """−10000 is added to masked scores before they are divided by √d.
+    Effect: A masked key leaks in once its score is some thousands above the allowed ones. Repair: Mask with −∞, after scaling. Seen: none:
+    the mask is added before the scores are scaled, so −10000 becomes −1250 at width 64"""
     scores = right.scores_of(q, k)
     visible = right.allowed(mask, scores.shape)
     penalty = np.where(visible, 0.0, right.scaled(np.array(-1e4), q.shape[-1]))

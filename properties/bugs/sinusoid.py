@@ -76,7 +76,7 @@ def sin_returns_float32(seq_len: int, embed_dim: int, start_pos: int = 0) -> Arr
 
 @bug(SINUSOID, law="a chunk is the slice of the whole")
 def sin_rows_by_recurrence(seq_len: int, embed_dim: int, start_pos: int = 0) -> Array:
-    """Each row is the row before it turned by one step, whose cosine and sine are held in float32.
+    """Each row is the row before it rotated by one step, whose cosine and sine are held in float32.
     Effect: Rows leave the circle, farther with every row. Repair: Compute each row from its own angle. Seen: none: cheaper than a sine"""
     step = np.exp(1j * right.inv_freq(embed_dim)).astype(np.complex64).astype(np.complex128)
     turned = np.exp(1j * right.angles(start_pos, 1, embed_dim)) * step ** np.arange(seq_len)[:, None]

@@ -61,7 +61,7 @@ def jvp_centred_by_the_plain_mean(weights: Array, grad_weights: Array) -> Array:
 @bug.slip("row_term", seen=SOFTMAX_VJP, law="the order of scores does not matter")
 def softmax_vjp_tail_not_in_the_sum(weights: Array, grad_weights: Array) -> Array:
     """Σ w·g is taken over whole groups of four entries, unless there is none.
-    Effect: Rows that are not whole groups of four have wrong gradients, unless their last entries are blocked. Repair: Add the entries of
+    Effect: Rows that are not whole groups of four have wrong gradients, unless their last entries are masked. Repair: Add the entries of
     the tail to the sum. Seen: none: an unrolled loop ends with the last whole group; compare sdpa-tail-keys-dropped"""
     whole = weights.shape[-1] // 4 * 4 or weights.shape[-1]
     return right.row_term(weights[..., :whole], grad_weights[..., :whole])
@@ -187,7 +187,7 @@ def vjp_values_not_normalized(q: Array, k: Array, v: Array, mask: Mask, grad_out
 @bug.slip(SDPA_VJP, law="unread keys hold anything")
 def vjp_mask_forgotten(q: Array, k: Array, v: Array, mask: Mask, grad_out: Array) -> Gradients:
     """Weights are recomputed from all scores and the log-sum-exp of the allowed ones; dead rows are skipped.
-    Effect: Blocked keys and values get gradients, and the gradients of others may overflow. Repair: Mask the recomputed scores as the
+    Effect: Masked keys and values get gradients, and the gradients of others may overflow. Repair: Mask the recomputed scores as the
     forward did. Seen: hao-ai-lab/FastVideo#925; pytorch/pytorch#27461"""
     scores, dead = right.scores_of(q, k), dead_rows(mask, scores_shape(q, k))
     s = np.where(dead, 0.0, masked(scores, mask))
@@ -227,8 +227,8 @@ def vjp_divided_by_the_batch(q: Array, k: Array, v: Array, mask: Mask, grad_out:
 
 @bug.slip(SDPA_VJP, law="vjp and jvp are adjoint")
 def vjp_odd_lane_dropped(q: Array, k: Array, v: Array, mask: Mask, grad_out: Array) -> Gradients:
-    """dq is stored in pairs of lanes, and the last lane of an odd width above 1 is not stored.
-    Effect: For an odd width the last lane of dq is 0. Repair: Store the lane left over. Seen: none: two lanes are stored at once"""
+    """dq is stored in pairs of channels, and the last channel of an odd width above 1 is not stored.
+    Effect: For an odd width the last channel of dq is 0. Repair: Store it. Seen: none: two channels are stored at once"""
     dq, dk, dv = right.scaled_dot_product_attention_vjp(q, k, v, mask, grad_out)
     if q.shape[-1] > 1 and q.shape[-1] % 2:
         dq[..., -1] = 0

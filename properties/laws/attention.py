@@ -135,7 +135,7 @@ def blocks_of_keys_merge_by_log_sum_exp(subject: Subject, q: Any, k: Any, v: Any
 def blocked_keys_and_values_do_not_matter(subject: Subject, q: Any, k: Any, v: Any, mask: Any, choose: Choices) -> bool:
     """For every mask and query: whatever finite numbers stand in the keys that it may not read and in their values, its output is the same.
 
-    So are those of all queries that may read none of these keys. The keys are as long as formats allow, and turned towards the query, so
+    So are those of all queries that may read none of these keys. The keys are as long as formats allow, and along the query, so
     that their scores would win. Within budget.
     """
     may, row = allowed(mask, q, k), choose.integer(0, q.shape[-2] - 1)
@@ -221,7 +221,7 @@ def one_key_has_all_the_weight_however_low_its_score(subject: Subject, *case: An
 
 @law(SDPA, GQA, domains=("dead rows",))
 def a_query_with_no_allowed_key_follows_its_convention(subject: Subject, q: Any, k: Any, v: Any, mask: Any) -> None:
-    """For every mask that leaves a query no key: its output is 0, NaN, or the mean of all values, by the convention for dead rows.
+    """For every mask that leaves a query no key: its output is 0, NaN, or the mean of all values, by the convention for fully masked rows.
 
     The other outputs are those under a mask that allows these queries everything. Exact for 0 and NaN, else within budget.
     """

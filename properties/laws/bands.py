@@ -60,7 +60,7 @@ def ramp(pairs: int, low: float, high: float) -> Ball:
 
 
 def _turns(f: Ball, original: int) -> Any:
-    """How often each pair turns in the original length."""
+    """How often each pair rotates in the original length."""
     return original * f.mid / (2 * pi)
 
 

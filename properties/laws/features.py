@@ -122,7 +122,7 @@ def a_scale_is_a_factor_of_the_queries(c: Case) -> Sequence[Term] | None:
 
 @row(ATTENTION, domains=("everyday", "sinks"), features=("mask",))
 def blocked_keys_can_be_appended(c: Case) -> Sequence[Term] | None:
-    """For every case: with blocked keys after the last one, whatever they hold, the result is the same."""
+    """For every case: with masked keys after the last one, whatever they hold, the result is the same."""
     shape, count, x, i = scores_shape(c.arguments), c.choose.among([1, 3, 16]), c.arguments, c.implementation
     mask = lengthened(c.mask, shape, count)
     told = c.offset is not None or c.conventions.causal == "top_left"
@@ -139,7 +139,7 @@ def blocked_keys_can_be_appended(c: Case) -> Sequence[Term] | None:
 def a_sink_is_one_more_key_of_value_zero(subject: Subject, *case: Any) -> bool:
     """For every sink: a key of zeros with a value of zeros and the sink as its bias, instead of the sink, gives the same.
 
-    Within budget. It says nothing of causal cases and windows, nor of rows that may be dead.
+    Within budget. It says nothing of causal cases and windows, nor of rows that may be fully masked.
     """
     x = by_name(subject, case)
     if x["sink"] is None or causal_or_windowed(x) or not logits_are_sums(x, subject.implementation):
@@ -165,7 +165,7 @@ def a_sink_is_one_more_key_of_value_zero(subject: Subject, *case: Any) -> bool:
 @law(ATTENTION, domains=("rows without keys", "sinks", "no keys", "windows at edges"))
 def a_row_without_keys_follows_its_convention(subject: Subject, *case: Any) -> bool:
     """For every query that may read no key: with a sink its output is 0 and its log-sum-exp the sink; without one the output follows the
-    convention for dead rows, and the log-sum-exp is −∞.
+    convention for fully masked rows, and the log-sum-exp is −∞.
 
     Exact, but for a sink in base 2, which is within budget. Of dead_rows=uniform agreement tells.
     """

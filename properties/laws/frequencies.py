@@ -67,7 +67,7 @@ def position_zero_is_the_identity(subject: Subject, *arguments: Any) -> None:
 
 @law(SINUSOID, *_ROPE, ANGLES, TABLES)
 def the_first_pair_rotates_by_its_position(subject: Subject, *arguments: Any) -> None:
-    """For every width and position p to 2²⁰: the angle of the first pair is p, in radians, from the first lane towards the second.
+    """For every width and position p to 2²⁰: the angle of the first pair is p, in radians, from the first channel towards the second.
 
     For the base's power 0 is 1. Positions of rotary embeddings are multiplied by the scale of the conventions. Within budget.
     """
@@ -89,7 +89,7 @@ def _other_exponents(i: Implementation) -> str:
 def every_second_pair_of_twice_the_width_is_alike(subject: Subject, *arguments: Any) -> bool:
     """For every width d and position: the pairs 0, 2, 4, … of width 2·d have the angles of the pairs 0, 1, 2, … of width d.
 
-    For 2·2i/2d is 2i/d. The last lane of an odd width begins a pair, unless it passes through. Within budget. The exponents of
+    For 2·2i/2d is 2i/d. The last channel of an odd width begins a pair, unless it passes through. Within budget. The exponents of
     tensor2tensor are exempt, and odd widths where they are refused.
     """
     n, d, start_pos = _size(subject, arguments)
@@ -176,7 +176,7 @@ def _other_angles(i: Implementation) -> str:
 
 @law("rope", needs=(SINUSOID,), exempts=_other_angles)
 def rope_rotates_by_the_angles_of_the_sinusoidal_encoding(subject: Subject, x: Any, start_pos: int, *_: Any) -> bool:
-    """For every width and position: ones in the first lanes become the cosines and the sines of the encoding.
+    """For every width and position: ones in the first channels become the cosines and the sines of the encoding.
 
     Within budget. Other bases, scaled positions, and the exponents of tensor2tensor, are exempt.
     """

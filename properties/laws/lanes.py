@@ -1,4 +1,4 @@
-"""Laws of the conventions about lanes: the one that is left over in an odd width, and which two are a pair."""
+"""Laws of the conventions about channels: the one that is left over in an odd width, and which two are a pair."""
 
 from typing import Any
 
@@ -45,10 +45,10 @@ def refused(subject: Subject, arguments: tuple[Any, ...], what: str) -> None:
 
 @law(*ROTARY, domains=("odd widths",))
 def the_odd_lane_follows_its_convention(subject: Subject, *arguments: Any) -> None:
-    """For every odd width: whole pairs are rotated as in an even width that has these pairs, and the lane that is left over becomes
+    """For every odd width: whole pairs are rotated as in an even width that has these pairs, and the channel that is left over becomes
     x·(cos + sin) (`literal`) or stays x (`passthrough`); with `reject`, and where pairs are halves, an odd width is refused.
 
-    Of twice the width, every second pair has these angles; tables are lengthened. A lane x·(cos + sin) is one of the pair (x, x).
+    Of twice the width, every second pair has these angles; tables are lengthened. A channel x·(cos + sin) is one of the pair (x, x).
     Within budget.
     """
     i, x = subject.implementation, what_rotates(subject, arguments)

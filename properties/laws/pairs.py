@@ -1,4 +1,4 @@
-"""Pairs of lanes, and of a cosine and a sine, as complex numbers made of balls: where an implementation keeps them, and products."""
+"""Pairs of channels, and of a cosine and a sine, as complex numbers made of balls: where an implementation keeps them, and products."""
 
 from typing import Any
 
@@ -32,7 +32,7 @@ Places = tuple[slice, slice]
 
 
 def lanes(i: Implementation, dim: int) -> Places:
-    """The first and the second lanes of all whole pairs, in the implementation's pairing."""
+    """The first and the second channels of all whole pairs, in the implementation's pairing."""
     if i.resolved_conventions.rope_pairing == "half":
         return slice(0, dim // 2), slice(dim // 2, None)
     return slice(0, dim // 2 * 2, 2), slice(1, dim // 2 * 2, 2)

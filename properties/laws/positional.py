@@ -73,7 +73,7 @@ def _chunk(c: Case, start: int, stop: int) -> Term:
 
 @row(TABLES, HALF)
 def the_order_of_pairs_does_not_matter(c: Case) -> Sequence[Term] | None:
-    """For every order of the pairs of lanes, of the tables too: the result is in this order."""
+    """For every order of the pairs of channels, of the tables too: the result is in this order."""
     d = c.size("head_dim")
     pairs = np.arange(d).reshape(2, -1).T if c.forward.name == HALF else pairs_of(c.implementation, d)
     if len(pairs) < 2:

@@ -1,4 +1,4 @@
-"""Laws of rotations of pairs of lanes: by a position, by tables, by a quarter turn, and back."""
+"""Laws of rotations of pairs of channels: by a position, by tables, by a quarter turn, and back."""
 
 from typing import Any
 
@@ -36,7 +36,7 @@ def pairs_keep_their_norm(subject: Subject, *arguments: Any) -> None:
 
 @law(*_ROPE)
 def scores_depend_on_relative_positions_only(subject: Subject, *arguments: Any, choose: Choices) -> bool:
-    """For every query and key, the same in every row, and every distance between two positions: what a pair of lanes adds to the score
+    """For every query and key, the same in every row, and every distance between two positions: what a pair of channels adds to the score
     is the same at all positions, as at the first ones."""
     x, start_pos = what_rotates(subject, arguments), first_position(subject, arguments)
     n = x.shape[-2]
@@ -91,7 +91,7 @@ def without_cosines_lanes_are_exchanged(subject: Subject, *arguments: Any) -> No
 
 @law(_HALF)
 def one_hot_rows_read_out_the_quarter_turn(subject: Subject, x: Any, choose: Choices) -> None:
-    """For every even width d and row that is 1 in one lane: 1 in lane i becomes 1 in lane i + d/2, and from there −1 in lane i.
+    """For every even width d and row that is 1 in one channel: 1 in channel i becomes 1 in channel i + d/2, and from there −1 in channel i.
 
     Exact: 0, 1 and −1 are numbers of every format.
     """

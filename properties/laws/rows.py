@@ -108,6 +108,6 @@ def added(*parameters: str) -> Terms:
 
 
 def lengthened(mask: Any, shape: tuple[int, ...], count: int) -> Any:
-    """The mask of scores of a shape, with so many blocked keys more."""
+    """The mask of scores of a shape, with so many masked keys more."""
     full = np.broadcast_to(True if mask is None else mask, shape)
     return np.concatenate([full, np.zeros((*shape[:-1], count), bool)], -1)

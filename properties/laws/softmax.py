@@ -20,9 +20,9 @@ def _allowed(scores: Any, mask: Any) -> Any:
 
 @law(SOFTMAX)
 def blocked_entries_weigh_exactly_zero(subject: Subject, scores: Any, mask: Any) -> None:
-    """For all scores and every mask: blocked entries weigh 0, and no entry less.
+    """For all scores and every mask: masked entries weigh 0, and no entry less.
 
-    Exact. Informative where an entry is blocked.
+    Exact. Informative where an entry is masked.
     """
     may = _allowed(scores, mask)
     subject.informative_if(not may.all())
@@ -48,7 +48,7 @@ def one_allowed_entry_has_weight_one(subject: Subject, scores: Any, mask: Any, c
 
 @law(SOFTMAX, domains=("dead rows",))
 def a_row_with_no_allowed_entry_follows_its_convention(subject: Subject, scores: Any, mask: Any) -> None:
-    """For every mask that leaves a row no entry: its weights are 0, NaN, or all equal, by the convention for dead rows.
+    """For every mask that leaves a row no entry: its weights are 0, NaN, or all equal, by the convention for fully masked rows.
 
     The other rows are those under a mask that allows these rows everything. Exact for 0 and NaN, else within budget.
     """

@@ -92,7 +92,7 @@ for _forwards, _parameters in (
 
 @row(*_EVERY)
 def zero_lanes_need_doubled_queries(c: Case) -> Sequence[Term]:
-    """For every case: with 3·d lanes of zeros more, queries are doubled, for the scale is 1/√d."""
+    """For every case: with 3·d channels of zeros more, queries are doubled, for the scale is 1/√d."""
     pad = Pad(-1, 3 * c.size("head_dim"))
     by_width = c.arguments.get("scale") is None and c.conventions.scale_default == "rsqrt"
     return [Term({"q": [pad, Times(2.0 if by_width else 1.0)], "k": [pad]})]
@@ -115,7 +115,7 @@ def a_vector_added_to_all_values_is_added_to_all_outputs(c: Case) -> Sequence[Te
 
 @row(*_EVERY)
 def an_orthogonal_change_of_basis_changes_nothing(c: Case) -> Sequence[Term] | None:
-    """For all pairs of lanes (a, b), turned to (a + b, a − b) in keys and to half of that in queries, exactly: the result is the same."""
+    """For all pairs of channels (a, b), as (a + b, a − b) in keys and as half of that in queries, exactly: the result is the same."""
     return [Term({"q": [Butterfly(0.5)], "k": [Butterfly(1.0)]})] if c.size("head_dim") > 1 else None
 
 
@@ -155,14 +155,14 @@ def sequences_side_by_side_are_computed_apart(c: Case) -> Sequence[Term] | None:
 
 @row(_SOFTMAX, domains=("padded masks",))
 def blocked_scores_hold_anything(c: Case) -> Sequence[Term] | None:
-    """For every mask: whatever finite numbers the blocked scores are, the weights are the same."""
+    """For every mask: whatever finite numbers the masked scores are, the weights are the same."""
     blocked = np.zeros((), bool) if c.mask is None else ~c.mask
     return [Term({"scores": [Put(blocked, c.choose.among([1.0, -1.0]) * max(c.largest, 8192.0))]})] if blocked.any() else None
 
 
 @row(*_MASKED, domains=("everyday", "extreme scores"))
 def blocked_keys_can_be_appended(c: Case) -> Sequence[Term]:
-    """For every case: with blocked keys after the last one, whatever they hold, the result is the same."""
+    """For every case: with masked keys after the last one, whatever they hold, the result is the same."""
     count, size = c.choose.among([1, 3, 16, c.size("n_k")]), c.largest
     mask = lengthened(c.mask, (*c.q.shape[:-1], c.size("n_k")), count)
     return [Term({"k": [Pad(-2, count, size)], "v": [Pad(-2, count, -size)]}, (), {"mask": mask})]
@@ -170,7 +170,7 @@ def blocked_keys_can_be_appended(c: Case) -> Sequence[Term]:
 
 @row(_SOFTMAX, domains=("everyday", "extreme scores"))
 def blocked_scores_can_be_appended(c: Case) -> Sequence[Term]:
-    """For every case: with blocked scores after the last one the weights before are the same."""
+    """For every case: with masked scores after the last one the weights before are the same."""
     pad = Pad(-1, c.choose.among([1, 3, 16]), c.largest)
     return [Term({"scores": [pad]}, [Back(pad)], {"mask": lengthened(c.mask, c.scores.shape, pad.count)})]
 
