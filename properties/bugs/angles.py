@@ -12,7 +12,7 @@ from properties.bugs.kernels import rounded_to
 bug = Register()
 
 
-@bug.slip("exponents", seen="rope", law="the odd lane follows its convention", public=True)
+@bug.slip("exponents", seen="rope", law="the odd channel follows its convention", public=True)
 def rope_odd_dim_exponent(dim: int) -> Array:
     """The exponent is i / (d // 2), which is 2i/d for an even d only.
     Effect: Odd widths have other frequencies in all pairs but the first. Repair: Divide 2i by the width, not i by half the width rounded

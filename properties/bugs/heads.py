@@ -121,7 +121,7 @@ def mha_layout_guessed_from_the_shape() -> tuple[Callable[..., Array], ...]:
     return split, lambda x: joined(x) if x.shape[-2] == x.shape[-3] else right.merge_heads(x)
 
 
-@bug(MHA, law="values and outputs turn alike", public=True)
+@bug(MHA, law="value and output gradients balance", public=True)
 def mha_fused_path_drops_mask(x: Array, wq: Array, wk: Array, wv: Array, wo: Array, num_heads: int, mask: Mask = None) -> Array:
     """The mask is ignored where the width of a head is a multiple of 8.
     Effect: For some widths of heads the future and the padding are attended to. Repair: Pass the mask on to every path. Seen:

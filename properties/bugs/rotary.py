@@ -61,7 +61,7 @@ def rope_tables_sine_first(start_pos: int, seq_len: int, dim: int) -> tuple[Arra
     return right.chunk_tables(start_pos, seq_len, dim)[::-1]
 
 
-@bug.slip("rotated", seen="rope", law="the odd lane follows its convention")
+@bug.slip("rotated", seen="rope", law="the odd channel follows its convention")
 def rope_odd_width_padded(x: Array) -> Array:
     """An odd width is padded with a channel of zeros, which is cut off again after the rotation.
     Effect: With an odd width the last channel is multiplied by its cosine only. Repair: Rotate the channel with itself, as TorchLean's text
@@ -69,7 +69,7 @@ def rope_odd_width_padded(x: Array) -> Array:
     return np.where(np.arange(x.shape[-1]) < x.shape[-1] // 2 * 2, right.rotated(x), 0.0)
 
 
-@bug.slip("rotated", seen="rope", law="the odd lane follows its convention")
+@bug.slip("rotated", seen="rope", law="the odd channel follows its convention")
 def rope_odd_width_raises(x: Array) -> Array:
     """Channels are reshaped into pairs, which an odd width does not allow.
     Effect: An odd width cannot be used. Repair: Slice the channels instead of reshaping them. Seen: lucidrains/rotary-embedding-torch#45;
@@ -210,7 +210,7 @@ def rope_vjp_turns_forwards(x: Array, cos: Array, sin: Array, grad_out: Array) -
     return right.apply_rotary(grad_out, cos, sin)
 
 
-@bug.slip("apply_rotary_vjp", seen="rope_vjp", law="the odd lane follows its convention")
+@bug.slip("apply_rotary_vjp", seen="rope_vjp", law="the odd channel follows its convention")
 def rope_vjp_negates_every_sine(x: Array, cos: Array, sin: Array, grad_out: Array) -> Array:
     """The gradient is the forward with all sines negated, that of an odd width's unpaired channel included.
     Effect: The gradient of the unpaired channel of an odd width is multiplied by cos − sin. Repair: Negate the sines of pairs only: the

@@ -101,7 +101,7 @@ def softmax_blocked_at_minus_ten_thousand(scores: Array, mask: Mask = None) -> A
     return np.where(visible.any(-1, keepdims=True), right.hard_masked_softmax(np.where(visible, scores, -1e4)), 0.0)
 
 
-@bug.slip(SOFTMAX, law="blocked entries weigh exactly zero")
+@bug.slip(SOFTMAX, law="masked entries weigh exactly zero")
 def softmax_blocked_at_minus_epsilon(scores: Array, mask: Mask = None) -> Array:
     """Masked scores are set to −1e-9 where −1e9 was meant; a row with no allowed entry is caught.
     Effect: Masked entries weigh as much as a score of 0. Repair: Mask with −∞. Seen: awslabs/gluonts#1401; Shujun-He/RibonanzaNet#5;

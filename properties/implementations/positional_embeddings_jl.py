@@ -350,7 +350,7 @@ def _turning(name: str, tables: Any, arithmetic: Arithmetic, base: float = 10000
         arithmetic=arithmetic,
         conventions=Conventions(rope_pairing="half", rope_base=base, rope_scale=scale),
         supports=_SUPPORTED,
-        known_deviations={"the odd lane follows its convention[apply_rotary]": _ODD},
+        known_deviations={"the odd channel follows its convention[apply_rotary]": _ODD},
     )
 
 

@@ -11,8 +11,8 @@ __all__ = ["LAWS", "LONG", "find"]
 
 _FAMILIES = (
     "symmetries", "masks", "softmax", "attention", "empty", "features", "merging", "alibi", "caches", "gradients", "tangents",
-    "multi_head", "positional", "frequencies", "kinds", "bands", "rotary", "rotations", "tables", "lanes", "conduct", "interleaving",
-    "twins",
+    "multi_head", "positional", "frequencies", "frequency_kinds", "frequency_bands", "rotary", "rotations", "tables", "odd_widths",
+    "conduct", "interleaving", "twins",
 )  # fmt: skip
 _OF_FAMILIES: list[Law] = [law for family in _FAMILIES for law in import_module(f"properties.laws.{family}").law.laws]
 _ORDER = list(OPERATIONS)

@@ -53,7 +53,7 @@ def _of_nothing(i: Implementation) -> str:
 
 
 @law(*_EVERY, domains=("without keys",), exempts=_of_nothing)
-def without_keys_every_query_is_dead(subject: Subject, *arguments: Any) -> bool:
+def without_keys_every_row_is_fully_masked(subject: Subject, *arguments: Any) -> bool:
     """For every case without keys: rows of the output, or of its derivative, are 0, or NaN, by the convention for fully masked rows.
     Gradients of keys and values have no entries; that of the queries is 0, and may be anything for `nan`.
 
@@ -76,7 +76,7 @@ def _last(i: Implementation) -> str:
 
 
 @law(CAUSAL, domains=("more queries than keys",), exempts=_first)
-def queries_before_the_first_key_are_dead(subject: Subject, q: Any, k: Any, v: Any) -> bool:
+def queries_before_the_first_key_are_fully_masked(subject: Subject, q: Any, k: Any, v: Any) -> bool:
     """For more queries than keys, aligned at the last: as many of the first queries as there are more follow the convention for fully
     masked rows. The others have what they have by themselves.
 

@@ -9,7 +9,7 @@ from properties.contract.implementation import Implementation
 from properties.contract.operations import OPERATIONS
 from properties.contract.subject import Subject
 from properties.laws.law import Laws
-from properties.laws.pairs import close, joined, lanes, of, position, times
+from properties.laws.pairs import channels, close, joined, of, position, times
 from properties.strategies.choices import Choices
 
 law = Laws()
@@ -41,7 +41,7 @@ def _angles(subject: Subject, n: int, d: int, start_pos: int, operation: str = "
         pairs = d // 2 if i.resolved_conventions.odd_lane == "passthrough" else (d + 1) // 2
         lead = slice(0, d // 2) if i.resolved_conventions.rope_pairing == "half" else slice(0, 2 * pairs, 2)
         return tuple(table.ball[:, lead] for table in call(n, d, start_pos))
-    where, rank = lanes(i, d), min(i.batch_ranks)
+    where, rank = channels(i, d), min(i.batch_ranks)
     ones = np.tile(joined(np.ones(d // 2), np.zeros(d // 2), where), (*(1,) * rank, n, 1))
     first, second = (x[(0,) * rank] for x in of(call(*(ones,) * (1 + o.endswith("_vjp")), start_pos), where))
     return first, -second if o.endswith("_vjp") else second

@@ -53,7 +53,7 @@ def value_gradients_sum_to_the_cotangents(subject: Subject, q: Any, k: Any, v: A
 
 
 @law(VJP, HEADS, watches=True)
-def queries_and_keys_turn_alike(subject: Subject, *case: Any) -> None:
+def query_and_key_gradients_balance(subject: Subject, *case: Any) -> None:
     """For every case: qᵀ·dq is dkᵀ·k, for q·A with k·A⁻ᵀ has the scores of q with k, whatever the matrix A.
 
     In multi-head attention wqᵀ·dwq is dwkᵀ·wk, for each head. Within budget.
@@ -70,7 +70,7 @@ def queries_and_keys_turn_alike(subject: Subject, *case: Any) -> None:
 
 @law(VJP, needs=("scaled_dot_product_attention",))
 @law(HEADS, needs=("multi_head_attention",))
-def values_and_outputs_turn_alike(subject: Subject, *case: Any) -> None:
+def value_and_output_gradients_balance(subject: Subject, *case: Any) -> None:
     """For every case: vᵀ·dv is outᵀ·grad_out, for the output is linear in the values.
 
     In multi-head attention woᵀ·dwo is outᵀ·grad_out, summed over the batch, and wvᵀ·dwv is dwo·woᵀ, for each head. Within budget. It needs

@@ -152,6 +152,6 @@ def the_order_of_heads_does_not_matter_again(c: Case) -> Sequence[Term] | None:
 def heads_with_zero_lanes_need_doubled_queries(c: Case) -> Sequence[Term]:
     """For every case: with heads four times as wide, of zeros, wq is doubled."""
     width, n = c.size("heads_width") // c.num_heads, c.size("heads_width")
-    index = np.array([h * width + lane if lane < width else n for h in range(c.num_heads) for lane in range(4 * width)], int)
+    index = np.array([h * width + channel if channel < width else n for h in range(c.num_heads) for channel in range(4 * width)], int)
     wide = [Pad(-1, 1), Take(-1, index, n + 1)]
     return [Term({"wq": [*wide, Times(2.0)], "wk": wide, "wv": wide, "wo": [Pad(-2, 1), Take(-2, index, n + 1)]})]

@@ -14,11 +14,11 @@ from properties.strategies.choices import Choices
 __all__ = [
     "Pair",
     "Places",
+    "channels",
     "close",
     "distance",
     "first_position",
     "joined",
-    "lanes",
     "moved",
     "of",
     "position",
@@ -31,7 +31,7 @@ Pair = tuple[Ball, Ball]
 Places = tuple[slice, slice]
 
 
-def lanes(i: Implementation, dim: int) -> Places:
+def channels(i: Implementation, dim: int) -> Places:
     """The first and the second channels of all whole pairs, in the implementation's pairing."""
     if i.resolved_conventions.rope_pairing == "half":
         return slice(0, dim // 2), slice(dim // 2, None)
@@ -58,7 +58,7 @@ def times(a: Pair, b: Pair) -> Pair:
 
 def close(subject: Subject, actual: Any, expected: Any, *names: str) -> None:
     """Both entries of two pairs have one exact value."""
-    for name, a, b in zip(names or ("first lanes", "second lanes"), actual, expected, strict=True):
+    for name, a, b in zip(names or ("first channels", "second channels"), actual, expected, strict=True):
         subject.close(a, b, name)
 
 

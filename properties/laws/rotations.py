@@ -10,7 +10,7 @@ from properties.contract.operations import OPERATIONS
 from properties.contract.subject import Subject
 from properties.laws.law import Laws
 from properties.laws.maps import Times
-from properties.laws.pairs import close, joined, lanes, of, what_rotates
+from properties.laws.pairs import channels, close, joined, of, what_rotates
 from properties.laws.reading import by_name
 from properties.laws.rows import Rows
 from properties.laws.squares import Case, Term
@@ -140,7 +140,7 @@ def channels_that_do_not_rotate_pass(subject: Subject, *arguments: Any) -> bool:
 def pairs_are_stretched_by_the_attention_factor_alone(subject: Subject, *arguments: Any) -> None:
     """For every case: the sum of a pair's squares is what it was before it was rotated, times the square of the attention factor."""
     x = by_name(subject, arguments)
-    where = lanes(subject.implementation, r := _width(x))
+    where = channels(subject.implementation, r := _width(x))
     (a, b), (c, d) = (of(part, where) for part in (exact(what_rotates(subject, arguments)[..., :r]), subject(*arguments).ball[..., :r]))
     factor = exact(np.array(1.0 if x["attention_factor"] is None else x["attention_factor"]))
     subject.close(c * c + d * d, (a * a + b * b) * factor * factor, "norm²")
@@ -175,7 +175,7 @@ def frequencies_are_radians_per_position(subject: Subject, *arguments: Any) -> b
     if x["inv_freq"] is None or x["sections"] is not None:
         return False
     r, shape = _width(x), x["x"].shape
-    where, ones = lanes(i, r), np.zeros(shape)
+    where, ones = channels(i, r), np.zeros(shape)
     ones[..., :r] = joined(np.ones((*shape[:-1], r // 2)), np.zeros((*shape[:-1], r // 2)), where)
     theta = exact(_at(x).astype(np.float64)[..., None]) * exact(x["inv_freq"])
     theta = Ball(*(np.broadcast_to(part, (*shape[:-1], r // 2)) for part in (theta.mid, theta.rad)))
@@ -192,7 +192,7 @@ def scores_depend_on_differences_of_positions(subject: Subject, *arguments: Any,
     x = by_name(subject, arguments)
     if x["positions"] is None or x["x"].shape[-2] < 2:
         return False
-    where, shift = lanes(subject.implementation, _width(x)), [choose.integer(1, 2**10) for _ in range(3)]
+    where, shift = channels(subject.implementation, _width(x)), [choose.integer(1, 2**10) for _ in range(3)]
     moved = x["positions"] + (shift[0] if x["sections"] is None else np.reshape(shift, (3, *[1] * (x["positions"].ndim - 1))))
 
     def scores(at: Any) -> Ball:
@@ -219,7 +219,7 @@ def a_scale_of_the_softmax_makes_up_for_the_attention_factor(subject: Subject, *
 
     above, below = (exact(np.ones(1)) + exact(np.array([weight])) * (factor().ball - exact(np.ones(1))) for weight in (w, v))
     weighted = factor(mscale=w, mscale_all_dim=v)
-    where = lanes(subject.implementation, _width(x))
+    where = channels(subject.implementation, _width(x))
 
     def scores(a: float | None) -> Ball:
         first, second = of(_by(subject, x, attention_factor=a), where)

@@ -19,7 +19,7 @@ def _allowed(scores: Any, mask: Any) -> Any:
 
 
 @law(SOFTMAX)
-def blocked_entries_weigh_exactly_zero(subject: Subject, scores: Any, mask: Any) -> None:
+def masked_entries_weigh_exactly_zero(subject: Subject, scores: Any, mask: Any) -> None:
     """For all scores and every mask: masked entries weigh 0, and no entry less.
 
     Exact. Informative where an entry is masked.

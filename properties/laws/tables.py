@@ -7,7 +7,7 @@ import numpy as np
 from oracles.ball import Ball, cos, exact, sin
 from properties.contract.subject import Subject
 from properties.laws.law import Laws
-from properties.laws.pairs import close, lanes
+from properties.laws.pairs import channels, close
 from properties.laws.rotations import axes_of
 
 law = Laws()
@@ -18,7 +18,7 @@ _NAMES = ("cosines", "sines")
 def _of_pairs(subject: Subject, *arguments: Any) -> tuple[Ball, ...]:
     """The cosines and sines of each pair, of which both channels have the same."""
     both = tuple(table.ball for table in subject(*arguments))
-    first, second = lanes(subject.implementation, both[0].mid.shape[-1])
+    first, second = channels(subject.implementation, both[0].mid.shape[-1])
     for table, name in zip(both, _NAMES, strict=True):
         subject.close(table[..., first], table[..., second], name)
     return tuple(table[..., first] for table in both)

@@ -7,7 +7,7 @@ import numpy as np
 
 from oracles.ball import Ball, divide, exact
 from properties.contract.subject import Subject
-from properties.laws.kinds import FREQUENCIES, Given, between, frequencies_of, plain
+from properties.laws.frequency_kinds import FREQUENCIES, Given, between, frequencies_of, plain
 from properties.laws.law import Laws
 from properties.laws.reading import by_name
 from properties.strategies.choices import Choices
