@@ -1,19 +1,18 @@
 """Slips in frequencies, and in the angles that they give."""
 
 import math
-from collections.abc import Callable
 
 import numpy as np
 
 from oracles.ball import Array
 from properties.bugs import reference_positions as right
-from properties.bugs.bug import SINUSOID, Register
+from properties.bugs.bug import SINUSOID, Memory, Register
 from properties.bugs.kernels import rounded_to
 
 bug = Register()
 
 
-@bug.slip("exponents", seen="rope", law="the odd lane follows its convention", public=True)
+@bug.slip("exponents", seen="rope", law="the odd channel follows its convention", public=True)
 def rope_odd_dim_exponent(dim: int) -> Array:
     """The exponent is i / (d // 2), which is 2i/d for an even d only.
     Effect: Odd widths have other frequencies in all pairs but the first. Repair: Divide 2i by the width, not i by half the width rounded
@@ -24,16 +23,15 @@ def rope_odd_dim_exponent(dim: int) -> Array:
 @bug.slip("exponents", seen="rope", law="rope is within its budget")
 def rope_exponent_counts_from_one(dim: int) -> Array:
     """The exponent is 2(i − 1)/d, as for pairs that are counted from 1.
-    Effect: Angles are a hundredth of what they should be: the first pair turns by 10000^(2/d) per position. Repair: The formula of the
-    paper counts pairs from 1; counted from 0, the exponent is 2i/d. Seen: bkitano/llama-from-scratch#8;
-    stanford-cs336/assignment1-basics#22"""
+    Effect: Angles are a hundredth of what they should be: the first pair is too fast by 10000^(2/d). Repair: The paper counts pairs from 1;
+    from 0, the exponent is 2i/d. Seen: bkitano/llama-from-scratch#8; stanford-cs336/assignment1-basics#22"""
     return right.exponents(dim) - 2.0 / max(dim, 1)
 
 
 @bug.slip("exponents", seen="inv_freq", law="every second pair of twice the width is alike")
 def inv_freq_counts_from_one(dim: int) -> Array:
     """Pairs count from 1, so that the first exponent is 2 / dim.
-    Effect: No pair turns by its position: the first one is already slower, and every position is a little too near to 0. Repair: The
+    Effect: No pair rotates by its position: the first one is already slower, and every position is a little too near to 0. Repair: The
     exponent of pair i is 2i / dim, with i from 0. Seen: none: loops over pairs that count from 1; compare bkitano/llama-from-scratch#8"""
     return right.exponents(dim) + 2.0 / max(dim, 1)
 
@@ -41,7 +39,7 @@ def inv_freq_counts_from_one(dim: int) -> Array:
 @bug.slip("exponents", seen="rope", law="rope is within its budget")
 def rope_exponent_not_doubled(dim: int) -> Array:
     """The exponent of pair i is i/d.
-    Effect: The slowest pair turns a hundred times faster than it should. Repair: Double the pair's index: arange(0, d, 2) / d. Seen:
+    Effect: The slowest pair rotates a hundred times faster than it should. Repair: Double the pair's index: arange(0, d, 2) / d. Seen:
     rasbt/LLMs-from-scratch#410 (the change that is proposed there); huggingface/transformers#35233"""
     return right.exponents(dim) / 2
 
@@ -65,8 +63,7 @@ def rope_exponent_over_half_the_width(dim: int) -> Array:
 @bug.slip("exponents", seen="rope", law="a tenth of the frequency takes ten times the position")
 def rope_frequencies_rise(dim: int) -> Array:
     """The frequency of pair i is base^(+2i/d).
-    Effect: Later pairs turn faster instead of slower. Repair: Divide by base^(2i/d), or give the exponent its minus. Seen: none: common in
-    first versions"""
+    Effect: Later pairs rotate faster instead of slower. Repair: Give the exponent its minus. Seen: none: common in first versions"""
     return -right.exponents(dim)
 
 
@@ -107,31 +104,22 @@ def inv_freq_in_bfloat16(head_dim: int) -> Array:
 @bug.slip("inv_freq", law="empty arrays give empty results")
 def inv_freq_no_lanes_raises(head_dim: int) -> Array:
     """The step of the exponents is computed first, and divides by the width.
-    Effect: A width of 0 raises ZeroDivisionError. Repair: Divide only where there is a pair. Seen: none: the step of the exponents is
-    computed before it is known to be needed"""
+    Effect: A width of 0 raises ZeroDivisionError. Repair: Divide where there are pairs. Seen: none: it is computed before it is needed"""
     return np.asarray(10000.0 ** -(2.0 / head_dim * np.arange((head_dim + 1) // 2)))
 
 
-@bug.slip("inv_freq", seen="rope", law="every second pair of twice the width is alike", requires=("two calls in a row",), making=True)
-def rope_cache_ignores_width() -> Callable[..., Array]:
+@bug.slip("inv_freq", seen="rope", law="every second pair of twice the width is alike", remembers=True)
+def rope_cache_ignores_width(memory: Memory, head_dim: int) -> Array:
     """Frequencies are computed once for the widest head so far, and narrower ones take the first of them.
-    Effect: A model with heads of two widths turns the narrow ones with frequencies of the wide ones. Repair: Make the width part of the
-    cache's key. Seen: ml-explore/mlx#561"""
-    widest = [np.empty(0)]
-
-    def cached(head_dim: int) -> Array:
-        if len(widest[0]) < (head_dim + 1) // 2:
-            widest[0] = right.inv_freq(head_dim)
-        return widest[0][: (head_dim + 1) // 2].copy()
-
-    return cached
+    Effect: Narrow heads rotate by the frequencies of wide ones. Repair: Make the width part of the key. Seen: ml-explore/mlx#561"""
+    widest = memory["widest"] = max((*memory.values(), right.inv_freq(head_dim)), key=len)
+    return np.array(widest[: (head_dim + 1) // 2])
 
 
 @bug("inv_freq", law="every second pair of twice the width is alike")
 def inv_freq_odd_width_short(head_dim: int) -> Array:
     """There are dim // 2 frequencies.
-    Effect: An odd width has no frequency for its last lane. Repair: There are (dim + 1) // 2 frequencies. Seen: none: dim // 2 counts the
-    pairs elsewhere"""
+    Effect: The last channel of an odd width has none. Repair: There are (dim + 1) // 2 frequencies. Seen: none: elsewhere it is dim // 2"""
     return right.inv_freq(head_dim)[: head_dim // 2]
 
 
@@ -157,22 +145,20 @@ def rope_angle_in_float32(start_pos: int, seq_len: int, dim: int) -> Array:
 @bug.slip("angles", seen="rope_angles", law="angles are positions times frequencies", requires=("long positions",))
 def rope_angles_in_float16(start_pos: int, seq_len: int, dim: int) -> Array:
     """The product of position and frequency is rounded to the eleven bits of float16.
-    Effect: Neighbouring positions beyond 2048 have equal angles. Repair: Multiply positions and frequencies in float32 or wider. Seen:
-    EleutherAI/gpt-neox#1003"""
+    Effect: Neighbouring positions beyond 2048 have equal angles. Repair: Multiply in float32 or wider. Seen: EleutherAI/gpt-neox#1003"""
     return rounded_to(11, right.angles(start_pos, seq_len, dim))
 
 
 @bug.slip("angles", seen="rope", law="the first pair rotates by its position")
 def rope_angles_as_degrees(start_pos: int, seq_len: int, dim: int) -> Array:
     """The angle, which is in radians, is converted from degrees.
-    Effect: Everything is turned by a 57th of its angle. Repair: Cosine and sine take radians, which the angle is in already. Seen: none:
-    common in first versions"""
+    Effect: Everything rotates by a 57th of its angle. Repair: Leave the angle in radians. Seen: none: common in first versions"""
     return np.deg2rad(right.angles(start_pos, seq_len, dim))
 
 
 @bug.slip("angles", seen="rope_angles", law="the first pair rotates by its position")
 def rope_angles_in_turns(start_pos: int, seq_len: int, dim: int) -> Array:
     """Angles are in turns instead of radians.
-    Effect: Every pair turns 2π times too slowly, if a cosine of radians is taken. Repair: Angles are in radians; divide by 2π only for
+    Effect: Every pair rotates 2π times too slowly, if a cosine of radians is taken. Repair: Angles are in radians; divide by 2π only for
     functions of turns. Seen: none: hardware has sines of turns, and tables for it are divided by 2π"""
     return right.angles(start_pos, seq_len, dim) / (2 * np.pi)

@@ -12,7 +12,7 @@ import numpy as np
 from oracles.ball import Array
 from properties.bugs.reference import operations, users_of
 
-__all__ = ["Bug", "Register", "Requirement"]
+__all__ = ["Bug", "Memory", "Register", "Requirement"]
 
 SDPA, GQA, CAUSAL = "scaled_dot_product_attention", "grouped_query_attention", "causal_attention"
 SDPA_VJP, SDPA_JVP = f"{SDPA}_vjp", f"{SDPA}_jvp"
@@ -22,6 +22,7 @@ BACKWARD = (SDPA_VJP, MHA_VJP, SOFTMAX_VJP)
 
 Gradients = tuple[Array, ...]
 Mutant = Callable[..., Any]
+Memory = dict[Any, Any]
 Requirement = Literal["strided views", "two calls in a row", "tables that are not rotations", "long positions", "large sizes"]
 
 
@@ -74,21 +75,18 @@ class Register:
             return np.zeros(())
 
     `bug.slip` puts the function in the place of a step of the reference, in all operations that take the step; `bug` in the place of one
-    operation. With `making=True` it takes no argument and returns what takes the place: its local variables are what a mutant remembers.
+    operation. With `remembers=True` its first argument is the memory of a mutant, empty before the first of two calls in a row; with
+    `making=True` it takes no argument and returns what takes the place.
     """
 
     def __init__(self) -> None:
         self.bugs: list[Bug] = []
 
-    def __call__(self, operation: str, *, making: bool = False, **entry: Any) -> Callable[[Mutant], Mutant]:
+    def __call__(self, operation: str, **entry: Any) -> Callable[[Mutant], Mutant]:
         """The decorator for a mutant of an operation; the other arguments are fields of `Bug`."""
-        return lambda mutant: self._registered(
-            mutant, {operation: partial(_plainly, operation, mutant if making else lambda: mutant)}, entry
-        )
+        return lambda function: self._registered(function, [operation], _plainly, **entry)
 
-    def slip(
-        self, *steps: str, seen: str = "", without: tuple[str, ...] = (), making: bool = False, **entry: Any
-    ) -> Callable[[Mutant], Mutant]:
+    def slip(self, *steps: str, seen: str = "", without: tuple[str, ...] = (), **entry: Any) -> Callable[[Mutant], Mutant]:
         """The decorator for a slip in a step, or in several at once.
 
         `seen` names the operation where it was seen, if it is not the step; `without` those in which it is nothing, or another bug.
@@ -96,17 +94,23 @@ class Register:
         first = seen or steps[0]
         among = [first, *(name for name in users_of(*steps) if name not in (first, *without))]
 
-        def mutant(operation: str, function: Mutant) -> Mutant:
-            others = function() if making else function
+        def mutant(operation: str, make: Callable[[], Any]) -> Mutant:
+            others = make()
             replaced = operations(**dict(zip(steps, others if isinstance(others, tuple) else (others,), strict=True)))
             return np.errstate(all="ignore")(replaced[operation])
 
-        return lambda function: self._registered(function, {name: partial(mutant, name, function) for name in among}, entry)
+        return lambda function: self._registered(function, among, mutant, **entry)
 
-    def _registered(self, function: Mutant, mutants: dict[str, Callable[[], Mutant]], entry: dict[str, Any]) -> Mutant:
+    def _registered(
+        self, function: Mutant, among: list[str], mutant: Mutant, *, remembers: bool = False, making: bool = False, **entry: Any
+    ) -> Mutant:
+        make = function if making else lambda: partial(function, {}) if remembers else function
+        if remembers:
+            entry["requires"] = ("two calls in a row",)
         text = " ".join((function.__doc__ or "").split())
         mechanism, *told = re.split(r" (?=Effect:|Repair:|Seen:)", text)
         labelled = dict(part.split(": ", 1) for part in told)
         sentences = mechanism, labelled.get("Effect", ""), labelled.get("Repair", ""), labelled["Seen"]
-        self.bugs.append(Bug(function.__name__.replace("_", "-"), next(iter(mutants)), mutants, *sentences, **entry))
+        mutants = {operation: partial(mutant, operation, make) for operation in among}
+        self.bugs.append(Bug(function.__name__.replace("_", "-"), among[0], mutants, *sentences, **entry))
         return function

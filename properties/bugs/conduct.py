@@ -2,14 +2,13 @@
 
 import math
 import warnings
-from collections.abc import Callable
 
 import numpy as np
 
 from oracles.ball import Array
 from properties.bugs import reference as right
 from properties.bugs import reference_positions
-from properties.bugs.bug import GQA, MHA, SDPA, SDPA_JVP, SDPA_VJP, SOFTMAX, SOFTMAX_VJP, Register
+from properties.bugs.bug import GQA, MHA, SDPA, SDPA_JVP, SDPA_VJP, SOFTMAX, SOFTMAX_VJP, Memory, Register
 from properties.bugs.reference import Mask
 
 bug = Register()
@@ -20,16 +19,13 @@ def rope_rotates_in_place(x: Array, start_pos: int = 0) -> Array:
     """x is overwritten with the result, of which a copy is returned.
     Effect: Queries that are used again, as by a second layer or the backward, are rotated already. Repair: Write into a new array. Seen:
     lucidrains/rotary-embedding-torch#31"""
-    cos, sin = reference_positions.chunk_tables(start_pos, *x.shape[-2:])
-    other = reference_positions.rotated(x) * sin
-    x *= cos
-    x += other
+    x[...] = reference_positions.rope(x, start_pos)
     return x.copy()
 
 
 @bug(SOFTMAX, law="inputs are not written")
 def softmax_fills_scores(scores: Array, mask: Mask = None) -> Array:
-    """Blocked scores are set to -inf in the caller's array.
+    """Masked scores are set to -inf in the caller's array.
     Effect: The caller's scores hold -inf after a call with a mask. Repair: Fill a copy: masked_fill instead of masked_fill_. Seen: none:
     the underscore of an in-place method is easily left in"""
     out = right.hard_masked_softmax(scores, mask)
@@ -41,8 +37,7 @@ def softmax_fills_scores(scores: Array, mask: Mask = None) -> Array:
 @bug(SOFTMAX_VJP, law="inputs are not written")
 def softmax_vjp_overwrites_cotangent(scores: Array, mask: Mask, grad_weights: Array) -> Array:
     """The gradient is written over the cotangent and returned as a copy.
-    Effect: A cotangent that is used again, as by a residual branch, has become a gradient. Repair: Write into a new array. Seen: none:
-    reusing the cotangent's memory saves an allocation"""
+    Effect: A cotangent that is used again is a gradient. Repair: Write into a new array. Seen: none: it saves an allocation"""
     grad_weights[...] = right.hard_masked_softmax_vjp(scores, mask, grad_weights)
     return grad_weights.copy()
 
@@ -50,8 +45,7 @@ def softmax_vjp_overwrites_cotangent(scores: Array, mask: Mask, grad_weights: Ar
 @bug(SDPA, law="inputs are not written")
 def sdpa_queries_scaled_in_place(q: Array, k: Array, v: Array, mask: Mask = None) -> Array:
     """The scale is applied to the caller's own queries.
-    Effect: The caller's queries are changed, and a second call gives another result. Repair: Scale a copy. Seen: none: q *= scale is
-    shorter"""
+    Effect: The caller's queries change, and a second call differs. Repair: Scale a copy. Seen: none: q *= scale is shorter"""
     out = right.scaled_dot_product_attention(q, k, v, mask)
     if q.flags.writeable:
         q /= math.sqrt(max(q.shape[-1], 1))
@@ -67,9 +61,8 @@ def learned_returns_a_view(table: Array, seq_len: int, start_pos: int = 0) -> Ar
 
 @bug("rope", law="the result is no view of an input")
 def rope_first_position_is_its_input(x: Array, start_pos: int = 0) -> Array:
-    """At position 0 alone, where nothing is turned, x itself is returned.
-    Effect: The first token's result and its input are one array; all others are new. Repair: Copy on the short cut as well. Seen: none: a
-    short cut for what is the identity"""
+    """At position 0 alone, where nothing is rotated, x itself is returned.
+    Effect: The first token's result and input are one array. Repair: Copy there too. Seen: none: a short cut for the identity"""
     return x if start_pos == 0 and x.shape[-2] == 1 else reference_positions.rope(x, start_pos)
 
 
@@ -91,8 +84,7 @@ def sdpa_squeezes(q: Array, k: Array, v: Array, mask: Mask = None) -> Array:
 @bug(MHA, law="it prints nothing and leaves the interpreter alone")
 def mha_prints(x: Array, wq: Array, wk: Array, wv: Array, wo: Array, num_heads: int, mask: Mask = None) -> Array:
     """The shape of a mask is printed, as was of use while debugging.
-    Effect: Each call with a mask prints a line. Repair: Remove the print. Seen: huggingface/diffusers#3592;
-    feifeibear/long-context-attention#123"""
+    Effect: Each masked call prints a line. Repair: Remove it. Seen: huggingface/diffusers#3592; feifeibear/long-context-attention#123"""
     if mask is not None:
         print("mask", mask.shape)
     return right.multi_head_attention(x, wq, wk, wv, wo, num_heads, mask)
@@ -125,67 +117,45 @@ def gqa_seeds_the_generator(q: Array, k: Array, v: Array, mask: Mask = None) -> 
     return right.grouped_query_attention(q, k, v, mask)
 
 
-@bug("rope", law="a call does not depend on earlier calls", requires=("two calls in a row",), making=True)
-def rope_reuses_its_output() -> Callable[..., Array]:
+@bug("rope", law="a call does not depend on earlier calls", remembers=True)
+def rope_reuses_its_output(memory: Memory, x: Array, start_pos: int = 0) -> Array:
     """Results of one shape share their memory, so that a later call overwrites an earlier result.
     Effect: The rotated queries become the rotated keys as soon as the keys are rotated. Repair: Return a new array from each call. Seen:
     none: a buffer kept between calls saves an allocation, and fails when two results are alive"""
-    buffers: dict[tuple[int, ...], Array] = {}
-
-    def rotating(x: Array, start_pos: int = 0) -> Array:
-        out = buffers.setdefault(x.shape, np.empty(x.shape))
-        out[...] = reference_positions.rope(x, start_pos)
-        return out
-
-    return rotating
+    out: Array = memory.setdefault(x.shape, np.empty(x.shape))
+    out[...] = reference_positions.rope(x, start_pos)
+    return out
 
 
-@bug(SDPA_VJP, law="a second call gives the same", requires=("two calls in a row",), making=True)
-def sdpa_vjp_accumulates() -> Callable[..., tuple[Array, ...]]:
+@bug(SDPA_VJP, law="a second call gives the same", remembers=True)
+def sdpa_vjp_accumulates(memory: Memory, q: Array, k: Array, v: Array, mask: Mask, grad_out: Array) -> tuple[Array, ...]:
     """Gradients are added to those of earlier calls with inputs of the same shapes.
-    Effect: The gradients of the second step are the sums over both steps. Repair: Start from zeros in each call. Seen: none: gradients are
-    added into buffers, and nobody clears them"""
-    totals: dict[tuple[tuple[int, ...], ...], tuple[Array, ...]] = {}
-
-    def accumulating(q: Array, k: Array, v: Array, mask: Mask, grad_out: Array) -> tuple[Array, ...]:
-        new = right.scaled_dot_product_attention_vjp(q, k, v, mask, grad_out)
-        shapes = (q.shape, k.shape, v.shape)
-        totals[shapes] = tuple(map(np.add, totals.get(shapes, (0.0, 0.0, 0.0)), new))
-        return tuple(np.array(total) for total in totals[shapes])
-
-    return accumulating
+    Effect: The second step's gradients are those of both. Repair: Start each call from zeros. Seen: none: nobody clears the buffers"""
+    new, shapes = right.scaled_dot_product_attention_vjp(q, k, v, mask, grad_out), (q.shape, k.shape, v.shape)
+    memory[shapes] = tuple(map(np.add, memory.get(shapes, (0.0, 0.0, 0.0)), new))
+    return tuple(np.array(total) for total in memory[shapes])
 
 
-@bug(SDPA, law="a second call gives the same", requires=("two calls in a row",), making=True)
-def sdpa_accumulator_not_cleared() -> Callable[..., Array]:
+@bug(SDPA, law="a second call gives the same", remembers=True)
+def sdpa_accumulator_not_cleared(memory: Memory, q: Array, k: Array, v: Array, mask: Mask = None) -> Array:
     """The accumulator is kept between calls of one shape, and not set to zero.
     Effect: The first call is right, each later one of the same shape adds what came before. Repair: Clear the accumulator at the start of
     each call. Seen: none: a workspace is allocated once and cleared once"""
-    kept: dict[tuple[int, ...], Array] = {}
-
-    def attend(q: Array, k: Array, v: Array, mask: Mask = None) -> Array:
-        out = right.scaled_dot_product_attention(q, k, v, mask)
-        kept[out.shape] = out + kept.get(out.shape, 0.0)
-        return kept[out.shape].copy()
-
-    return attend
+    out = right.scaled_dot_product_attention(q, k, v, mask)
+    memory[out.shape] = out + memory.get(out.shape, 0.0)
+    return np.array(memory[out.shape])
 
 
-@bug("rope", law="instances and sizes share no state", requires=("two calls in a row",), making=True)
-def rope_takes_the_end_of_a_longer_table() -> Callable[..., Array]:
+@bug("rope", law="instances and sizes share no state", remembers=True)
+def rope_takes_the_end_of_a_longer_table(memory: Memory, x: Array, start_pos: int = 0) -> Array:
     """The table grows with the longest sequence so far, and of a longer one the last rows are taken.
-    Effect: After a long prompt, shorter sequences are turned as if they came at its end. Repair: Take the rows from the start position on.
+    Effect: After a long prompt, shorter sequences are rotated as if they came at its end. Repair: Take the rows from the start position on.
     Seen: none: a table that is kept is cut to the sequence's length by a negative index"""
-    tables: dict[tuple[int, int], tuple[Array, Array]] = {}
-
-    def rotating(x: Array, start_pos: int = 0) -> Array:
-        n, key = x.shape[-2], (start_pos, x.shape[-1])
-        if key not in tables or len(tables[key][0]) < n:
-            tables[key] = reference_positions.chunk_tables(start_pos, n, x.shape[-1])
-        cos, sin = (table[len(table) - n :] for table in tables[key])
-        return np.asarray(x * cos + reference_positions.rotated(x) * sin)
-
-    return rotating
+    n, key = x.shape[-2], (start_pos, x.shape[-1])
+    if key not in memory or len(memory[key][0]) < n:
+        memory[key] = reference_positions.chunk_tables(start_pos, n, x.shape[-1])
+    cos, sin = (table[len(table) - n :] for table in memory[key])
+    return np.asarray(x * cos + reference_positions.rotated(x) * sin)
 
 
 @bug(SDPA, law="a view equals its copy", requires=("strided views",), public=True)
@@ -199,8 +169,8 @@ def sdpa_noncontiguous_inputs(q: Array, k: Array, v: Array, mask: Mask = None) -
 @bug("rope", law="a view equals its copy", requires=("strided views",))
 def rope_memory_order(x: Array, start_pos: int = 0) -> Array:
     """x is read in the order in which it lies in memory.
-    Effect: Queries that are slices of a packed projection, or transposed, are turned in scrambled order. Repair: Use the strides, or make a
-    contiguous copy first. Seen: vllm-project/vllm#17091; vllm-project/vllm#16658; deepjavalibrary/djl#3436"""
+    Effect: Queries that are slices of a packed projection, or transposed, are rotated in scrambled order. Repair: Use the strides, or make
+    a contiguous copy first. Seen: vllm-project/vllm#17091; vllm-project/vllm#16658; deepjavalibrary/djl#3436"""
     return reference_positions.rope(x.ravel(order="K").reshape(x.shape), start_pos)
 
 

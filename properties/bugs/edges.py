@@ -67,7 +67,7 @@ def sdpa_without_queries_raises(q: Any, k: Any, v: Any, mask: Mask = None) -> An
     return whole.astype(np.float32)
 
 
-@bug(SDPA, law="without keys every query is dead", promises={"conventions": Conventions(dead_rows="nan")})
+@bug(SDPA, law="without keys every row is fully masked", promises={"conventions": Conventions(dead_rows="nan")})
 def sdpa_without_keys_is_zero(q: Array, k: Array, v: Array, mask: Mask = None) -> Array:
     """Without any key the result is a sum of nothing, 0, although a row whose keys are all masked is NaN.
     Effect: An empty cache gives numbers, a masked one gives NaN. Repair: Let both follow one convention. Seen: none: products over
@@ -77,7 +77,7 @@ def sdpa_without_keys_is_zero(q: Array, k: Array, v: Array, mask: Mask = None) -
     return np.where(dead & (k.shape[-2] > 0), np.nan, out)
 
 
-@bug(CAUSAL, law="queries before the first key are dead", promises={"conventions": Conventions(causal="bottom_right")})
+@bug(CAUSAL, law="queries before the first key are fully masked", promises={"conventions": Conventions(causal="bottom_right")})
 def causal_early_queries_read_the_first_key(q: Array, k: Array, v: Array) -> Array:
     """Aligned at the last key, each query reads the first key at least, also one that stands before it.
     Effect: With more queries than keys, the first outputs are the first value instead of what a row without keys has. Repair: Do not bound

@@ -42,8 +42,7 @@ def causal_as_complement_of_the_future(n_q: int, n_k: int | None = None) -> Any:
 def vjp_row_terms_from_outputs(q: Array, k: Array, v: Array, mask: Mask, grad_out: Array) -> tuple[Array, ...]:
     """The term of each row is Σ o·g instead of Σ P·dP: for o = P v the two are equal. Seen: huggingface/picotron#37"""
     p = right.attention_weights(q, k, mask)
-    delta = ((p @ v) * grad_out).sum(-1, keepdims=True)
-    return gradients_of(q, k, v, grad_out, p, p * (grad_out @ right.transposed(v) - delta))
+    return gradients_of(q, k, v, grad_out, p, right.row_term(p @ v, grad_out))
 
 
 @bug.slip("normalized", seen=SOFTMAX, law="none")
@@ -74,7 +73,7 @@ def sdpa_online(q: Array, k: Array, v: Array, mask: Mask = None) -> Array:
 
 @bug(SDPA, law="none")
 def sdpa_blocked_padding(q: Array, k: Array, v: Array, mask: Mask = None) -> Array:
-    """Keys and values are padded with zeros to a multiple of 16, and the padding is blocked.
+    """Keys and values are padded with zeros to a multiple of 16, and the padding is masked.
     Seen: none: padding is how kernels reach their tiles"""
     extra, every = -k.shape[-2] % 16, right.allowed(mask, (*q.shape[:-1], k.shape[-2]))
     rows = [(0, 0)] * (k.ndim - 2) + [(0, extra), (0, 0)]
@@ -101,8 +100,7 @@ def yarn_equal_weights_leave_the_softmax_alone(factor: float, mscale: Any, mscal
 @bug.slip("longrope_list", seen="rotary_frequencies", law="none")
 def longrope_list_changes_within_a_sequence(seq_len: int | None, given: Any) -> Any:
     """The list is that of each call's own length, and changes when a sequence grows past the original one. It is disputed: keys that a
-    cache kept have the short list, which the report mends by the configured length, and others report that rule. Seen:
-    vllm-project/vllm#27431"""
+    cache kept have the short list; the report mends it by the configured length, others report that. Seen: vllm-project/vllm#27431"""
     beyond = (seq_len or 0) - given["original_max_position_embeddings"]
     return (given["short_factor"], given["long_factor"])[int(beyond > 0)]
 

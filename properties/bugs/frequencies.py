@@ -1,13 +1,12 @@
 """Slips in the kinds of rotary frequencies: bases, ramps, bands, lists, and attention factors."""
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from oracles.ball import Array
 from properties.bugs import reference_frequencies as right
-from properties.bugs.bug import Register
+from properties.bugs.bug import Memory, Register
 from properties.bugs.kernels import rounded_to
 from properties.bugs.reference_frequencies import Given
 
@@ -61,8 +60,8 @@ def yarn_ramp_not_rounded(low: float, high: float, truncate: bool, r: int) -> tu
 @bug.slip("yarn_ends", seen=FREQUENCIES, law="a ramp is a straight line between its ends")
 def yarn_ramp_always_rounded(low: float, high: float, truncate: bool, r: int) -> tuple[float, float]:
     """The ends of the ramp are rounded though `truncate` is off.
-    Effect: Models that turn it off, as GPT-OSS does, get other frequencies. Repair: Read `truncate`. Seen: none: most configurations leave
-    it out"""
+    Effect: Models that turn it off, as GPT-OSS does, get other frequencies. Repair: Read `truncate`. Seen: none: most configurations
+    leave it out"""
     return right.yarn_ends(low, high, True, r)
 
 
@@ -150,18 +149,13 @@ def longrope_never_long(seq_len: int | None, original: int) -> bool:
     return False
 
 
-@bug.slip("is_long", seen=FREQUENCIES, law="a call does not depend on earlier calls", requires=("two calls in a row",), making=True)
-def longrope_long_once_long() -> Callable[..., bool]:
+@bug.slip("is_long", seen=FREQUENCIES, law="a call does not depend on earlier calls", remembers=True)
+def longrope_long_once_long(memory: Memory, seq_len: int | None, original: int) -> bool:
     """After a long sequence the long list is for short ones too.
     Effect: What a prompt is answered depends on the prompts before it. Repair: Choose the list for each length. Seen: none: the buffer of a
     module is written over when a long sequence comes, and not restored"""
-    longest = [0]
-
-    def is_long(seq_len: int | None, original: int) -> bool:
-        longest[0] = max(longest[0], seq_len or 0)
-        return longest[0] > original
-
-    return is_long
+    memory["longest"] = max(memory.get("longest", 0), seq_len or 0)
+    return bool(memory["longest"] > original)
 
 
 @bug.slip("longrope_list", seen=FREQUENCIES, law="frequencies are those of the default divided")
@@ -192,18 +186,13 @@ def dynamic_base_without_its_power(base: float, r: int, seq_len: int | None, fac
     return float(base * (right.grown_base(base, r, seq_len, factor, max_position_embeddings) / base) ** ((r - 2) / r))
 
 
-@bug.slip("grown_base", seen=FREQUENCIES, law="a call does not depend on earlier calls", requires=("two calls in a row",), making=True)
-def dynamic_base_of_the_longest_so_far() -> Callable[..., float]:
+@bug.slip("grown_base", seen=FREQUENCIES, law="a call does not depend on earlier calls", remembers=True)
+def dynamic_base_of_the_longest_so_far(memory: Memory, base: float, r: int, seq_len: int | None, **given: Any) -> float:
     """The base grows with the longest sequence that there has been, and never shrinks again.
     Effect: What a short prompt is answered depends on the prompts before it. Repair: Compute it for each sequence, or restore it below the
     original length. Seen: huggingface/transformers#25104, of keys that were rotated by the base of an earlier length"""
-    longest = [0]
-
-    def grown(base: float, r: int, seq_len: int | None, **given: Any) -> float:
-        longest[0] = max(longest[0], seq_len or 0)
-        return right.grown_base(base, r, longest[0], **given)
-
-    return grown
+    memory["longest"] = max(memory.get("longest", 0), seq_len or 0)
+    return right.grown_base(base, r, memory["longest"], **given)
 
 
 # -- Widths, bases and formats ---------------------------------------------------------------------------------------------------------
@@ -242,13 +231,12 @@ def frequencies_of_the_default_base(kind: str, base: float | None, r: int, seq_l
     return right.base_of(kind, None, r, seq_len, given)
 
 
-@bug.slip("powers", seen=FREQUENCIES, law="a call does not depend on earlier calls", requires=("two calls in a row",), making=True)
-def frequencies_cached_without_their_base() -> Callable[..., Array]:
+@bug.slip("powers", seen=FREQUENCIES, law="a call does not depend on earlier calls", remembers=True)
+def frequencies_cached_without_their_base(memory: Memory, base: float, r: int) -> Any:
     """Frequencies are kept by the width alone: a second instance in the process gets those of the first one's base.
     Effect: Of two models the second rotates by the first one's frequencies. Repair: Make the base part of the key, or keep nothing. Seen:
     none: layers of local and of global attention have other bases; compare ml-explore/mlx#561"""
-    kept: dict[int, Array] = {}
-    return lambda base, r: kept.setdefault(r, right.powers(base, r)).copy()
+    return memory.setdefault(r, right.powers(base, r)).copy()
 
 
 @bug.slip("rotary_frequencies", law="frequencies fall by one ratio")

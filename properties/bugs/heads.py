@@ -42,8 +42,7 @@ def gqa_group_is_a_power_of_two(heads: int, groups: int) -> Any:
 @bug(GQA, law="without columns of queries all weights are equal")
 def gqa_values_tiled(q: Array, k: Array, v: Array, mask: Mask = None) -> Array:
     """Query head h uses key head h // group, but value head h % H_kv.
-    Effect: Weights belong to one key head, values to another. Repair: Index keys and values alike. Seen: none: one of two expressions was
-    mended"""
+    Effect: Weights are of one key head, values of another. Repair: Index keys and values alike. Seen: none: one of two places was mended"""
     heads, groups = q.shape[-3], k.shape[-3]
     return right.scaled_dot_product_attention(q, k.take(right.key_heads(heads, groups), -3), v.take(np.arange(heads) % groups, -3), mask)
 
@@ -61,8 +60,7 @@ def gqa_keys_of_the_first_in_the_batch(q: Array, k: Array, v: Array, mask: Mask 
 @bug(GQA, law="heads of keys can be repeated")
 def gqa_mask_of_the_key_head(q: Array, k: Array, v: Array, mask: Mask = None) -> Array:
     """A mask for each query head is indexed by the key head.
-    Effect: Masks that differ between heads are applied to the wrong ones. Repair: Index the mask by the query head. Seen: none: inside the
-    kernel only the index of the key head is at hand"""
+    Effect: Heads have each other's masks. Repair: Index the mask by the query head. Seen: none: the kernel has the key head"""
     heads = q.shape[-3]
     if mask is not None and mask.ndim > 2 and mask.shape[-3] == heads:
         mask = mask[..., np.arange(heads) // (heads // k.shape[-3]), :, :]
@@ -83,15 +81,14 @@ def gqa_packed_rows_masked_by_division(q: Array, k: Array, v: Array, mask: Mask 
 @bug(GQA, law="unread keys hold anything")
 def gqa_one_key_head_ignores_the_mask(q: Array, k: Array, v: Array, mask: Mask = None) -> Array:
     """Where one key head serves several query heads, the mask is left out.
-    Effect: With a single key head blocked keys are attended to. Repair: Pass the mask on to the path for one key head. Seen: none:
-    multi-query attention is a path of its own"""
+    Effect: With one key head masked keys are attended to. Repair: Mask there too. Seen: none: multi-query attention is its own path"""
     return right.grouped_query_attention(q, k, v, None if k.shape[-3] == 1 < q.shape[-3] else mask)
 
 
 @bug.slip("split_heads", "merge_heads", seen=MHA, law="the order of tokens does not matter", making=True, public=True)
 def mha_split_heads_view() -> tuple[Callable[..., Array], ...]:
     """Projections (n, heads·width) are reshaped to (heads, n, width) without a transpose, and merged likewise.
-    Effect: With several heads, each head mixes tokens with lanes; one head or one token is right. Repair: Reshape to (n, heads, width),
+    Effect: With several heads, each head mixes tokens with channels; one head or one token is right. Repair: Reshape to (n, heads, width),
     then exchange tokens and heads. Seen: reczoo/FuxiCTR#30; 649453932/Chinese-Text-Classification-Pytorch#53; hyunwoongko/transformer#15"""
     return lambda x, num_heads: x.reshape(*x.shape[:-2], num_heads, x.shape[-2], x.shape[-1] // num_heads), joined
 
@@ -99,8 +96,8 @@ def mha_split_heads_view() -> tuple[Callable[..., Array], ...]:
 @bug.slip("split_heads", seen=MHA, law="heads are computed apart", public=True)
 def mha_strided_head_split(x: Array, num_heads: int) -> Array:
     """Head h takes the columns h, h + heads, h + 2·heads …, and the outputs are merged in blocks.
-    Effect: Heads get each other's columns, unless there is one head or heads are one lane wide. Repair: Head h has the columns h·width to
-    (h + 1)·width. Seen: tenstorrent/tt-metal#6243"""
+    Effect: Heads get each other's columns, unless there is one head or heads are one channel wide. Repair: Head h has the columns h·width
+    to (h + 1)·width. Seen: tenstorrent/tt-metal#6243"""
     return np.moveaxis(x.reshape(*x.shape[:-1], x.shape[-1] // num_heads, num_heads), -1, -3)
 
 
@@ -124,7 +121,7 @@ def mha_layout_guessed_from_the_shape() -> tuple[Callable[..., Array], ...]:
     return split, lambda x: joined(x) if x.shape[-2] == x.shape[-3] else right.merge_heads(x)
 
 
-@bug(MHA, law="values and outputs turn alike", public=True)
+@bug(MHA, law="value and output gradients balance", public=True)
 def mha_fused_path_drops_mask(x: Array, wq: Array, wk: Array, wv: Array, wo: Array, num_heads: int, mask: Mask = None) -> Array:
     """The mask is ignored where the width of a head is a multiple of 8.
     Effect: For some widths of heads the future and the padding are attended to. Repair: Pass the mask on to every path. Seen:
@@ -151,16 +148,14 @@ def mha_square_output_weights_transposed(x: Array, wq: Array, wk: Array, wv: Arr
 @bug(MHA, law="heads are computed apart")
 def mha_adds_its_input(x: Array, wq: Array, wk: Array, wv: Array, wo: Array, num_heads: int, mask: Mask = None) -> Array:
     """The residual connection is part of the result.
-    Effect: The input comes out again with the attention. Repair: Leave the residual to the block. Seen: none: layer and block are written
-    in one function, and taken apart later"""
+    Effect: The input is part of the output. Repair: Leave the residual to the block. Seen: none: layer and block begin as one function"""
     return right.multi_head_attention(x, wq, wk, wv, wo, num_heads, mask) + x
 
 
 @bug(MHA_VJP, law="vjp and jvp are adjoint")
 def mha_vjp_output_weights_transposed(*arguments: Any) -> Any:
     """dwo is gᵀ heads where wo is square.
-    Effect: The gradient of wo is transposed where wo is square. Repair: dwo = headsᵀ g. Seen: none: gᵀ heads is right for weights kept as
-    (out, in)"""
+    Effect: The gradient of wo is transposed where wo is square. Repair: dwo = headsᵀ g. Seen: none: right for weights kept as (out, in)"""
     *others, dwo = right.OPERATIONS[MHA_VJP](*arguments)
     return *others, dwo.T if dwo.shape[0] == dwo.shape[1] else dwo
 
@@ -185,8 +180,7 @@ def mha_jvp_projections_constant(*arguments: Any) -> Any:
 @bug(MHA_JVP, law="the derivative is linear")
 def mha_jvp_product_of_tangents(*arguments: Any) -> Any:
     """dwo is multiplied by the heads and their tangent.
-    Effect: Tangents are wrong in the second order. Repair: Multiply the heads themselves by dwo. Seen: none: heads are updated in place too
-    early"""
+    Effect: Tangents are wrong in the second order. Repair: Multiply the heads themselves by dwo. Seen: none: heads are updated too early"""
     x, wq, wk, wv, _, *others, dwo = arguments
     return right.OPERATIONS[MHA_JVP](*arguments) + right.OPERATIONS[MHA_JVP](x, wq, wk, wv, dwo, *others, np.zeros(dwo.shape))
 
@@ -214,8 +208,8 @@ def mha_vjp_first_token_frozen(*arguments: Any) -> Any:
 @bug(MHA, law="heads are computed apart")
 def mha_scale_by_number_of_heads(x: Array, wq: Array, wk: Array, wv: Array, wo: Array, num_heads: int, mask: Mask = None) -> Array:
     """The scale is 1/√heads.
-    Effect: Attention is too flat or too sharp, unless there are as many heads as lanes in one. Repair: Scale by the width of a head. Seen:
-    tenstorrent/tt-metal#56789"""
+    Effect: Attention is too flat or too sharp, unless there are as many heads as channels in one. Repair: Scale by the width of a head.
+    Seen: tenstorrent/tt-metal#56789"""
     return right.multi_head_attention(x, wq * np.sqrt(wq.shape[-1] // num_heads / num_heads), wk, wv, wo, num_heads, mask)
 
 
@@ -230,19 +224,17 @@ def mha_scale_by_model_width(x: Array, wq: Array, wk: Array, wv: Array, wo: Arra
 @bug(MHA, law="the order of heads does not matter")
 def mha_mask_of_the_first_head_only(x: Array, wq: Array, wk: Array, wv: Array, wo: Array, num_heads: int, mask: Mask = None) -> Array:
     """Only head 0 is masked.
-    Effect: All heads but the first attend to what is blocked. Repair: Give the mask an axis for the heads. Seen: none: the mask is added to
+    Effect: All heads but the first attend to what is masked. Repair: Give the mask an axis for the heads. Seen: none: the mask is added to
     scores[0], of the one head of the first test"""
     first = (np.arange(len(wo)) < len(wo) // num_heads)[:, None]
-    return right.multi_head_attention(x, wq, wk, wv, wo * first, num_heads, mask) + right.multi_head_attention(
-        x, wq, wk, wv, wo * ~first, num_heads
-    )
+    masked, others = (right.multi_head_attention(x, wq, wk, wv, wo * heads, num_heads, m) for heads, m in ((first, mask), (~first, None)))
+    return masked + others
 
 
 @bug.slip("summed", seen=MHA_VJP, law="vjp and jvp are adjoint")
 def mha_vjp_weights_of_the_last_example(x: Array, rank: int) -> Array:
     """The gradients of the weights are those of the last entry of the first batch axis.
-    Effect: Weights learn from the last example of a batch. Repair: Sum the gradients of the weights over the batch. Seen: none: = for += in
-    a loop"""
+    Effect: Weights learn from the last example of a batch. Repair: Sum the gradients over the batch. Seen: none: = for += in a loop"""
     return right.summed(x[-1:] if x.ndim > rank else x, rank)
 
 

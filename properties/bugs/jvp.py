@@ -20,8 +20,7 @@ def jvp_missing_value_tangent(q: Array, k: Array, v: Array, mask: Mask, dq: Arra
 @bug.slip("row_term", seen=SDPA_JVP, without=BACKWARD, law="vjp and jvp are adjoint", public=True)
 def jvp_softmax_uncentred(weights: Array, grad_weights: Array) -> Array:
     """dP = P ⊙ dS, without the mean of the row.
-    Effect: The tangents of a row's weights do not sum to 0, so that even constant values get a tangent. Repair: dP = P ⊙ (dS − Σ P·dS).
-    Seen: none: the class is known"""
+    Effect: Tangents of weights do not sum to 0: constant values get one. Repair: dP = P ⊙ (dS − Σ P·dS). Seen: none: the class is known"""
     return np.zeros(())
 
 
@@ -35,8 +34,7 @@ def jvp_key_tangent_ignored(q: Array, k: Array, dq: Array, dk: Array) -> Array:
 @bug.slip("scores_tangent", seen=SDPA_JVP, law="vjp and jvp are adjoint")
 def jvp_key_tangent_not_scaled(q: Array, k: Array, dq: Array, dk: Array) -> Array:
     """dS = dq kᵀ / √d + q dkᵀ.
-    Effect: What the keys' tangent gives is √d times too large. Repair: Scale both terms. Seen: none: the queries are scaled beforehand, in
-    one term"""
+    Effect: What the keys' tangent gives is √d times too large. Repair: Scale both terms. Seen: none: queries are scaled beforehand"""
     return right.scores_of(dq, k) + q @ right.transposed(dk)
 
 
@@ -60,8 +58,7 @@ def jvp_by_finite_differences(q: Array, k: Array, v: Array, mask: Mask, dq: Arra
 @bug.slip(SDPA_JVP, law="vjp and jvp are adjoint")
 def jvp_mean_over_blocked_keys(q: Array, k: Array, v: Array, mask: Mask, dq: Array, dk: Array, dv: Array) -> Array:
     """The mean that centres dS has the weights of the unmasked softmax.
-    Effect: Tangents of blocked keys leak into the mean of the row. Repair: Take the mean with the masked weights. Seen: none: the mask is
-    applied to the product, and the mean was computed before"""
+    Effect: Tangents of masked keys leak into it. Repair: Take it with the masked weights. Seen: none: it is computed before the mask"""
     p, ds = right.attention_weights(q, k, mask), right.scores_of(dq, k) + right.scores_of(q, dk)
     return np.asarray(p * (ds - (right.attention_weights(q, k) * ds).sum(-1, keepdims=True)) @ v + p @ dv)
 
@@ -69,8 +66,7 @@ def jvp_mean_over_blocked_keys(q: Array, k: Array, v: Array, mask: Mask, dq: Arr
 @bug.slip(SDPA_JVP, law="vjp and jvp are adjoint")
 def jvp_blocked_value_tangents_leak(q: Array, k: Array, v: Array, mask: Mask, dq: Array, dk: Array, dv: Array) -> Array:
     """P dv is computed with the weights of the unmasked softmax.
-    Effect: Tangents of blocked values reach the output. Repair: Use the masked weights in both terms. Seen: none: the second term
-    recomputes the weights, without the mask"""
+    Effect: Tangents of masked values reach the output. Repair: Use the masked weights in both terms. Seen: none: one recomputes them"""
     return right.scaled_dot_product_attention_jvp(q, k, v, mask, dq, dk, np.zeros(dv.shape)) + right.attention_weights(q, k) @ dv
 
 

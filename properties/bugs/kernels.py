@@ -6,7 +6,7 @@ from typing import Any, Literal
 import numpy as np
 
 from oracles.ball import Array
-from properties.bugs.reference import Mask, allowed, causal_mask, scaled, scores_of, softmax_backward, transposed
+from properties.bugs.reference import Mask, allowed, causal_mask, row_term, scaled, scores_of, transposed
 
 __all__ = ["dead_rows", "gradients_of", "is_causal", "joined", "masked", "online_attention", "rounded_to", "scores_shape", "tiles"]
 
@@ -22,7 +22,7 @@ def dead_rows(mask: Mask, shape: tuple[int, ...]) -> Any:
 
 
 def masked(scores: Array, mask: Mask) -> Array:
-    """The scores, −∞ where they are blocked."""
+    """The scores, −∞ where they are masked."""
     return np.where(allowed(mask, scores.shape), scores, -np.inf)
 
 
@@ -58,9 +58,10 @@ def online_attention(
     return np.asarray(out / np.where(total == 0, 1.0, total))
 
 
-def gradients_of(q: Array, k: Array, v: Array, grad_out: Array, p: Array, ds: Array | None = None) -> tuple[Array, ...]:
-    """dq, dk and dv of weights p, from the gradient of the scores or what follows of it for p."""
-    ds = scaled(softmax_backward(p, grad_out @ transposed(v)) if ds is None else ds, q.shape[-1])
+def gradients_of(q: Array, k: Array, v: Array, grad_out: Array, p: Array, term: Array | None = None) -> tuple[Array, ...]:
+    """dq, dk and dv of weights p, and of the term of each row, Σ P·dP unless it is given."""
+    grad_weights = grad_out @ transposed(v)
+    ds = scaled(p * (grad_weights - (row_term(p, grad_weights) if term is None else term)), q.shape[-1])
     return ds @ k, transposed(ds) @ q, transposed(p) @ grad_out
 
 

@@ -20,7 +20,7 @@ def padding_one_too_many(lengths: Any, max_len: int) -> Any:
     return np.arange(max_len) <= lengths[:, None]
 
 
-@bug("padding_mask", law="more padding is only masked positions")
+@bug("padding_mask", law="each row allows as many positions as its sequence has")
 def padding_at_the_beginning(lengths: Any, max_len: int) -> Any:
     """The last positions are allowed instead of the first.
     Effect: The ends of sequences are masked, and their padding is attended to. Repair: Compare positions with lengths from the side on
@@ -28,17 +28,15 @@ def padding_at_the_beginning(lengths: Any, max_len: int) -> Any:
     return np.arange(max_len) >= max_len - lengths[:, None]
 
 
-@bug("padding_mask", law="empty sequences are all padding and full ones have none")
+@bug("padding_mask", law="each row allows as many positions as its sequence has")
 def padding_empty_sequence_is_full(lengths: Any, max_len: int) -> Any:
     """The last own position is marked, and all before it: for a length of 0 that is the position −1, which is the last.
     Effect: An empty sequence is attended to as a whole. Repair: Compare each position with the length: a length of 0 has no last position.
     Seen: none: an index of −1 raises nothing in Python"""
-    if max_len == 0:
-        return padding_mask(lengths, max_len)
-    return np.arange(max_len) <= (lengths[:, None] - 1) % max_len
+    return np.arange(max_len) <= (lengths[:, None] - 1) % max(max_len, 1)
 
 
-@bug("padding_mask", law="more padding is only masked positions")
+@bug("padding_mask", law="each row allows as many positions as its sequence has")
 def padding_relative_to_the_end(lengths: Any, max_len: int) -> Any:
     """Lengths are stretched, so that the longest sequence reaches max_len.
     Effect: What is masked depends on the longest sequence of the batch. Repair: Compare with the lengths themselves, not with their share
@@ -47,7 +45,7 @@ def padding_relative_to_the_end(lengths: Any, max_len: int) -> Any:
     return np.arange(max_len) < lengths[:, None] * max_len // longest
 
 
-@bug("padding_mask", law="empty sequences are all padding and full ones have none")
+@bug("padding_mask", law="each row allows as many positions as its sequence has")
 def padding_sorted_by_length(lengths: Any, max_len: int) -> Any:
     """The lengths are sorted, longest first, and the rows are not brought back.
     Effect: Sequences have each other's masks, unless they come sorted. Repair: Bring the rows back to the order of the batch. Seen: none:
@@ -58,8 +56,7 @@ def padding_sorted_by_length(lengths: Any, max_len: int) -> Any:
 @bug("padding_mask", law="empty arrays give empty results")
 def padding_of_nothing_raises(lengths: Any, max_len: int) -> Any:
     """Columns are compared up to the longest length, which there is not in a batch without sequences.
-    Effect: A batch without sequences raises ValueError. Repair: Compare up to max_len, or take a maximum that is defined for none. Seen:
-    none: the maximum of nothing is an error in NumPy"""
+    Effect: A batch without sequences raises ValueError. Repair: Compare up to max_len. Seen: none: NumPy has no maximum of nothing"""
     longest, out = lengths.max(), np.zeros((len(lengths), max_len), bool)
     out[:, :longest] = np.arange(longest) < lengths[:, None]
     return out
@@ -73,19 +70,17 @@ def combined_by_or(first: Any, second: Any) -> Any:
     return first | second
 
 
-@bug("combine_masks", law="the order of masks does not matter")
+@bug("combine_masks", law="masks that allow all or nothing decide")
 def combined_second_inverted(first: Any, second: Any) -> Any:
     """The second mask is taken for one whose true entries block, as padding masks often are.
-    Effect: Padding alone is attended to. Repair: Bring both masks to one polarity before they are combined. Seen:
-    InseeFrLab/torchTextClassifiers#92"""
+    Effect: Padding alone is attended to. Repair: Bring both masks to one polarity. Seen: InseeFrLab/torchTextClassifiers#92"""
     return first & ~second
 
 
 @bug("combine_masks", law="masks that allow all or nothing decide")
 def combined_where_equal(first: Any, second: Any) -> Any:
-    """An entry is allowed where the masks agree: blocked twice is not blocked.
-    Effect: What both masks block is attended to. Repair: Multiply masks, or add what they block, and do not compare them. Seen: none: an
-    exclusive or counts what is blocked by both as not blocked"""
+    """An entry is allowed where the masks agree: masked twice is not masked.
+    Effect: What both masks block is attended to. Repair: Combine masks by `and`. Seen: none: it is an exclusive or of what they mask"""
     return first == second
 
 
@@ -111,8 +106,7 @@ def combined_square_batch_along_queries(first: Any, second: Any) -> Any:
 @bug("combine_masks", law="empty arrays give empty results")
 def combined_without_entries_raises(first: Any, second: Any) -> Any:
     """The first allowed key of each row is looked for, so that the keys before it can be left out.
-    Effect: Masks without columns raise ValueError. Repair: Do not look for the first allowed key where there is none. Seen: none: the
-    position of a maximum is not defined for nothing"""
+    Effect: Masks without columns raise ValueError. Repair: Return those as they are. Seen: none: the maximum of nothing has no position"""
     both = first & second
     return both & (np.arange(both.shape[-1]) >= both.argmax(-1)[..., None])
 
@@ -143,8 +137,7 @@ def lookup_in_eight_bits(table: Array, indices: Any) -> Array:
 @bug("table_lookup", law="the order of indices does not matter")
 def lookup_sorted(table: Array, indices: Any) -> Array:
     """Indices are sorted, so that memory is read in order, and the rows are not brought back.
-    Effect: Rows come out in the order of the table. Repair: Bring the rows back to the order of their indices. Seen: none: it reads memory
-    in order"""
+    Effect: Rows come out in the order of the table. Repair: Bring the rows back to their order. Seen: none: it reads memory in order"""
     return np.asarray(table[np.sort(indices, axis=None).reshape(indices.shape)])
 
 
@@ -172,8 +165,7 @@ def lookup_indices_transposed(table: Array, indices: Any) -> Array:
 @bug.slip("table_lookup", law="rows that are not read hold anything")
 def lookup_subtracts_the_mean(table: Array, indices: Any) -> Array:
     """The mean of the table's rows is subtracted.
-    Effect: A row depends on all the others. Repair: Return the table's rows as they are. Seen: none: embeddings are centred when they are
-    trained, and a table that was is centred again"""
+    Effect: A row depends on all the others. Repair: Return the table's rows as they are. Seen: none: embeddings are centred in training"""
     return np.asarray((table - table.mean(0))[indices])
 
 
@@ -199,9 +191,8 @@ def learned_pe_start_offset(table: Array, seq_len: int, start_pos: int = 0) -> A
 @bug("learned_positional_encoding", law="a chunk is the slice of the whole")
 def learned_last_chunk_early(table: Array, seq_len: int, start_pos: int = 0) -> Array:
     """The start position is clamped to the number of rows minus the chunk's length minus 1.
-    Effect: The chunk that ends with the table is one row early. Repair: The last start position that is legal is the number of rows minus
-    the chunk's length, and beyond it an error is due. Seen: none: slices with a start that is clamped do not complain, so a bound that is
-    off by one shows in the last chunk only"""
+    Effect: The chunk that ends with the table is one row early. Repair: Clamp to the number of rows minus the chunk's length, or raise an
+    error beyond it. Seen: none: slices with a start that is clamped do not complain, so a bound off by one shows in the last chunk only"""
     return right.learned_positional_encoding(table, seq_len, max(min(start_pos, len(table) - seq_len - 1), 0))
 
 

@@ -1,40 +1,38 @@
 """Slips in what masks do: which entries are allowed, rows with no allowed entry, and the causal mask itself."""
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from oracles.ball import Array
 from properties.bugs import reference as right
-from properties.bugs.bug import BACKWARD, CAUSAL, GQA, MULTI_HEAD, SDPA, SDPA_JVP, SDPA_VJP, SOFTMAX, SOFTMAX_VJP, Register
+from properties.bugs.bug import BACKWARD, CAUSAL, GQA, MULTI_HEAD, SDPA, SDPA_JVP, SDPA_VJP, SOFTMAX, SOFTMAX_VJP, Memory, Register
 from properties.bugs.kernels import dead_rows
 from properties.bugs.reference import Mask
 
 bug = Register()
+_DEAD = "a query with no allowed key follows its convention"
 
 
 @bug.slip("allowed", seen=SDPA, without=MULTI_HEAD, law="blocked keys and values do not matter", public=True)
 def sdpa_rectangular_mask_ignored(mask: Mask, shape: tuple[int, ...]) -> Any:
     """The mask is applied only when there are as many queries as keys.
-    Effect: Rectangular attention (cross-attention, decoding, chunked prefill) reads blocked keys. Repair: Apply the mask whatever its
-    shape. Seen: nntrainer/nntrainer#4333; mlx-node/mlx-node#24"""
+    Effect: Rectangular attention (cross-attention, decoding, chunked prefill) reads masked keys. Repair: Apply the mask whatever its shape.
+    Seen: nntrainer/nntrainer#4333; mlx-node/mlx-node#24"""
     return right.allowed(mask if shape[-1] == shape[-2] else None, shape)
 
 
 @bug.slip("allowed", seen=SDPA, law="blocked keys and values do not matter", public=True)
 def sdpa_mask_polarity_inverted(mask: Mask, shape: tuple[int, ...]) -> Any:
-    """True is taken for blocked instead of allowed.
-    Effect: Queries attend to exactly the keys they should not see. Repair: Invert the mask, or declare the polarity. Seen:
-    InseeFrLab/torchTextClassifiers#92"""
+    """True is taken for masked instead of allowed.
+    Effect: Queries attend to exactly the masked keys. Repair: Invert the mask, or declare it. Seen: InseeFrLab/torchTextClassifiers#92"""
     return right.allowed(None if mask is None else ~mask, shape)
 
 
 @bug.slip("allowed", seen=SOFTMAX_VJP, law="blocked scores hold anything")
 def softmax_vjp_ignores_the_mask(mask: Mask, shape: tuple[int, ...]) -> Any:
     """The weights are recomputed without the mask.
-    Effect: Blocked scores get gradients, and change those of the others. Repair: Recompute the weights under the mask. Seen:
-    pytorch/pytorch#27461"""
+    Effect: Masked scores get gradients, and change others. Repair: Recompute them under the mask. Seen: pytorch/pytorch#27461"""
     return right.allowed(None, shape)
 
 
@@ -73,7 +71,7 @@ def sdpa_masks_tiled_over_heads(mask: Mask, shape: tuple[int, ...]) -> Any:
     return right.allowed(mask, shape)
 
 
-@bug.slip("normalized", seen=SDPA, without=(*BACKWARD, CAUSAL), law="a query with no allowed key follows its convention", public=True)
+@bug.slip("normalized", seen=SDPA, without=(*BACKWARD, CAUSAL), law=_DEAD, public=True)
 def sdpa_fully_masked_nan(e: Array) -> Array:
     """A row with no allowed key computes −∞ − (−∞) and 0/0.
     Effect: A query with no allowed key is NaN. Repair: Set the weights of a row with no allowed key to 0. Seen: pytorch/pytorch#103963;
@@ -81,21 +79,15 @@ def sdpa_fully_masked_nan(e: Array) -> Array:
     return np.asarray(e / e.sum(-1, keepdims=True))
 
 
-@bug.slip(
-    "normalized",
-    seen=SDPA_VJP,
-    without=(SDPA, GQA, *MULTI_HEAD, SDPA_JVP, SOFTMAX, CAUSAL),
-    law="a query with no allowed key follows its convention",
-    public=True,
-)
+@bug.slip("normalized", seen=SDPA_VJP, without=(SDPA, GQA, *MULTI_HEAD, SDPA_JVP, SOFTMAX, CAUSAL), law=_DEAD, public=True)
 def vjp_fully_masked_nan(e: Array) -> Array:
-    """The forward zeroes the NaN of a dead row after the softmax, the backward multiplies the NaN weights by 0.
+    """The forward zeroes the NaN of a fully masked row after the softmax, the backward multiplies the NaN weights by 0.
     Effect: One query with no allowed key makes its dq and all of dk and dv NaN. Repair: Set the weights of such a row to 0 before they are
     used. Seen: pytorch/pytorch#41508; pytorch/pytorch#196170; Xilinx/brevitas#1591"""
     return np.asarray(e / e.sum(-1, keepdims=True))
 
 
-@bug.slip(SOFTMAX, seen=SDPA, without=(CAUSAL,), law="a query with no allowed key follows its convention")
+@bug.slip(SOFTMAX, seen=SDPA, without=(CAUSAL,), law=_DEAD)
 def sdpa_dead_rows_only_when_all_are(scores: Array, mask: Mask = None) -> Array:
     """Zeros are returned only when no query has an allowed key.
     Effect: A call in which all queries are dead is right, one dead query among others takes the mean of all values. Repair: Look for dead
@@ -104,7 +96,7 @@ def sdpa_dead_rows_only_when_all_are(scores: Array, mask: Mask = None) -> Array:
     return np.where(dead & ~dead.all(), 1 / max(scores.shape[-1], 1), right.hard_masked_softmax(scores, mask))
 
 
-@bug.slip(SOFTMAX, seen=SDPA, without=(CAUSAL,), law="a query with no allowed key follows its convention")
+@bug.slip(SOFTMAX, seen=SDPA, without=(CAUSAL,), law=_DEAD)
 def sdpa_dead_rows_keep_the_row_before(scores: Array, mask: Mask = None) -> Array:
     """A row with no allowed key is skipped, and the output of the row before it is written once more.
     Effect: A query with no allowed key repeats the output of the query before it. Repair: Write zeros for a skipped row. Seen: none: a row
@@ -115,19 +107,18 @@ def sdpa_dead_rows_keep_the_row_before(scores: Array, mask: Mask = None) -> Arra
     return weights
 
 
-@bug.slip(SDPA, without=(CAUSAL,), law="a query with no allowed key follows its convention")
+@bug.slip(SDPA, without=(CAUSAL,), law=_DEAD)
 def sdpa_one_key_shortcut(q: Array, k: Array, v: Array, mask: Mask = None) -> Array:
     """With one key its value is returned for every query, without a look at the mask.
-    Effect: A query that may not attend to the only key gets its value. Repair: Leave the shortcut to calls without a mask. Seen: none: the
-    softmax of one number is 1, so a short cut looks safe"""
+    Effect: Fully masked queries get that value. Repair: Leave the short cut to calls without a mask. Seen: none: the softmax of one number
+    is 1"""
     return np.repeat(v, q.shape[-2], axis=-2) if k.shape[-2] == 1 else right.scaled_dot_product_attention(q, k, v, mask)
 
 
 @bug("causal_mask", law="row i of a causal mask allows the first keys", public=True)
 def causal_group_of_four(n_q: int, n_k: int | None = None) -> Any:
     """From 64 queries on, if their number is a multiple of 4, the mask is evaluated once for each group of four rows.
-    Effect: On one path, each of four neighbouring queries sees up to three future keys. Repair: Compare each query's own position. Seen:
-    pytorch/pytorch#195910"""
+    Effect: There each query sees up to three future keys. Repair: Compare each query's own position. Seen: pytorch/pytorch#195910"""
     if n_q < 64 or n_q % 4:
         return right.causal_mask(n_q, n_k)
     return np.arange(n_q if n_k is None else n_k) <= np.arange(n_q)[:, None] // 4 * 4 + 3
@@ -143,7 +134,7 @@ def causal_top_left_vs_bottom_right(n_q: int, n_k: int | None = None) -> Any:
     return np.arange(columns) <= np.arange(n_q)[:, None] + (columns - n_q)
 
 
-@bug.slip("causal_mask", law="a causal mask is part of the square one")
+@bug.slip("causal_mask", law="row i of a causal mask allows the first keys")
 def causal_wide_off_by_one(n_q: int, n_k: int | None = None) -> Any:
     """With more keys than queries the diagonal lies one further to the right.
     Effect: With more keys than queries, each query sees one key of the future. Repair: Count the diagonal from the same corner for every
@@ -172,25 +163,22 @@ def causal_buffer_of_256(n_q: int, n_k: int | None = None) -> Any:
 @bug("causal_mask", law="row i of a causal mask allows the first keys")
 def causal_positions_in_a_byte(n_q: int, n_k: int | None = None) -> Any:
     """Positions are stored in 8 bits and wrap around at 256.
-    Effect: Beyond 256 positions, queries see keys of the future and lose keys of the past. Repair: Keep positions in an integer that holds
-    them. Seen: none: short tests fit into a byte"""
+    Effect: Beyond 256, queries see the future and lose the past. Repair: Use a wider integer. Seen: none: short tests fit into a byte"""
     return np.arange(n_q if n_k is None else n_k).astype(np.uint8) <= np.arange(n_q).astype(np.uint8)[:, None]
 
 
-@bug("causal_mask", law="a causal mask is part of the square one", requires=("two calls in a row",), making=True)
-def causal_cache_ignores_keys() -> Callable[..., Any]:
+@bug("causal_mask", law="row i of a causal mask allows the first keys", remembers=True)
+def causal_cache_ignores_keys(memory: Memory, n_q: int, n_k: int | None = None) -> Any:
     """Masks are cached by the number of queries alone.
     Effect: A second mask for as many queries and another number of keys has the shape of the first. Repair: Make both lengths the key of
     the cache. Seen: facebookresearch/xformers#655"""
-    cache: dict[int, Any] = {}
-    return lambda n_q, n_k=None: cache.setdefault(n_q, right.causal_mask(n_q, n_k)).copy()
+    return memory.setdefault(n_q, right.causal_mask(n_q, n_k)).copy()
 
 
 @bug("causal_mask", law="what it returns is as promised")
 def causal_mask_of_numbers(n_q: int, n_k: int | None = None) -> Any:
     """The mask holds the integers 0 and 1.
-    Effect: Inverting the mask with ~ gives -1 and -2, all of which are true. Repair: Return booleans. Seen: none: np.tri and torch.tril
-    give numbers"""
+    Effect: Inverted with ~ it is -1 and -2, which are true. Repair: Return booleans. Seen: none: np.tri and torch.tril give numbers"""
     return right.causal_mask(n_q, n_k).astype(np.int64)
 
 
@@ -205,7 +193,6 @@ def causal_attention_sees_one_ahead(n_q: int, n_k: int | None = None) -> Any:
 @bug(CAUSAL, law="causal attention is attention under the causal mask")
 def causal_attention_dropped_for_whole_tiles(q: Array, k: Array, v: Array) -> Array:
     """The flag is ignored where both lengths are multiples of 8.
-    Effect: Attention over whole tiles sees the future. Repair: Apply the flag whatever the length. Seen: keras-team/keras#23038, as a
-    model: the flag is dropped on one path"""
+    Effect: Whole tiles see the future. Repair: Apply the flag whatever the length. Seen: keras-team/keras#23038, as a model"""
     whole = q.shape[-2] % 8 == k.shape[-2] % 8 == 0
     return right.scaled_dot_product_attention(q, k, v, None if whole else right.causal_mask(q.shape[-2], k.shape[-2]))

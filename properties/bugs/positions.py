@@ -1,14 +1,13 @@
 """Slips in positions: which one a row has, and in which type it is held."""
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from oracles.ball import Array
 from properties.bugs import reference_positions as right
-from properties.bugs.bug import SINUSOID, Register
+from properties.bugs.bug import SINUSOID, Memory, Register
 from properties.bugs.kernels import rounded_to
 
 bug = Register()
@@ -17,7 +16,7 @@ bug = Register()
 @bug.slip("positions", seen="rope", law="position zero is the identity")
 def rope_positions_from_one(start_pos: int, seq_len: int) -> Any:
     """Positions are counted from 1.
-    Effect: Position 0 is turned too. Scores are right, absolute values and caches filled by other code are not. Repair: Count positions
+    Effect: Position 0 is rotated too. Scores are right, absolute values and caches filled by other code are not. Repair: Count positions
     from 0. Seen: PrimeIntellect-ai/prime-rl#1545"""
     return right.positions(start_pos + 1, seq_len)
 
@@ -41,25 +40,22 @@ def sin_rows_count_within_blocks(start_pos: int, seq_len: int) -> Any:
 @bug.slip("positions", seen=SINUSOID, law="the first pair rotates by its position", requires=("long positions",))
 def sin_positions_in_eight_bits(start_pos: int, seq_len: int) -> Any:
     """Positions are unsigned numbers of eight bits, and wrap around.
-    Effect: Positions beyond 255 begin again at 0. Repair: Hold positions in a type that is wide enough for all of them. Seen: none:
-    positions are kept in the smallest type that passes the tests"""
+    Effect: Positions beyond 255 begin again at 0. Repair: Hold positions in a wider type. Seen: none: the smallest type passes the tests"""
     return right.positions(start_pos, seq_len).astype(np.uint8)
 
 
 @bug.slip("positions", seen="rope", law="rotations compose", requires=("long positions",))
 def rope_positions_in_sixteen_bits(start_pos: int, seq_len: int) -> Any:
     """Positions are signed numbers of sixteen bits, and wrap around.
-    Effect: Positions from 32768 on are negative. Repair: Hold positions in 32 bits or more. Seen: none: positions are kept in the smallest
-    type that passes the tests"""
+    Effect: Positions from 32768 on are negative. Repair: Use 32 bits or more. Seen: none: the smallest type passes the tests"""
     return right.positions(start_pos, seq_len).astype(np.int16)
 
 
 @bug.slip("positions", seen="rope", law="a tenth of the frequency takes ten times the position", requires=("long positions",), public=True)
 def rope_positions_bf16(start_pos: int, seq_len: int) -> Any:
     """Positions are rounded to bfloat16, which has 8 significant bits, before the angle is formed.
-    Effect: Beyond position 256 neighbours get the same angle, far out dozens of them. Repair: Form the angle from positions in float32 or
-    integers, and round cosines and sines at the end. Seen: huggingface/candle#3520; NVIDIA/Megatron-LM#535; nkalyanv99/UNI-D2#6;
-    openvinotoolkit/openvino#33214"""
+    Effect: Beyond position 256 neighbours get the same angle, far out dozens of them. Repair: Form angles from integers or float32, and
+    round cosines and sines. Seen: huggingface/candle#3520; NVIDIA/Megatron-LM#535; nkalyanv99/UNI-D2#6; openvinotoolkit/openvino#33214"""
     return rounded_to(8, right.positions(start_pos, seq_len))
 
 
@@ -74,7 +70,7 @@ def rope_table_ends_at_4096(start_pos: int, seq_len: int) -> Any:
 @bug.slip("positions", seen="rope_tables", law="a chunk is the slice of the whole")
 def rope_tables_begin_at_zero(start_pos: int, seq_len: int) -> Any:
     """The first rows are returned, whatever the start position.
-    Effect: A chunk is turned as if it came first, wherever it stands. Repair: Slice the tables from the start position on. Seen:
+    Effect: A chunk is rotated as if it came first, wherever it stands. Repair: Slice the tables from the start position on. Seen:
     Blaizzy/mlx-vlm#1983; RobertCsordas/moeut#6"""
     return right.positions(0, seq_len)
 
@@ -82,15 +78,15 @@ def rope_tables_begin_at_zero(start_pos: int, seq_len: int) -> Any:
 @bug.slip("positions", seen="rope", law="a chunk is the slice of the whole")
 def rope_offset_twice(start_pos: int, seq_len: int) -> Any:
     """The start position is added when the table is built and again when it is read.
-    Effect: Chunks are turned as if they began twice as far from the start. Repair: Slice a table that begins at 0, or build one that begins
-    at the start position, not both. Seen: none: whoever builds the table and whoever reads it both add the offset"""
+    Effect: Chunks are rotated as if they began twice as far from the start. Repair: Slice a table that begins at 0, or build one that
+    begins at the start position, not both. Seen: none: whoever builds the table and whoever reads it both add the offset"""
     return right.positions(2 * start_pos, seq_len)
 
 
 @bug.slip("positions", seen="rope", law="a chunk is the slice of the whole")
 def rope_decodes_at_zero(start_pos: int, seq_len: int) -> Any:
     """The start position is ignored where the sequence has one row.
-    Effect: Every token that is decoded one at a time is turned as if it came first; prefill is right. Repair: Add the number of cached
+    Effect: Every token that is decoded one at a time is rotated as if it came first; prefill is right. Repair: Add the number of cached
     tokens to the positions of each chunk, whatever its length. Seen: Blaizzy/mlx-vlm#1983; RobertCsordas/moeut#6"""
     return right.positions(start_pos if seq_len > 1 else 0, seq_len)
 
@@ -98,7 +94,7 @@ def rope_decodes_at_zero(start_pos: int, seq_len: int) -> Any:
 @bug.slip("positions", seen="rope", law="a chunk is the slice of the whole")
 def rope_decodes_one_late(start_pos: int, seq_len: int) -> Any:
     """Where the sequence has one row, the position is the cache's length with that row included.
-    Effect: A decoded token is turned one position too far. Repair: Read the cache's length before the new key is appended. Seen:
+    Effect: A decoded token is rotated one position too far. Repair: Read the cache's length before the new key is appended. Seen:
     fla-org/flash-linear-attention#766"""
     return right.positions(start_pos + (seq_len == 1 and start_pos > 0), seq_len)
 
@@ -113,9 +109,9 @@ def rope_window_at_one_position(start_pos: int, seq_len: int) -> Any:
 
 @bug.slip("positions", seen="rope", law="rope is within its budget")
 def rope_turns_backwards(start_pos: int, seq_len: int) -> Any:
-    """Each pair is turned by minus its angle.
-    Effect: Pairs are turned the wrong way: relative positions have the wrong sign for everyone who turns the other way. Repair: Subtract
-    the sine in the first lane, add it in the second. Seen: trymirai/lalamo#268; karpathy/nanochat#489"""
+    """Each pair is rotated by minus its angle.
+    Effect: Pairs are rotated the wrong way: relative positions have the wrong sign for everyone who rotates the other way. Repair: Subtract
+    the sine in the first channel, add it in the second. Seen: trymirai/lalamo#268; karpathy/nanochat#489"""
     return -right.positions(start_pos, seq_len)
 
 
@@ -132,60 +128,49 @@ def rope_along_heads(x: Array, start_pos: int) -> tuple[Array, ...]:
 @bug.slip("tables_of", seen="rope", law="batches are computed one by one")
 def rope_positions_run_through_the_batch(x: Array, start_pos: int) -> tuple[Array, ...]:
     """Positions are counted through all rows of the batch.
-    Effect: The second sequence of a batch begins where the first one ends. Repair: Count rows within each sequence. Seen:
-    turboderp/exllama#101"""
+    Effect: The second sequence begins where the first ends. Repair: Count rows within each sequence. Seen: turboderp/exllama#101"""
     return tuple(t.reshape(x.shape) for t in right.chunk_tables(start_pos, math.prod(x.shape[:-1]), x.shape[-1]))
 
 
-@bug.slip(
-    "chunk_tables", seen="rope", law="a call does not depend on earlier calls", requires=("two calls in a row",), making=True, public=True
-)
-def rope_cache_ignores_offset() -> Callable[..., tuple[Array, ...]]:
+@bug.slip("chunk_tables", seen="rope", law="a call does not depend on earlier calls", remembers=True, public=True)
+def rope_cache_ignores_offset(memory: Memory, start_pos: int, seq_len: int, dim: int) -> Any:
     """Cosines and sines are cached by the length of the sequence (and the width), not by its start position.
-    Effect: Chunks of one length are all turned like the first of them: decoding stays at the first token's position. Repair: Make the start
-    position part of the cache's key. Seen: lucidrains/rotary-embedding-torch#11"""
-    cache: dict[tuple[int, int], tuple[Array, Array]] = {}
-    return lambda start_pos, seq_len, dim: cache.setdefault((seq_len, dim), right.chunk_tables(start_pos, seq_len, dim))
+    Effect: Chunks of one length are all rotated like the first of them: decoding stays at the first token's position. Repair: Make the
+    start position part of the cache's key. Seen: lucidrains/rotary-embedding-torch#11"""
+    return memory.setdefault((seq_len, dim), right.chunk_tables(start_pos, seq_len, dim))
 
 
-@bug(SINUSOID, law="a call does not depend on earlier calls", requires=("two calls in a row",), making=True)
-def sin_cache_grows_by_length() -> Callable[..., Array]:
+@bug(SINUSOID, law="a call does not depend on earlier calls", remembers=True)
+def sin_cache_grows_by_length(memory: Memory, seq_len: int, embed_dim: int, start_pos: int = 0) -> Array:
     """A kept table is built anew only if it has fewer rows than the sequence, wherever the sequence begins.
     Effect: A chunk far from the start has too few rows, or none, after a chunk near the start. Repair: Compare the table's length with the
     last position that is needed. Seen: none: offsets were added to code whose table only had to be as long as the sequence"""
-    tables: dict[int, Array] = {}
-
-    def cached(seq_len: int, embed_dim: int, start_pos: int = 0) -> Array:
-        if embed_dim not in tables or len(tables[embed_dim]) < seq_len:
-            tables[embed_dim] = right.sinusoidal_positional_encoding(start_pos + seq_len, embed_dim)
-        return tables[embed_dim][start_pos : start_pos + seq_len].copy()
-
-    return cached
+    if embed_dim not in memory or len(memory[embed_dim]) < seq_len:
+        memory[embed_dim] = right.sinusoidal_positional_encoding(start_pos + seq_len, embed_dim)
+    return np.array(memory[embed_dim][start_pos : start_pos + seq_len])
 
 
 @bug("rope", law="a chunk is the slice of the whole", requires=("large sizes",))
 def rope_tail_left(x: Array, start_pos: int = 0) -> Array:
     """Of more than 128 rows, those beyond the last full block of 128 are left as they are.
-    Effect: In sequences of more than 128 rows, the rows of an incomplete last block are not turned. Repair: Round the number of blocks up,
+    Effect: In sequences of more than 128 rows, the rows of an incomplete last block are not rotated. Repair: Round the number of blocks up,
     and mask what is beyond the end. Seen: none: floor division in a launch grid"""
-    n = x.shape[-2]
-    full = n // 128 * 128 if n > 128 else n
+    full = x.shape[-2] // 128 * 128 or x.shape[-2]
     return np.concatenate([right.rope(x, start_pos)[..., :full, :], x[..., full:, :]], axis=-2)
 
 
 @bug("rope", law="a tenth of the frequency takes ten times the position", requires=("long positions",))
 def rope_beyond_the_table_left(x: Array, start_pos: int = 0) -> Array:
     """Where any position is beyond a table of 32768 rows, x comes back as it is.
-    Effect: Beyond the table nothing is turned, and nothing is said. Repair: Raise an error for positions that the table does not hold.
-    Seen: microsoft/onnxruntime#28205"""
+    Effect: Beyond the table nothing rotates, and nothing is said. Repair: Raise an error there. Seen: microsoft/onnxruntime#28205"""
     return right.rope(x, start_pos) if start_pos + x.shape[-2] <= 32768 else x.copy()
 
 
 @bug("rope", law="a chunk is the slice of the whole")
 def rope_decodes_the_first_of_a_batch(x: Array, start_pos: int = 0) -> Array:
     """Where the sequence has one row, only the first element of the batch is written.
-    Effect: Batched decoding turns the first sequence and gives zeros for the others. Repair: Launch over the batch on the path for a single
-    row as well. Seen: ml-explore/mlx#3949"""
+    Effect: Batched decoding rotates the first sequence and gives zeros for the others. Repair: Launch over the batch on the path for a
+    single row as well. Seen: ml-explore/mlx#3949"""
     out = right.rope(x, start_pos)
     if x.ndim > 2 and x.shape[-2] == 1:
         out[1:] = 0.0

@@ -71,7 +71,7 @@ def largest_of(scores: Array, visible: Any) -> Array:
 
 
 def exponentials(scores: Array, visible: Any, largest: Array) -> Array:
-    """exp(score − largest); 0 for blocked entries."""
+    """exp(score − largest); 0 for masked entries."""
     return np.asarray(np.exp(np.where(visible, scores - largest, -np.inf)))
 
 
@@ -82,7 +82,7 @@ def normalized(e: Array) -> Array:
 
 
 def hard_masked_softmax(scores: Array, mask: Mask = None) -> Array:
-    """The softmax over the allowed entries of each row; blocked entries and rows without an allowed entry are 0."""
+    """The softmax over the allowed entries of each row; masked entries and rows without an allowed entry are 0."""
     visible = allowed(mask, scores.shape)
     return normalized(exponentials(scores, visible, largest_of(scores, visible)))
 

@@ -8,7 +8,7 @@ import numpy as np
 from oracles import Conventions
 from oracles.ball import Array
 from properties.bugs import reference_positions as right
-from properties.bugs.bug import Register
+from properties.bugs.bug import Memory, Register
 from properties.bugs.kernels import rounded_to
 
 bug = Register()
@@ -73,33 +73,27 @@ def rope_frequencies_converted_with_the_module(r: int, inv_freq: Any) -> Array:
     return rounded_to(8, right.pair_frequencies(r, inv_freq))
 
 
-@bug.slip("pair_frequencies", seen=ROPE, law="a call does not depend on earlier calls", requires=("two calls in a row",), making=True)
-def rope_frequencies_of_an_earlier_length() -> Callable[..., Array]:
+@bug.slip("pair_frequencies", seen=ROPE, law="a call does not depend on earlier calls", remembers=True)
+def rope_frequencies_of_an_earlier_length(memory: Memory, r: int, inv_freq: Any) -> Any:
     """Frequencies are kept with the cache: those of the first call of a width serve all later ones.
     Effect: After the switch of dynamic or longrope, or for a second model in the process, keys are rotated by other frequencies than
     queries. Repair: Rotate by the frequencies at hand, or rotate kept keys anew. Seen: huggingface/transformers#25104;
     vllm-project/vllm#27431"""
-    kept: dict[int, Array] = {}
-    return lambda r, inv_freq: kept.setdefault(r, right.pair_frequencies(r, inv_freq).copy())
+    return memory.setdefault(r, right.pair_frequencies(r, inv_freq).copy())
 
 
-@bug.slip("scaled_tables", seen=TABLES, law="a call does not depend on earlier calls", requires=("two calls in a row",), making=True)
-def rotary_table_that_grows_keeps_its_rows() -> Callable[..., tuple[Array, Array]]:
+@bug.slip("scaled_tables", seen=TABLES, law="a call does not depend on earlier calls", remembers=True)
+def rotary_table_that_grows_keeps_its_rows(memory: Memory, theta: Array, attention_factor: float | None) -> tuple[Array, Array]:
     """A table that grows keeps the rows that it has, whatever their angles were.
     Effect: After a change of frequencies, rows of earlier calls are those of the old ones. Repair: Fill the table anew when frequencies
     change. Seen: none: a table is made longer by the rows that are missing; compare lucidrains/rotary-embedding-torch#11"""
-    kept: dict[int, tuple[Array, Array]] = {}
-
-    def tables(theta: Array, attention_factor: float | None) -> tuple[Array, Array]:
-        cos, sin = right.scaled_tables(theta, attention_factor)
-        old = kept.get(theta.shape[-1])
-        if old is not None and cos.ndim == old[0].ndim and cos.shape[:-2] == old[0].shape[:-2]:
-            rows = min(cos.shape[-2], old[0].shape[-2])
-            cos[..., :rows, :], sin[..., :rows, :] = (x[..., :rows, :] for x in old)
-        kept[theta.shape[-1]] = cos.copy(), sin.copy()
-        return cos, sin
-
-    return tables
+    cos, sin = right.scaled_tables(theta, attention_factor)
+    old = memory.get(theta.shape[-1])
+    if old is not None and cos.ndim == old[0].ndim and cos.shape[:-2] == old[0].shape[:-2]:
+        rows = min(cos.shape[-2], old[0].shape[-2])
+        cos[..., :rows, :], sin[..., :rows, :] = (x[..., :rows, :] for x in old)
+    memory[theta.shape[-1]] = cos.copy(), sin.copy()
+    return cos, sin
 
 
 # -- Attention factors -------------------------------------------------------------------------------------------------------------------

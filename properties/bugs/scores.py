@@ -15,16 +15,14 @@ bug = Register()
 @bug.slip("scaled", seen=SDPA, law="zero lanes need doubled queries")
 def sdpa_scale_missing(products: Array, width: int) -> Array:
     """The scores are not scaled.
-    Effect: Attention is too sharp, the more the wider the heads are. Repair: Divide the scores by √d. Seen: none: common in first
-    versions"""
+    Effect: Attention is too sharp, above all of wide heads. Repair: Divide the scores by √d. Seen: none: common in first versions"""
     return products
 
 
 @bug.slip("scaled", seen=SDPA, law="zero lanes need doubled queries")
 def sdpa_scale_inverted(products: Array, width: int) -> Array:
     """Scores are divided by 1/√d, that is multiplied by √d.
-    Effect: Scores are d times too large. Repair: Multiply by the reciprocal of the root, or divide by the root. Seen:
-    esceptico/perceiver-io#9; pytorch/pytorch#151098"""
+    Effect: Scores are d times too large. Repair: Divide by the root. Seen: esceptico/perceiver-io#9; pytorch/pytorch#151098"""
     return np.asarray(products * np.sqrt(max(width, 1)))
 
 
@@ -39,8 +37,7 @@ def sdpa_scale_integer_root(products: Array, width: int) -> Array:
 @bug.slip("scaled", seen=SDPA, without=MULTI_HEAD, law="attention of width zero takes the mean")
 def sdpa_width_zero_not_a_number(products: Array, width: int) -> Array:
     """Scores of width 0 are 0/0.
-    Effect: Everything is NaN where queries and keys have no columns. Repair: Take the scale as 1 for width 0. Seen: none: 1/√d forgets d =
-    0"""
+    Effect: Everything is NaN where queries and keys have no columns. Repair: Take the scale as 1 for width 0. Seen: none: 1/√d forgets 0"""
     return np.asarray(products / np.sqrt(width))
 
 
@@ -63,8 +60,8 @@ def sdpa_scale_twice_under_a_mask(q: Array, k: Array, mask: Mask = None) -> Arra
 @bug.slip("scores_of", seen=SDPA, law="blocks of keys merge by log sum exp")
 def sdpa_last_lanes_dropped(q: Array, k: Array) -> Array:
     """A width above 8 that is no multiple of 8 is cut down to one.
-    Effect: Queries and keys that differ in their last lanes only are not told apart. Repair: Pad the lanes to a multiple of 8, or do the
-    last ones by themselves. Seen: NVIDIA/FasterTransformer#89"""
+    Effect: Queries and keys that differ in their last channels only are not told apart. Repair: Pad the channels to a multiple of 8, or do
+    the last ones by themselves. Seen: NVIDIA/FasterTransformer#89"""
     lanes = q.shape[-1] // 8 * 8 if q.shape[-1] > 8 else q.shape[-1]
     return right.scaled(q[..., :lanes] @ right.transposed(k[..., :lanes]), q.shape[-1])
 
@@ -80,8 +77,7 @@ def sdpa_scores_clamped(scores: Array, mask: Mask = None) -> Array:
 @bug.slip("scores_of", seen=SDPA, law="one head is self attention")
 def sdpa_scores_in_single_precision(q: Array, k: Array) -> Array:
     """From 64 keys on the scores are stored in float32.
-    Effect: Seven digits instead of sixteen, in long rows only. Repair: Keep the scores in the precision of the inputs. Seen:
-    AI-Hypercomputer/maxtext#1225"""
+    Effect: Long rows have seven digits instead of sixteen. Repair: Keep the inputs' precision. Seen: AI-Hypercomputer/maxtext#1225"""
     scores = right.scores_of(q, k)
     return scores.astype(np.float32).astype(float) if k.shape[-2] >= 64 else scores
 
@@ -116,9 +112,9 @@ def sdpa_softmax_query_axis(q: Array, k: Array, mask: Mask = None) -> Array:
 
 @bug.slip("attention_weights", seen=SDPA, law="blocked keys and values do not matter")
 def sdpa_mask_scaled_with_the_scores(q: Array, k: Array, mask: Mask = None) -> Array:
-    """−10000 is added to blocked scores before they are divided by √d.
-    Effect: A blocked key leaks in once its score is some thousands above the allowed ones. Repair: Block with −∞, after scaling. Seen:
-    none: the mask is added before the scores are scaled, so −10000 becomes −1250 at width 64"""
+    """−10000 is added to masked scores before they are divided by √d.
+    Effect: A masked key leaks in once its score is some thousands above the allowed ones. Repair: Mask with −∞, after scaling. Seen: none:
+    the mask is added before the scores are scaled, so −10000 becomes −1250 at width 64"""
     scores = right.scores_of(q, k)
     visible = right.allowed(mask, scores.shape)
     penalty = np.where(visible, 0.0, right.scaled(np.array(-1e4), q.shape[-1]))

@@ -12,9 +12,8 @@ bug = Register()
 @bug(SINUSOID, law="position zero is the identity", public=True)
 def sin_concatenated_layout(seq_len: int, embed_dim: int, start_pos: int = 0) -> Array:
     """All sines come first, then all cosines.
-    Effect: Columns are permuted: weights trained with interleaved columns read the wrong frequencies. Repair: Put the sine of pair i
-    into column 2i and its cosine into column 2i + 1. Seen: facebookresearch/fairseq#4648; tensorflow/tensor2tensor#1925;
-    allenai/allennlp#2993"""
+    Effect: Weights trained with interleaved columns read the wrong frequencies. Repair: Put the sine of pair i into column 2i and its
+    cosine into column 2i + 1. Seen: facebookresearch/fairseq#4648; tensorflow/tensor2tensor#1925; allenai/allennlp#2993"""
     table = right.sinusoidal_positional_encoding(seq_len, embed_dim, start_pos)
     return np.concatenate([table[:, 0::2], table[:, 1::2]], axis=1)
 
@@ -61,8 +60,7 @@ def sin_odd_width_raises(seq_len: int, embed_dim: int, start_pos: int = 0) -> Ar
 @bug(SINUSOID, law="every second pair of twice the width is alike")
 def sin_odd_width_padded(seq_len: int, embed_dim: int, start_pos: int = 0) -> Array:
     """Only whole pairs are computed, and an odd width's last column is filled with zeros.
-    Effect: The last column of an odd width tells nothing. Repair: An odd width has (dim + 1) // 2 sines. Seen: none: it silences an
-    error"""
+    Effect: Its last column tells nothing. Repair: An odd width has (dim + 1) // 2 sines. Seen: none: it silences an error"""
     table = right.sinusoidal_positional_encoding(seq_len, embed_dim, start_pos)
     table[:, embed_dim // 2 * 2 :] = 0.0
     return table
@@ -78,9 +76,8 @@ def sin_returns_float32(seq_len: int, embed_dim: int, start_pos: int = 0) -> Arr
 
 @bug(SINUSOID, law="a chunk is the slice of the whole")
 def sin_rows_by_recurrence(seq_len: int, embed_dim: int, start_pos: int = 0) -> Array:
-    """Each row is the row before it turned by one step, whose cosine and sine are held in float32.
-    Effect: Rows leave the circle, farther with every row. Repair: Compute each row from its own angle. Seen: none: a rotation is cheaper
-    than a sine"""
+    """Each row is the row before it rotated by one step, whose cosine and sine are held in float32.
+    Effect: Rows leave the circle, farther with every row. Repair: Compute each row from its own angle. Seen: none: cheaper than a sine"""
     step = np.exp(1j * right.inv_freq(embed_dim)).astype(np.complex64).astype(np.complex128)
     turned = np.exp(1j * right.angles(start_pos, 1, embed_dim)) * step ** np.arange(seq_len)[:, None]
     return np.stack([turned.imag, turned.real], axis=-1).reshape(seq_len, 2 * turned.shape[1])[:, :embed_dim]

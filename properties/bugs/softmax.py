@@ -16,8 +16,8 @@ bug = Register()
 @bug.slip(SOFTMAX, law="a constant added to a row changes nothing", public=True)
 def softmax_mask_multiply_eps(scores: Array, mask: Mask = None) -> Array:
     """Scores are multiplied by the mask, so are the weights, and the sum gets 1e-13 to be safe from 0.
-    Effect: Rows of low scores sum to less than 1, or to 0. Repair: Subtract the largest allowed score, and set blocked entries to −∞
-    before. Seen: none: the pattern of AllenNLP's masked_softmax, read in at least nine public copies; compare allenai/allennlp#437"""
+    Effect: Rows of low scores sum to less than 1, or to 0. Repair: Subtract the largest allowed score, and set masked entries to −∞ before.
+    Seen: none: the pattern of AllenNLP's masked_softmax, read in at least nine public copies; compare allenai/allennlp#437"""
     factor = right.allowed(mask, scores.shape).astype(float)
     p = right.hard_masked_softmax(scores * factor) * factor
     return np.asarray(p / (p.sum(-1, keepdims=True) + 1e-13))
@@ -25,8 +25,8 @@ def softmax_mask_multiply_eps(scores: Array, mask: Mask = None) -> Array:
 
 @bug.slip(SOFTMAX, law="allowed weights sum to one", public=True)
 def softmax_mask_after_no_renorm(scores: Array, mask: Mask = None) -> Array:
-    """The softmax runs over all entries, then blocked ones are set to 0 and the others are left as they are.
-    Effect: Rows with a blocked entry sum to less than 1. Repair: Block before the softmax. Seen: huggingface/pytorch-image-models#2236"""
+    """The softmax runs over all entries, then masked ones are set to 0 and the others are left as they are.
+    Effect: Rows with a masked entry sum to less than 1. Repair: Mask before the softmax. Seen: huggingface/pytorch-image-models#2236"""
     return np.where(right.allowed(mask, scores.shape), right.hard_masked_softmax(scores), 0.0)
 
 
@@ -41,8 +41,7 @@ def softmax_no_maximum(scores: Array, visible: Any) -> Array:
 @bug.slip("largest_of", seen=SOFTMAX, law="rows do not see each other")
 def softmax_first_score_subtracted(scores: Array, visible: Any) -> Array:
     """The first score of each row is subtracted instead of the largest.
-    Effect: NaN where a score lies 709 above the first of its row. Repair: Subtract the largest allowed score of each row. Seen:
-    ROCm/AMDMIGraphX#1290"""
+    Effect: NaN where a score lies 709 above the first. Repair: Subtract the largest allowed score. Seen: ROCm/AMDMIGraphX#1290"""
     return scores[..., :1]
 
 
@@ -56,17 +55,16 @@ def softmax_maximum_of_the_first_warp(scores: Array, visible: Any) -> Array:
 
 @bug.slip("largest_of", seen=SOFTMAX, law="blocked scores hold anything")
 def softmax_maximum_of_blocked_scores(scores: Array, visible: Any) -> Array:
-    """The largest score is sought among all entries, blocked ones too.
-    Effect: Rows become zeros when a blocked score lies 745 above the allowed ones. Repair: Take the maximum after blocking. Seen:
-    allenai/allennlp#437"""
+    """The largest score is sought among all entries, masked ones too.
+    Effect: Rows become zeros when a masked score lies 745 above. Repair: Mask before the maximum. Seen: allenai/allennlp#437"""
     return np.asarray(scores.max(-1, keepdims=True))
 
 
 @bug.slip("exponentials", seen=SOFTMAX, law="blocked scores hold anything")
 def softmax_blocked_scores_overflow(scores: Array, visible: Any, largest: Array) -> Array:
-    """Blocked exponentials are multiplied by 0, and may be ∞.
-    Effect: A row is NaN when a blocked score lies 709 above the allowed ones. Repair: Block before the exponential, instead of multiplying
-    by 0 after it. Seen: deepmodeling/deepmd-kit#5717"""
+    """Masked exponentials are multiplied by 0, and may be ∞.
+    Effect: A row is NaN when a masked score lies 709 above the allowed ones. Repair: Mask before the exponential, instead of multiplying by
+    0 after it. Seen: deepmodeling/deepmd-kit#5717"""
     return np.asarray(np.exp(scores - largest) * visible)
 
 
@@ -80,8 +78,7 @@ def softmax_maximum_starts_at_zero(scores: Array, visible: Any) -> Array:
 @bug.slip("largest_of", seen=SOFTMAX, law="rows do not see each other")
 def softmax_maximum_of_all_rows(scores: Array, visible: Any) -> Array:
     """The largest score of the whole array is subtracted from every row.
-    Effect: Rows become zeros when another row has scores 745 above theirs. Repair: Subtract each row's own largest score. Seen: none:
-    np.max(x) without an axis is right for one row"""
+    Effect: Rows become zeros when another has scores 745 above. Repair: Take each row's own largest. Seen: none: it is right for one row"""
     return np.asarray(scores.max(where=visible, initial=-np.inf) if visible.any() else 0.0)
 
 
@@ -98,16 +95,16 @@ def sdpa_maximum_shared_by_queries(scores: Array, visible: Any) -> Array:
 
 @bug.slip(SOFTMAX, law="a constant added to a row changes nothing")
 def softmax_blocked_at_minus_ten_thousand(scores: Array, mask: Mask = None) -> Array:
-    """Blocked scores are set to −10000; a row with no allowed entry is caught.
-    Effect: In rows of very low scores blocked entries take over. Repair: Block with −∞. Seen: ohdearquant/lattice#361"""
+    """Masked scores are set to −10000; a row with no allowed entry is caught.
+    Effect: In rows of very low scores masked entries take over. Repair: Mask with −∞. Seen: ohdearquant/lattice#361"""
     visible = right.allowed(mask, scores.shape)
     return np.where(visible.any(-1, keepdims=True), right.hard_masked_softmax(np.where(visible, scores, -1e4)), 0.0)
 
 
-@bug.slip(SOFTMAX, law="blocked entries weigh exactly zero")
+@bug.slip(SOFTMAX, law="masked entries weigh exactly zero")
 def softmax_blocked_at_minus_epsilon(scores: Array, mask: Mask = None) -> Array:
-    """Blocked scores are set to −1e-9 where −1e9 was meant; a row with no allowed entry is caught.
-    Effect: Blocked entries weigh as much as a score of 0. Repair: Block with −∞. Seen: awslabs/gluonts#1401; Shujun-He/RibonanzaNet#5;
+    """Masked scores are set to −1e-9 where −1e9 was meant; a row with no allowed entry is caught.
+    Effect: Masked entries weigh as much as a score of 0. Repair: Mask with −∞. Seen: awslabs/gluonts#1401; Shujun-He/RibonanzaNet#5;
     hyunwoongko/transformer#10"""
     visible = right.allowed(mask, scores.shape)
     return np.where(visible.any(-1, keepdims=True), right.hard_masked_softmax(np.where(visible, scores, -1e-9)), 0.0)
@@ -115,25 +112,22 @@ def softmax_blocked_at_minus_epsilon(scores: Array, mask: Mask = None) -> Array:
 
 @bug.slip(SOFTMAX, law="a mask can be written out")
 def softmax_zero_scores_taken_for_blocked(scores: Array, mask: Mask = None) -> Array:
-    """Scores are multiplied by the mask, and what is 0 then is blocked.
-    Effect: An allowed score of exactly 0 weighs nothing where a mask is given. Repair: Ask the mask what is blocked, not the scores. Seen:
-    smolorg/smoltropix#5"""
+    """Scores are multiplied by the mask, and what is 0 then is masked.
+    Effect: An allowed score of 0 weighs nothing under a mask. Repair: Ask the mask, not the scores. Seen: smolorg/smoltropix#5"""
     return right.hard_masked_softmax(scores, None if mask is None else (scores * mask) != 0)
 
 
 @bug.slip("normalized", seen=SOFTMAX, law="allowed weights sum to one")
 def softmax_epsilon_in_the_sum(e: Array) -> Array:
     """The sum of exponentials gets 1e-6 to be safe from 0.
-    Effect: Weights are too small by up to a millionth. Repair: Divide by the sum; it is at least 1 wherever an entry is allowed. Seen:
-    none: a guard against 0 that is added everywhere"""
+    Effect: Weights are up to a millionth too small. Repair: Divide by the sum: it is at least 1. Seen: none: a guard added by habit"""
     return np.asarray(e / (e.sum(-1, keepdims=True) + 1e-6))
 
 
 @bug.slip("normalized", seen=SOFTMAX, law="allowed weights sum to one")
 def softmax_long_rows_in_single_precision(e: Array) -> Array:
     """Weights of rows from 64 entries on are stored in float32.
-    Effect: From 64 entries on, weights have seven digits. Repair: Keep the precision of the scores. Seen: none: long rows take a vectorised
-    path written for float32"""
+    Effect: Weights have seven digits. Repair: Keep the precision of the scores. Seen: none: long rows take a path for float32"""
     return right.normalized(e).astype(np.float32).astype(float) if e.shape[-1] >= 64 else right.normalized(e)
 
 

@@ -37,8 +37,8 @@ def sdpa_online_output_not_rescaled(q: Array, k: Array, v: Array, mask: Mask = N
 
 @bug(SDPA, law="one head is self attention")
 def sdpa_first_tile_blocked_nan(q: Array, k: Array, v: Array, mask: Mask = None) -> Array:
-    """While all keys so far are blocked, the running maximum is −∞ and the exponent is −∞ − (−∞); wholly dead rows are caught.
-    Effect: Queries whose first tile of keys is blocked, as by left padding, are NaN. Repair: Take 0 for a maximum of −∞ in the exponents.
+    """While all keys so far are masked, the running maximum is −∞ and the exponent is −∞ − (−∞); wholly dead rows are caught.
+    Effect: Queries whose first tile of keys is masked, as by left padding, are NaN. Repair: Take 0 for a maximum of −∞ in the exponents.
     Seen: flashinfer-ai/flashinfer#4401"""
     out = online_attention(q, k, v, mask, dead="not a number")
     return np.where(right.allowed(mask, scores_shape(q, k)).any(-1, keepdims=True), out, 0.0)
@@ -46,8 +46,8 @@ def sdpa_first_tile_blocked_nan(q: Array, k: Array, v: Array, mask: Mask = None)
 
 @bug(SDPA, law="attention is within its budget")
 def sdpa_first_tile_blocked_keeps_zero(q: Array, k: Array, v: Array, mask: Mask = None) -> Array:
-    """Where the first tile of 16 keys is blocked, 0 takes the place of the maximum −∞ and stays the maximum.
-    Effect: Queries whose first tile is blocked come out as zeros when all their scores are very low. Repair: Use 0 in the exponents only,
+    """Where the first tile of 16 keys is masked, 0 takes the place of the maximum −∞ and stays the maximum.
+    Effect: Queries whose first tile is masked come out as zeros when all their scores are very low. Repair: Use 0 in the exponents only,
     and keep −∞ as the running maximum. Seen: Dao-AILab/flash-attention#2082"""
     return online_attention(q, k, v, mask, dead="taken for zero")
 
@@ -78,8 +78,7 @@ def sdpa_reads_one_key_beyond(q: Array, k: Array, v: Array, mask: Mask = None) -
 @bug(SDPA, law="the order of keys does not matter")
 def sdpa_tail_keys_dropped(q: Array, k: Array, v: Array, mask: Mask = None) -> Array:
     """Of more than 32 keys those beyond the last full tile of 32 are left out.
-    Effect: The newest keys are not attended to, unless their number is a multiple of 32 or below it. Repair: Round the number of tiles up.
-    Seen: tile-ai/tilelang#2010"""
+    Effect: The newest keys are not attended to, for most lengths. Repair: Round the number of tiles up. Seen: tile-ai/tilelang#2010"""
     n = k.shape[-2] // 32 * 32 or k.shape[-2]
     return right.scaled_dot_product_attention(q, k[..., :n, :], v[..., :n, :], right.allowed(mask, scores_shape(q, k))[..., :n])
 
@@ -141,7 +140,7 @@ def sdpa_causal_loop_ends_early(q: Array, k: Array, v: Array, mask: Mask = None)
 @bug(SDPA, law="blocked keys and values do not matter")
 def sdpa_tile_judged_by_its_corners(q: Array, k: Array, v: Array, mask: Mask = None) -> Array:
     """A tile of 8 by 8 whose four corners are allowed is computed without a mask.
-    Effect: Blocked keys inside a tile are attended to. Repair: Look at every entry of a tile before its mask is left out. Seen: none: for
+    Effect: Masked keys inside a tile are attended to. Repair: Look at every entry of a tile before its mask is left out. Seen: none: for
     causal and banded masks the corners tell everything"""
     every = right.allowed(mask, scores_shape(q, k)).copy()
     for rows in tiles(q.shape[-2], 8):
@@ -153,8 +152,8 @@ def sdpa_tile_judged_by_its_corners(q: Array, k: Array, v: Array, mask: Mask = N
 
 @bug(SDPA, law="queries are computed apart")
 def sdpa_tile_skipped_by_its_first_row(q: Array, k: Array, v: Array, mask: Mask = None) -> Array:
-    """A tile of 16 by 16 is skipped if its first row is blocked; the causal path is its own.
-    Effect: Queries lose keys that a query some rows above them may not see. Repair: Skip a tile only if all its rows are blocked. Seen:
+    """A tile of 16 by 16 is skipped if its first row is masked; the causal path is its own.
+    Effect: Queries lose keys that a query some rows above them may not see. Repair: Skip a tile only if all its rows are masked. Seen:
     none: under a causal mask of square tiles the first row is the last to wake"""
     every = right.allowed(mask, scores_shape(q, k)).copy()
     for rows in tiles(0 if is_causal(mask, every.shape) else q.shape[-2], 16):
@@ -166,6 +165,6 @@ def sdpa_tile_skipped_by_its_first_row(q: Array, k: Array, v: Array, mask: Mask 
 @bug(SDPA, law="blocked keys and values do not matter")
 def sdpa_mask_of_the_first_tile(q: Array, k: Array, v: Array, mask: Mask = None) -> Array:
     """Every tile of 32 keys is masked with the columns of the first.
-    Effect: Beyond the first 32 keys, keys are blocked and allowed as those 32 places before them. Repair: Move the pointer to the mask with
+    Effect: Beyond the first 32 keys, keys are masked and allowed as those 32 places before them. Repair: Move the pointer to the mask with
     the pointer to the keys. Seen: none: one of three pointers is not advanced"""
     return right.hard_masked_softmax(right.scores_of(q, k), right.allowed(mask, scores_shape(q, k))[..., np.arange(k.shape[-2]) % 32]) @ v

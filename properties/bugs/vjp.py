@@ -32,8 +32,7 @@ def vjp_missing_rowdot(weights: Array, grad_weights: Array) -> Array:
 @bug.slip("row_term", seen=SOFTMAX_VJP, law="batches are computed one by one")
 def softmax_vjp_sums_over_axis_one(weights: Array, grad_weights: Array) -> Array:
     """Σ w·g is taken over axis 1, whatever the number of axes.
-    Effect: Batched gradients are wrong, unbatched ones right. Repair: Sum over the last axis. Seen: none: axis 1 is the last one of a
-    matrix; compare torch/nn#548"""
+    Effect: Batched gradients are wrong. Repair: Sum over the last axis. Seen: none: it is axis 1 of a matrix; compare torch/nn#548"""
     return np.asarray((weights * grad_weights).sum(min(1, weights.ndim - 1), keepdims=True))
 
 
@@ -55,15 +54,14 @@ def softmax_vjp_subtracts_a_mean(weights: Array, grad_weights: Array) -> Array:
 @bug.slip("row_term", seen=SDPA_JVP, law="vjp and jvp are adjoint")
 def jvp_centred_by_the_plain_mean(weights: Array, grad_weights: Array) -> Array:
     """dP = P ⊙ (dS − the plain mean of dS).
-    Effect: The tangents of a row's weights do not sum to 0 unless the weights are equal. Repair: Weight the mean by P. Seen: none: a plain
-    mean also cancels what is common to all keys"""
+    Effect: Tangents of unequal weights do not sum to 0. Repair: Weight the mean by P. Seen: none: it also cancels what keys share"""
     return np.asarray(grad_weights.mean(-1, keepdims=True))
 
 
 @bug.slip("row_term", seen=SOFTMAX_VJP, law="the order of scores does not matter")
 def softmax_vjp_tail_not_in_the_sum(weights: Array, grad_weights: Array) -> Array:
     """Σ w·g is taken over whole groups of four entries, unless there is none.
-    Effect: Rows that are not whole groups of four have wrong gradients, unless their last entries are blocked. Repair: Add the entries of
+    Effect: Rows that are not whole groups of four have wrong gradients, unless their last entries are masked. Repair: Add the entries of
     the tail to the sum. Seen: none: an unrolled loop ends with the last whole group; compare sdpa-tail-keys-dropped"""
     whole = weights.shape[-1] // 4 * 4 or weights.shape[-1]
     return right.row_term(weights[..., :whole], grad_weights[..., :whole])
@@ -81,8 +79,7 @@ def vjp_row_terms_subtracted_from_columns(weights: Array, grad_weights: Array) -
 @bug.slip("row_term", seen=SDPA_VJP, law="queries are computed apart")
 def vjp_row_terms_of_the_first_tile(weights: Array, grad_weights: Array) -> Array:
     """Every tile of 16 queries subtracts the Σ o·g of the first.
-    Effect: dq and dk of queries after the 16th are wrong. Repair: Move the pointer to Σ o·g with the pointer to the queries. Seen: none:
-    one of the pointers of a tile is not advanced"""
+    Effect: dq and dk are wrong after 16 queries. Repair: Advance the pointer to Σ o·g too. Seen: none: one pointer is not advanced"""
     return right.row_term(weights, grad_weights)[..., np.arange(weights.shape[-2]) % 16, :]
 
 
@@ -92,8 +89,7 @@ def vjp_noncontiguous_dout(q: Array, k: Array, v: Array, mask: Mask, grad_out: A
     Effect: dq and dk are wrong for a cotangent that is a transposed or strided view; dv is right. Repair: Use the cotangent's own strides.
     Seen: Dao-AILab/flash-attention#355; ROCm/aiter#2808; flagos-ai/FlagAttention#1"""
     p = right.attention_weights(q, k, mask)
-    delta = ((p @ v) * grad_out.ravel(order="K").reshape(grad_out.shape)).sum(-1, keepdims=True)
-    return gradients_of(q, k, v, grad_out, p, p * (grad_out @ right.transposed(v) - delta))
+    return gradients_of(q, k, v, grad_out, p, right.row_term(p @ v, grad_out.ravel(order="K").reshape(grad_out.shape)))
 
 
 @bug(SDPA_VJP, law="the order of queries does not matter", public=True)
@@ -110,8 +106,7 @@ def vjp_tail_rows_dropped(q: Array, k: Array, v: Array, mask: Mask, grad_out: Ar
 @bug(SDPA_VJP, law="the order of keys does not matter")
 def vjp_queries_overwritten(q: Array, k: Array, v: Array, mask: Mask, grad_out: Array) -> Gradients:
     """Each tile of 32 keys overwrites what the tiles before gave to dq.
-    Effect: From 33 keys on dq holds the last tile's part only. Repair: Add to dq instead of storing. Seen: none: = for += in the loop over
-    tiles, right when there is one"""
+    Effect: From 33 keys on dq is the last tile's part. Repair: Add to dq instead of storing. Seen: none: = for += in the loop over tiles"""
     p = right.attention_weights(q, k, mask)
     ds = right.softmax_backward(p, grad_out @ right.transposed(v)) / math.sqrt(max(q.shape[-1], 1))
     keys = list(tiles(k.shape[-2], 32))[-1]
@@ -192,7 +187,7 @@ def vjp_values_not_normalized(q: Array, k: Array, v: Array, mask: Mask, grad_out
 @bug.slip(SDPA_VJP, law="unread keys hold anything")
 def vjp_mask_forgotten(q: Array, k: Array, v: Array, mask: Mask, grad_out: Array) -> Gradients:
     """Weights are recomputed from all scores and the log-sum-exp of the allowed ones; dead rows are skipped.
-    Effect: Blocked keys and values get gradients, and the gradients of others may overflow. Repair: Mask the recomputed scores as the
+    Effect: Masked keys and values get gradients, and the gradients of others may overflow. Repair: Mask the recomputed scores as the
     forward did. Seen: hao-ai-lab/FastVideo#925; pytorch/pytorch#27461"""
     scores, dead = right.scores_of(q, k), dead_rows(mask, scores_shape(q, k))
     s = np.where(dead, 0.0, masked(scores, mask))
@@ -232,8 +227,8 @@ def vjp_divided_by_the_batch(q: Array, k: Array, v: Array, mask: Mask, grad_out:
 
 @bug.slip(SDPA_VJP, law="vjp and jvp are adjoint")
 def vjp_odd_lane_dropped(q: Array, k: Array, v: Array, mask: Mask, grad_out: Array) -> Gradients:
-    """dq is stored in pairs of lanes, and the last lane of an odd width above 1 is not stored.
-    Effect: For an odd width the last lane of dq is 0. Repair: Store the lane left over. Seen: none: two lanes are stored at once"""
+    """dq is stored in pairs of channels, and the last channel of an odd width above 1 is not stored.
+    Effect: For an odd width the last channel of dq is 0. Repair: Store it. Seen: none: two channels are stored at once"""
     dq, dk, dv = right.scaled_dot_product_attention_vjp(q, k, v, mask, grad_out)
     if q.shape[-1] > 1 and q.shape[-1] % 2:
         dq[..., -1] = 0
@@ -246,5 +241,4 @@ def vjp_row_terms_in_single_precision(q: Array, k: Array, v: Array, mask: Mask, 
     Effect: dq and dk have seven digits instead of sixteen, fewer for values with a common offset. Repair: Save the output in the precision
     of the gradient, or sum P·dP. Seen: none: the saved output is the one that was rounded for the caller"""
     p = right.attention_weights(q, k, mask)
-    delta = ((p @ v).astype(np.float32).astype(float) * grad_out).sum(-1, keepdims=True)
-    return gradients_of(q, k, v, grad_out, p, p * (grad_out @ right.transposed(v) - delta))
+    return gradients_of(q, k, v, grad_out, p, right.row_term((p @ v).astype(np.float32).astype(float), grad_out))

@@ -350,7 +350,7 @@ def _turning(name: str, tables: Any, arithmetic: Arithmetic, base: float = 10000
         arithmetic=arithmetic,
         conventions=Conventions(rope_pairing="half", rope_base=base, rope_scale=scale),
         supports=_SUPPORTED,
-        known_deviations={"the odd lane follows its convention[apply_rotary]": _ODD},
+        known_deviations={"the odd channel follows its convention[apply_rotary]": _ODD},
     )
 
 
@@ -393,8 +393,6 @@ IMPLEMENTATIONS = [
         known_deviations={
             "a padding mask is its definition": _PADDING,
             "each row allows as many positions as its sequence has": _PADDING,
-            "empty sequences are all padding and full ones have none": _PADDING,
-            "more padding is only masked positions": _PADDING,
             "a combined mask is its definition": _COMBINED,
             "masks that allow all or nothing decide": _COMBINED,
             "causal and padding masks allow the first keys": _COMBINED,

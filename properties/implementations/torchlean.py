@@ -248,8 +248,8 @@ _ROWS = (
 _DERIVED = ("it is certified by the derivative of the forward", "no derivative passes the mask")
 _OF_GRADIENTS = (
     "the vjp is within its budget",
-    "queries and keys turn alike",
-    "values and outputs turn alike",
+    "query and key gradients balance",
+    "value and output gradients balance",
     "vjp and jvp are adjoint",
     "a query with no allowed key follows its convention",
 )

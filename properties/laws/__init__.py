@@ -1,66 +1,22 @@
 """The laws: agreement with the oracle, the table of symmetries, and a module for each family of what is neither."""
 
+from importlib import import_module
+
 from properties.contract.operations import OPERATIONS
-from properties.laws import (
-    alibi,
-    attention,
-    bands,
-    caches,
-    conduct,
-    empty,
-    features,
-    frequencies,
-    gradients,
-    interleaving,
-    kinds,
-    lanes,
-    masks,
-    merging,
-    multi_head,
-    positional,
-    rotary,
-    rotations,
-    softmax,
-    symmetries,
-    tables,
-    tangents,
-    twins,
-)
 from properties.laws.agreement import AGREEMENT, LONG
 from properties.laws.law import Law
 from properties.laws.names import named, parts_of
 
 __all__ = ["LAWS", "LONG", "find"]
 
-_MODULES = (
-    symmetries,
-    masks,
-    softmax,
-    attention,
-    empty,
-    features,
-    merging,
-    alibi,
-    caches,
-    gradients,
-    tangents,
-    multi_head,
-    positional,
-    frequencies,
-    kinds,
-    bands,
-    rotary,
-    rotations,
-    tables,
-    lanes,
-    conduct,
-    interleaving,
-    twins,
-)
+_FAMILIES = (
+    "symmetries", "masks", "softmax", "attention", "empty", "features", "merging", "alibi", "caches", "gradients", "tangents",
+    "multi_head", "positional", "frequencies", "frequency_kinds", "frequency_bands", "rotary", "rotations", "tables", "odd_widths",
+    "conduct", "interleaving", "twins",
+)  # fmt: skip
+_OF_FAMILIES: list[Law] = [law for family in _FAMILIES for law in import_module(f"properties.laws.{family}").law.laws]
 _ORDER = list(OPERATIONS)
-LAWS: tuple[Law, ...] = tuple(
-    sorted((*AGREEMENT, *(law for module in _MODULES for law in module.law.laws)), key=lambda law: _ORDER.index(law.operation))
-)
+LAWS: tuple[Law, ...] = tuple(sorted((*AGREEMENT, *_OF_FAMILIES), key=lambda law: _ORDER.index(law.operation)))
 
 
 def find(text: str) -> list[Law]:

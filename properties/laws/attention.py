@@ -13,15 +13,12 @@ from properties.laws.law import Laws
 from properties.strategies.choices import Choices
 
 law = Laws()
-SDPA, GQA, SOFTMAX = "scaled_dot_product_attention", "grouped_query_attention", "hard_masked_softmax"
+SDPA, GQA, CAUSAL, SOFTMAX = "scaled_dot_product_attention", "grouped_query_attention", "causal_attention", "hard_masked_softmax"
 
 
 @law(SDPA)
 def outputs_stay_within_the_allowed_values(subject: Subject, q: Any, k: Any, v: Any, mask: Any) -> None:
-    """For every case: each entry of the output lies between the least and the largest value that its query may read in its column.
-
-    Within budget.
-    """
+    """For every case: each entry of the output lies between the least and the largest value that its query may read in its column."""
     out = subject(q, k, v, mask)
     may = allowed(mask, q, k)
     low, high = np.empty(out.value.shape), np.empty(out.value.shape)
@@ -33,34 +30,14 @@ def outputs_stay_within_the_allowed_values(subject: Subject, q: Any, k: Any, v: 
 
 @law(SDPA)
 def constant_values_come_out_unchanged(subject: Subject, q: Any, k: Any, v: Any, mask: Any) -> None:
-    """For every q, k and mask: where all keys have one value, every output is that value, for the weights of a query sum to 1.
-
-    Within budget.
-    """
+    """For every q, k and mask: where all keys have one value, every output is that value, for the weights of a query sum to 1."""
     one = v[..., :1, :]
     subject.close(subject(q, k, np.broadcast_to(one, v.shape), mask), np.broadcast_to(one, (*q.shape[:-1], v.shape[-1])))
 
 
 @law(SDPA)
-def one_hot_values_read_out_the_weights(subject: Subject, q: Any, k: Any, v: Any, mask: Any) -> None:
-    """For every q, k and mask, and keys in as many runs as values have columns: one-hot values read out the weight of each run.
-
-    It is never negative, and zero where the query may read no key of the run. Exact. In each row they sum to 1. Within budget.
-    """
-    n_k, columns = v.shape[-2:]
-    one_hot = np.broadcast_to(np.eye(columns)[np.arange(n_k) * columns // n_k], v.shape)
-    out = subject(q, k, one_hot, mask)
-    readable = (allowed(mask, q, k).astype(float) @ one_hot) > 0
-    subject.same(np.where(readable, np.abs(out.value), 0.0), out.value, "weights")
-    subject.close(total(out.ball), np.ones(q.shape[:-1]), "sum of weights")
-
-
-@law(SDPA)
 def zero_queries_take_the_mean(subject: Subject, q: Any, k: Any, v: Any, mask: Any) -> None:
-    """For every k, v and mask: a query of zeros takes the mean of the values that it may read.
-
-    Within budget.
-    """
+    """For every k, v and mask: a query of zeros takes the mean of the values that it may read."""
     subject.close(subject(np.zeros(q.shape), k, v, mask), mean(v, allowed(mask, q, k)))
 
 
@@ -158,7 +135,7 @@ def blocks_of_keys_merge_by_log_sum_exp(subject: Subject, q: Any, k: Any, v: Any
 def blocked_keys_and_values_do_not_matter(subject: Subject, q: Any, k: Any, v: Any, mask: Any, choose: Choices) -> bool:
     """For every mask and query: whatever finite numbers stand in the keys that it may not read and in their values, its output is the same.
 
-    So are those of all queries that may read none of these keys. The keys are as long as formats allow, and turned towards the query, so
+    So are those of all queries that may read none of these keys. The keys are as long as formats allow, and along the query, so
     that their scores would win. Within budget.
     """
     may, row = allowed(mask, q, k), choose.integer(0, q.shape[-2] - 1)
@@ -196,23 +173,24 @@ def non_finite_blocked_entries_do_not_matter(subject: Subject, q: Any, k: Any, v
 
 
 @law(SDPA)
-def the_past_does_not_depend_on_the_future(subject: Subject, q: Any, k: Any, v: Any, mask: Any, choose: Choices) -> bool:
-    """For every causal mask, of either alignment, and moment: keys and values of the future change no output, nor does their absence.
-
-    The first queries may read the first keys only. Within budget.
-    """
-    n_q, n_k = q.shape[-2], k.shape[-2]
-    shift = choose.among([0, n_k - n_q])
-    if n_k < n_q or n_q < 2:
+@law(CAUSAL, domains=("everyday", "tiles", "extreme scores"))
+def the_past_does_not_depend_on_the_future(subject: Subject, q: Any, k: Any, v: Any, *_: Any, choose: Choices) -> bool:
+    """For every moment, under a causal mask of either alignment, or causal by a flag: keys and values of the future change no output, nor
+    does their absence. The first queries may read the first keys only."""
+    (n_q, n_k), flag = (q.shape[-2], k.shape[-2]), subject.operation == CAUSAL
+    alignments = [0, n_k - n_q]
+    shift = alignments[subject.conventions.causal == "bottom_right"] if flag else choose.among(alignments)
+    now = choose.integer(1, n_q)
+    known = max(now + shift, 0)
+    if known >= n_k or (n_k < n_q and not flag):
         return False
-    now = choose.integer(1, n_q - 1)
-    known, causal = now + shift, np.tri(n_q, n_k, shift, dtype=bool)
+    masks = () if flag else (np.tri(n_q, n_k, shift, dtype=bool),)
     largest, future = subject.largest_harmless, np.arange(n_k)[:, None] >= known
     towards = np.where(q[..., now - 1, None, :] < 0, -largest, largest)
-    past = subject(q, k, v, causal).ball[..., :now, :]
-    changed = subject(q, np.where(future, towards, k), np.where(future, -largest, v), causal)
+    past = subject(q, k, v, *masks).ball[..., :now, :]
+    changed = subject(q, np.where(future, towards, k), np.where(future, -largest, v), *masks)
     subject.close(changed.ball[..., :now, :], past)
-    alone = q[..., :now, :], k[..., :known, :], v[..., :known, :], causal[:now, :known]
+    alone = q[..., :now, :], k[..., :known, :], v[..., :known, :], *(mask[:now, :known] for mask in masks)
     if subject.takes(*alone):
         subject.close(subject(*alone), past)
     return True
@@ -220,10 +198,7 @@ def the_past_does_not_depend_on_the_future(subject: Subject, q: Any, k: Any, v: 
 
 @law(SDPA)
 def one_allowed_key_gives_its_value(subject: Subject, q: Any, k: Any, v: Any, mask: Any, choose: Choices) -> None:
-    """For every choice of one key for each query: with only that allowed the output is its value.
-
-    Within budget.
-    """
+    """For every choice of one key for each query: with only that allowed the output is its value."""
     chosen = choose.integers(0, k.shape[-2] - 1, q.shape[:-1])
     only = np.arange(k.shape[-2]) == chosen[..., None]
     subject.close(subject(q, k, v, only), np.take_along_axis(v, chosen[..., None], axis=-2))
@@ -246,7 +221,7 @@ def one_key_has_all_the_weight_however_low_its_score(subject: Subject, *case: An
 
 @law(SDPA, GQA, domains=("dead rows",))
 def a_query_with_no_allowed_key_follows_its_convention(subject: Subject, q: Any, k: Any, v: Any, mask: Any) -> None:
-    """For every mask that leaves a query no key: its output is 0, NaN, or the mean of all values, by the convention for dead rows.
+    """For every mask that leaves a query no key: its output is 0, NaN, or the mean of all values, by the convention for fully masked rows.
 
     The other outputs are those under a mask that allows these queries everything. Exact for 0 and NaN, else within budget.
     """

@@ -13,8 +13,8 @@ from properties.contract.operations import BATCH, OPERATIONS, Operation
 from properties.contract.results import BrokenError, RaisedError, results_of
 from properties.contract.subject import Subject
 from properties.contract.support import EVERY_SIZE, SIZES, WORDS
-from properties.laws.lanes import refused
 from properties.laws.law import Laws
+from properties.laws.odd_widths import refused
 from properties.strategies import kinds
 from properties.strategies.cases import Cases, UnsupportedError
 from properties.strategies.choices import Choices

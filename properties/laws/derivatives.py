@@ -54,8 +54,8 @@ def _attention(case: tuple[Any, ...], directions: Tensors) -> Ball:
     d, d_v = q.shape[-1], v.shape[-1]
     v, dv = (np.pad(x, [(0, 0)] * (x.ndim - 1) + [(0, -d_v % d)]) for x in (v, directions[2]))
 
-    def piece(p: tuple[int, ...], lanes: slice) -> Ball:
-        arrays, along = [q[p], k[p], v[p][:, lanes]], [directions[0][p], directions[1][p], dv[p][:, lanes]]
+    def piece(p: tuple[int, ...], channels: slice) -> Ball:
+        arrays, along = [q[p], k[p], v[p][:, channels]], [directions[0][p], directions[1][p], dv[p][:, channels]]
         return _along(
             arrays, along, lambda q, k, v: scaled_dot_product_attention(AttentionContext(q, k, v, may[p], scalar=spec.ARB_SERIES))
         )

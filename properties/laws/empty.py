@@ -53,9 +53,9 @@ def _of_nothing(i: Implementation) -> str:
 
 
 @law(*_EVERY, domains=("without keys",), exempts=_of_nothing)
-def without_keys_every_query_is_dead(subject: Subject, *arguments: Any) -> bool:
-    """For every case without keys: rows of the output, or of its derivative, are 0, or NaN, by the convention for dead rows. Gradients of
-    keys and values have no entries; that of the queries is 0, and may be anything for `nan`.
+def without_keys_every_row_is_fully_masked(subject: Subject, *arguments: Any) -> bool:
+    """For every case without keys: rows of the output, or of its derivative, are 0, or NaN, by the convention for fully masked rows.
+    Gradients of keys and values have no entries; that of the queries is 0, and may be anything for `nan`.
 
     Exact. It may be refused, by an exception that is declared, as the definitions refuse it; it exempts the convention `uniform`.
     """
@@ -76,9 +76,9 @@ def _last(i: Implementation) -> str:
 
 
 @law(CAUSAL, domains=("more queries than keys",), exempts=_first)
-def queries_before_the_first_key_are_dead(subject: Subject, q: Any, k: Any, v: Any) -> bool:
-    """For more queries than keys, aligned at the last: as many of the first queries as there are more follow the convention for dead rows.
-    The others have what they have by themselves.
+def queries_before_the_first_key_are_fully_masked(subject: Subject, q: Any, k: Any, v: Any) -> bool:
+    """For more queries than keys, aligned at the last: as many of the first queries as there are more follow the convention for fully
+    masked rows. The others have what they have by themselves.
 
     Exact for 0 and NaN, else within budget.
     """
@@ -97,10 +97,7 @@ def queries_before_the_first_key_are_dead(subject: Subject, q: Any, k: Any, v: A
 
 @law(CAUSAL, domains=("more queries than keys",), exempts=_last)
 def queries_past_the_last_key_read_all_keys(subject: Subject, q: Any, k: Any, v: Any, choose: Choices) -> bool:
-    """For more queries than keys, aligned at the first: a query past the last key has what it has in the place of that key.
-
-    Within budget.
-    """
+    """For more queries than keys, aligned at the first: a query past the last key has what it has in the place of that key."""
     n, n_q = k.shape[-2], q.shape[-2]
     if n_q <= n:
         return False

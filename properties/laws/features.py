@@ -1,8 +1,5 @@
 """Laws of attention with its features: one said by another, and what caps and sinks do to a row."""
 
-# Terms are written as functions without a name of their own: what they are called is the sentence above them.
-# mypy: disable-error-code="no-redef"
-
 from collections.abc import Sequence
 from typing import Any
 
@@ -36,12 +33,9 @@ ATTENTION, ALIBI = "attention", "alibi_bias"
 _LARGE = 2.0**60
 
 
-@row(
-    "a window is the mask of its band",
-    "For every window, and causality: instead of them the mask of the keys that they allow gives the same.",
-    ATTENTION, domains=("everyday", "windows at edges"), features=("mask", "window"),
-)  # fmt: skip
-def _(c: Case) -> Sequence[Term] | None:
+@row(ATTENTION, domains=("everyday", "windows at edges"), features=("mask", "window"))
+def a_window_is_the_mask_of_its_band(c: Case) -> Sequence[Term] | None:
+    """For every window, and causality: instead of them the mask of the keys that they allow gives the same."""
     if not causal_or_windowed(c.arguments) or not rules_compose(c.arguments, c.implementation):
         return None
     may = band(c.arguments, c.implementation)
@@ -49,22 +43,16 @@ def _(c: Case) -> Sequence[Term] | None:
     return [Term(instead={"mask": both, "causal": None, "window": None})]
 
 
-@row(
-    "causality is a window without a right side",
-    "For every causal case: a window of 0 to the right, or of as much to the left as before, gives the same.",
-    ATTENTION, features=("causal", "window"),
-)  # fmt: skip
-def _(c: Case) -> Sequence[Term] | None:
+@row(ATTENTION, features=("causal", "window"))
+def causality_is_a_window_without_a_right_side(c: Case) -> Sequence[Term] | None:
+    """For every causal case: a window of 0 to the right, or of as much to the left as before, gives the same."""
     left = (c.window or (None,))[0]
     return [Term(instead={"causal": None, "window": (left, 0)})] if c.causal and rules_compose(c.arguments, c.implementation) else None
 
 
-@row(
-    "a chunk of queries is part of the whole",
-    "For every cut of the queries: each part, from its own offset on, gives what it gives in the whole. So decoding is as prefilling.",
-    ATTENTION, ALIBI, domains=("everyday", "windows at edges", "decoding"),
-)  # fmt: skip
-def _(c: Case) -> Sequence[Term] | None:
+@row(ATTENTION, ALIBI, domains=("everyday", "windows at edges", "decoding"))
+def a_chunk_of_queries_is_part_of_the_whole(c: Case) -> Sequence[Term] | None:
+    """For every cut of the queries: each part, from its own offset on, gives what it gives in the whole. So decoding is as prefilling."""
     n, i = c.size("n_q"), c.implementation
     if n < 2 or (c.forward.name == ATTENTION and i.lacks("offset")):
         return None
@@ -77,11 +65,13 @@ def _(c: Case) -> Sequence[Term] | None:
 
 
 @row(
-    "a bias of −∞ blocks as a mask does",
-    "For every mask and bias: −∞ where the mask blocks, instead of the mask, gives the same.",
-    ATTENTION, domains=("everyday", "rows without keys", "broadcast biases"), features=("bias", "mask"),
-)  # fmt: skip
-def _(c: Case) -> Sequence[Term] | None:
+    ATTENTION,
+    domains=("everyday", "rows without keys", "broadcast biases"),
+    features=("bias", "mask"),
+    name="a bias of −∞ blocks as a mask does",
+)
+def a_bias_of_minus_infinity_blocks_as_a_mask_does(c: Case) -> Sequence[Term] | None:
+    """For every mask and bias: −∞ where the mask blocks, instead of the mask, gives the same."""
     shape, i = scores_shape(c.arguments), c.implementation
     if c.mask is None or not (rules_compose(c.arguments, i) and blocked_are_gone(i)):
         return None
@@ -91,12 +81,9 @@ def _(c: Case) -> Sequence[Term] | None:
     return [Term({"bias": [Put(blocked, -np.inf)]}, (), {"mask": None})] if c.bias.shape == shape else None
 
 
-@row(
-    "a bias that is the same for all keys adds to the log sum exp alone",
-    "For every number added to all entries of the bias, and to the sinks: the log-sum-exp is larger by it, the output the same.",
-    ATTENTION, domains=("everyday", "broadcast biases"), features=("bias",),
-)  # fmt: skip
-def _(c: Case) -> Sequence[Term] | None:
+@row(ATTENTION, domains=("everyday", "broadcast biases"), features=("bias",))
+def a_bias_that_is_the_same_for_all_keys_adds_to_the_log_sum_exp_alone(c: Case) -> Sequence[Term] | None:
+    """For every number added to all entries of the bias, and to the sinks: the log-sum-exp is larger by it, the output the same."""
     given = [p for p in ("bias", "sink") if c.arguments[p] is not None]
     finite = all(np.isfinite(c.arguments[p]).all() for p in given)
     if c.bias is None or not finite or not logits_are_sums(c.arguments, c.implementation):
@@ -114,40 +101,28 @@ def _far_caps_round(i: Implementation) -> str:
     return f"Scores in {coarse[0].name} underflow where they are divided by a cap far above them." if coarse else ""
 
 
-@row(
-    "a cap far above all scores is none",
-    "For every case without a cap: one of 2⁶⁰ gives the same.",
-    ATTENTION, features=("softcap",), exempts=_far_caps_round,
-)  # fmt: skip
-def _(c: Case) -> Sequence[Term] | None:
+@row(ATTENTION, features=("softcap",), exempts=_far_caps_round)
+def a_cap_far_above_all_scores_is_none(c: Case) -> Sequence[Term] | None:
+    """For every case without a cap: one of 2⁶⁰ gives the same."""
     return [Term(instead={"softcap": _LARGE})] if c.softcap is None and logits_are_sums({"softcap": _LARGE}, c.implementation) else None
 
 
-@row(
-    "a sink of −∞ is none",
-    "For every case without sinks: −∞ as the sink of each head gives the same.",
-    ATTENTION, features=("sink",),
-)  # fmt: skip
-def _(c: Case) -> Sequence[Term] | None:
+@row(ATTENTION, features=("sink",), name="a sink of −∞ is none")
+def a_sink_of_minus_infinity_is_none(c: Case) -> Sequence[Term] | None:
+    """For every case without sinks: −∞ as the sink of each head gives the same."""
     return [Term(instead={"sink": np.full(c.size("num_heads"), -np.inf)})] if c.sink is None else None
 
 
-@row(
-    "a scale is a factor of the queries",
-    "For every power of two: queries times it and the scale divided by it give the same.",
-    ATTENTION, features=("scale",),
-)  # fmt: skip
-def _(c: Case) -> Sequence[Term] | None:
+@row(ATTENTION, features=("scale",))
+def a_scale_is_a_factor_of_the_queries(c: Case) -> Sequence[Term] | None:
+    """For every power of two: queries times it and the scale divided by it give the same."""
     factor = c.choose.among([4.0, 0.125, 2.0])
     return [Term({"q": [Times(factor)]}, (), {"scale": c.scale / factor})] if c.scale is not None else None
 
 
-@row(
-    "blocked keys can be appended",
-    "For every case: with blocked keys after the last one, whatever they hold, the result is the same.",
-    ATTENTION, domains=("everyday", "sinks"), features=("mask",),
-)  # fmt: skip
-def _(c: Case) -> Sequence[Term] | None:
+@row(ATTENTION, domains=("everyday", "sinks"), features=("mask",))
+def blocked_keys_can_be_appended(c: Case) -> Sequence[Term] | None:
+    """For every case: with masked keys after the last one, whatever they hold, the result is the same."""
     shape, count, x, i = scores_shape(c.arguments), c.choose.among([1, 3, 16]), c.arguments, c.implementation
     mask = lengthened(c.mask, shape, count)
     told = c.offset is not None or c.conventions.causal == "top_left"
@@ -164,7 +139,7 @@ def _(c: Case) -> Sequence[Term] | None:
 def a_sink_is_one_more_key_of_value_zero(subject: Subject, *case: Any) -> bool:
     """For every sink: a key of zeros with a value of zeros and the sink as its bias, instead of the sink, gives the same.
 
-    Within budget. It says nothing of causal cases and windows, nor of rows that may be dead.
+    Within budget. It says nothing of causal cases and windows, nor of rows that may be fully masked.
     """
     x = by_name(subject, case)
     if x["sink"] is None or causal_or_windowed(x) or not logits_are_sums(x, subject.implementation):
@@ -190,7 +165,7 @@ def a_sink_is_one_more_key_of_value_zero(subject: Subject, *case: Any) -> bool:
 @law(ATTENTION, domains=("rows without keys", "sinks", "no keys", "windows at edges"))
 def a_row_without_keys_follows_its_convention(subject: Subject, *case: Any) -> bool:
     """For every query that may read no key: with a sink its output is 0 and its log-sum-exp the sink; without one the output follows the
-    convention for dead rows, and the log-sum-exp is −∞.
+    convention for fully masked rows, and the log-sum-exp is −∞.
 
     Exact, but for a sink in base 2, which is within budget. Of dead_rows=uniform agreement tells.
     """
@@ -212,10 +187,7 @@ def a_row_without_keys_follows_its_convention(subject: Subject, *case: Any) -> b
 
 @law(ATTENTION, domains=("near the cap", "everyday"), exempts=lambda i: i.lacks("softcap") or without_sums(i), watches=True)
 def a_cap_bounds_the_log_sum_exp(subject: Subject, *case: Any) -> bool:
-    """For every cap c, without bias and sink: the log-sum-exp of a row that reads m keys is at most c away from log m.
-
-    Within budget.
-    """
+    """For every cap c, without bias and sink: the log-sum-exp of a row that reads m keys is at most c away from log m."""
     x, i = by_name(subject, case), subject.implementation
     if x["softcap"] is None or x["bias"] is not None or x["sink"] is not None or not logits_are_sums(x, i):
         return False
@@ -237,10 +209,7 @@ def _whole_gradients(i: Implementation) -> str:
 @law(f"{ATTENTION}_vjp", domains=("everyday", "broadcast biases", "sinks"), exempts=_whole_gradients, watches=True)
 def gradients_of_bias_and_sink_sum_to_those_of_the_log_sum_exp(subject: Subject, *case: Any) -> bool:
     """For every bias and sink: their gradients sum to grad_lse, over all queries that are alive, since a constant added to all of them is
-    added to the log-sum-exp, and changes no output.
-
-    Within budget.
-    """
+    added to the log-sum-exp, and changes no output."""
     x, i = by_name(subject, case), subject.implementation
     if x["bias"] is None or not logits_are_sums(x, i):
         return False

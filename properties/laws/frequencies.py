@@ -9,7 +9,7 @@ from properties.contract.implementation import Implementation
 from properties.contract.operations import OPERATIONS
 from properties.contract.subject import Subject
 from properties.laws.law import Laws
-from properties.laws.pairs import close, joined, lanes, of, position, times
+from properties.laws.pairs import channels, close, joined, of, position, times
 from properties.strategies.choices import Choices
 
 law = Laws()
@@ -41,7 +41,7 @@ def _angles(subject: Subject, n: int, d: int, start_pos: int, operation: str = "
         pairs = d // 2 if i.resolved_conventions.odd_lane == "passthrough" else (d + 1) // 2
         lead = slice(0, d // 2) if i.resolved_conventions.rope_pairing == "half" else slice(0, 2 * pairs, 2)
         return tuple(table.ball[:, lead] for table in call(n, d, start_pos))
-    where, rank = lanes(i, d), min(i.batch_ranks)
+    where, rank = channels(i, d), min(i.batch_ranks)
     ones = np.tile(joined(np.ones(d // 2), np.zeros(d // 2), where), (*(1,) * rank, n, 1))
     first, second = (x[(0,) * rank] for x in of(call(*(ones,) * (1 + o.endswith("_vjp")), start_pos), where))
     return first, -second if o.endswith("_vjp") else second
@@ -67,7 +67,7 @@ def position_zero_is_the_identity(subject: Subject, *arguments: Any) -> None:
 
 @law(SINUSOID, *_ROPE, ANGLES, TABLES)
 def the_first_pair_rotates_by_its_position(subject: Subject, *arguments: Any) -> None:
-    """For every width and position p to 2²⁰: the angle of the first pair is p, in radians, from the first lane towards the second.
+    """For every width and position p to 2²⁰: the angle of the first pair is p, in radians, from the first channel towards the second.
 
     For the base's power 0 is 1. Positions of rotary embeddings are multiplied by the scale of the conventions. Within budget.
     """
@@ -89,7 +89,7 @@ def _other_exponents(i: Implementation) -> str:
 def every_second_pair_of_twice_the_width_is_alike(subject: Subject, *arguments: Any) -> bool:
     """For every width d and position: the pairs 0, 2, 4, … of width 2·d have the angles of the pairs 0, 1, 2, … of width d.
 
-    For 2·2i/2d is 2i/d. The last lane of an odd width begins a pair, unless it passes through. Within budget. The exponents of
+    For 2·2i/2d is 2i/d. The last channel of an odd width begins a pair, unless it passes through. Within budget. The exponents of
     tensor2tensor are exempt, and odd widths where they are refused.
     """
     n, d, start_pos = _size(subject, arguments)
@@ -143,40 +143,28 @@ def angles_add_up_as_positions_do(subject: Subject, *arguments: Any, choose: Cho
 
 @law(SINUSOID, TABLES)
 def cosines_and_sines_lie_on_the_circle(subject: Subject, *arguments: Any) -> None:
-    """For every row and pair: cos² + sin² is 1.
-
-    Within budget.
-    """
+    """For every row and pair: cos² + sin² is 1."""
     c, s = _angles(subject, *_size(subject, arguments))
     subject.close(c * c + s * s, np.ones(c.mid.shape), "cos² + sin²")
 
 
 @law(ANGLES, needs=(INV_FREQ,))
 def angles_are_positions_times_frequencies(subject: Subject, seq_len: int, head_dim: int, start_pos: int) -> None:
-    """For every width and position: the angles of a row are the frequencies, times the position.
-
-    Within budget.
-    """
+    """For every width and position: the angles of a row are the frequencies, times the position."""
     positions = exact(np.arange(start_pos, start_pos + seq_len, dtype=np.float64)[:, None])
     subject.close(subject(seq_len, head_dim, start_pos), positions * subject.inv_freq(head_dim).ball)
 
 
 @law(TABLES, needs=(ANGLES,), domains=("near positions",))
 def tables_are_cosines_and_sines_of_the_angles(subject: Subject, *arguments: Any) -> None:
-    """For every width and position to 64: the entries of a pair are the cosine and the sine of its angle.
-
-    Within budget.
-    """
+    """For every width and position to 64: the entries of a pair are the cosine and the sine of its angle."""
     (theta,) = _angles(subject, *_size(subject, arguments), operation=ANGLES)
     _compare(subject, _angles(subject, *_size(subject, arguments)), (cos(theta), sin(theta)))
 
 
 @law(TABLES, needs=("rope",))
 def tables_are_what_rope_rotates_by(subject: Subject, *arguments: Any) -> None:
-    """For every width and position: the entries of a pair are the cosine and the sine that rope makes of ones.
-
-    Within budget.
-    """
+    """For every width and position: the entries of a pair are the cosine and the sine that rope makes of ones."""
     size = _size(subject, arguments)
     _compare(subject, _angles(subject, *size), _angles(subject, *size, operation="rope"))
 
@@ -188,7 +176,7 @@ def _other_angles(i: Implementation) -> str:
 
 @law("rope", needs=(SINUSOID,), exempts=_other_angles)
 def rope_rotates_by_the_angles_of_the_sinusoidal_encoding(subject: Subject, x: Any, start_pos: int, *_: Any) -> bool:
-    """For every width and position: ones in the first lanes become the cosines and the sines of the encoding.
+    """For every width and position: ones in the first channels become the cosines and the sines of the encoding.
 
     Within budget. Other bases, scaled positions, and the exponents of tensor2tensor, are exempt.
     """

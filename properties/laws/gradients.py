@@ -36,33 +36,24 @@ def _balanced(subject: Subject, x: Result, axis: int) -> None:
 
 @law(VJP, watches=True)
 def key_gradients_sum_to_zero(subject: Subject, *case: Any) -> None:
-    """For every case: dk sums to 0 over the keys, for a vector added to every key changes no weight.
-
-    Within budget.
-    """
+    """For every case: dk sums to 0 over the keys, for a vector added to every key changes no weight."""
     _balanced(subject, subject(*case)[1], -2)
 
 
 @law(SOFTMAX, domains=("everyday", "long rows"), watches=True)
 def score_gradients_sum_to_zero(subject: Subject, *case: Any) -> None:
-    """For every case: each row of the gradient of the scores sums to 0, for a number added to every score of a row changes no weight.
-
-    Within budget.
-    """
+    """For every case: each row of the gradient of the scores sums to 0, for a number added to every score of a row changes no weight."""
     _balanced(subject, subject(*case), -1)
 
 
 @law(VJP, watches=True)
 def value_gradients_sum_to_the_cotangents(subject: Subject, q: Any, k: Any, v: Any, mask: Any, grad_out: Any) -> None:
-    """For every case: dv summed over the keys is grad_out summed over the queries, for the weights of a query sum to 1.
-
-    Within budget.
-    """
+    """For every case: dv summed over the keys is grad_out summed over the queries, for the weights of a query sum to 1."""
     subject.close(total(subject(q, k, v, mask, grad_out)[2].ball, -2), total(exact(grad_out), -2), "sum of dv")
 
 
 @law(VJP, HEADS, watches=True)
-def queries_and_keys_turn_alike(subject: Subject, *case: Any) -> None:
+def query_and_key_gradients_balance(subject: Subject, *case: Any) -> None:
     """For every case: qᵀ·dq is dkᵀ·k, for q·A with k·A⁻ᵀ has the scores of q with k, whatever the matrix A.
 
     In multi-head attention wqᵀ·dwq is dwkᵀ·wk, for each head. Within budget.
@@ -79,7 +70,7 @@ def queries_and_keys_turn_alike(subject: Subject, *case: Any) -> None:
 
 @law(VJP, needs=("scaled_dot_product_attention",))
 @law(HEADS, needs=("multi_head_attention",))
-def values_and_outputs_turn_alike(subject: Subject, *case: Any) -> None:
+def value_and_output_gradients_balance(subject: Subject, *case: Any) -> None:
     """For every case: vᵀ·dv is outᵀ·grad_out, for the output is linear in the values.
 
     In multi-head attention woᵀ·dwo is outᵀ·grad_out, summed over the batch, and wvᵀ·dwv is dwo·woᵀ, for each head. Within budget. It needs

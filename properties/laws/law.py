@@ -94,7 +94,8 @@ class Laws:
     @law("rope", domains=("long sequences",))
     def pairs_keep_their_norm(subject, x, start_pos): ...
 
-    Other arguments are fields of `Law`; `domains` are those of a law that names none, by its operation.
+    Other arguments are fields of `Law`; `domains` are those of a law that names none, by its operation. What is stated holds within budget
+    where the docstring does not say how exactly.
     """
 
     def __init__(self, domains: Callable[[str], tuple[str, ...]] = lambda operation: ("everyday",)) -> None:
@@ -106,6 +107,8 @@ class Laws:
 
         def register(body: Callable[..., bool | None]) -> Callable[..., bool | None]:
             statement, name = inspect.cleandoc(body.__doc__ or ""), body.__name__.replace("_", " ")
+            if "Within budget" not in statement and "Exact" not in statement:
+                statement += "\n\nWithin budget."
             self.laws += [Law(name, o, body, statement, **{"domains": self._domains(o), **entry}) for o in operations]
             return body
 

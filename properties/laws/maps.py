@@ -136,8 +136,8 @@ class Butterfly(Map):
         pairs = x.mid.shape[-1] // 2 * 2
         a, b = x[..., 0:pairs:2], x[..., 1:pairs:2]
         mid, rad = x.mid.copy(), x.rad.copy()
-        for lanes, found in ((slice(0, pairs, 2), a + b), (slice(1, pairs, 2), a - b)):
-            mid[..., lanes], rad[..., lanes] = self.factor * found.mid, self.factor * found.rad
+        for channels, found in ((slice(0, pairs, 2), a + b), (slice(1, pairs, 2), a - b)):
+            mid[..., channels], rad[..., channels] = self.factor * found.mid, self.factor * found.rad
         return Ball(mid, rad)
 
     def pull(self, g: Ball) -> Ball:

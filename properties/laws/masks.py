@@ -38,46 +38,12 @@ def row_i_of_a_causal_mask_allows_the_first_keys(subject: Subject, n_q: int, n_k
         subject.same(counts[:-1], np.maximum(counts[1:] - 1, 0), "keys of a row")
 
 
-def _only_squares(i: Implementation) -> str:
-    return "" if any(i.allows(n_k_minus_n_q=n) for n in range(-300, 301) if n) else "It takes as many queries as keys only."
-
-
-@law(MASK, domains=("everyday", "long masks"), exempts=_only_squares)
-def a_causal_mask_is_part_of_the_square_one(subject: Subject, n_q: int, n_k: Any) -> bool:
-    """For all numbers of queries and keys: the mask is a corner of the square one, the first rows and columns, or the last ones.
-
-    Which, says the convention `causal`; the last row of a square mask is that of decoding. Exact.
-    """
-    mask = subject(n_q, n_k)
-    (rows, columns), n = mask.shape, max(mask.shape)
-    if rows == columns or not _allows(subject, n, n):
-        return False
-    whole = subject(n, n)
-    subject.same(mask, whole[:rows, :columns] if _top_left(subject) else whole[n - rows :, n - columns :], "mask")
-    return True
-
-
 @law(PADDING)
 def each_row_allows_as_many_positions_as_its_sequence_has(subject: Subject, lengths: Any, max_len: int) -> None:
     """For all lengths: row b has lengths[b] true entries, and they come first. Exact."""
     mask = subject(lengths, max_len)
     subject.same(mask.sum(-1), lengths, "true entries of a row")
     subject.same(mask, np.logical_and.accumulate(mask, axis=-1), "mask")
-
-
-@law(PADDING)
-def empty_sequences_are_all_padding_and_full_ones_have_none(subject: Subject, lengths: Any, max_len: int, choose: Choices) -> None:
-    """For lengths that are 0 or max_len: no entry of a row is true, or every one is. Exact."""
-    full = choose.bits(lengths.shape, 0.5)
-    subject.same(subject(np.where(full, max_len, 0), max_len), np.repeat(full[:, None], max_len, 1), "mask")
-
-
-@law(PADDING)
-def more_padding_is_only_masked_positions(subject: Subject, lengths: Any, max_len: int, choose: Choices) -> None:
-    """For all lengths: padded further, the mask has the same entries, and then false ones. Exact."""
-    more = choose.among([1, 2, 7, 64])
-    padding = np.zeros((len(lengths), more), bool)
-    subject.same(subject(lengths, max_len + more), np.concatenate([subject(lengths, max_len), padding], axis=1), "mask")
 
 
 @law(COMBINED)
@@ -91,13 +57,6 @@ def masks_that_allow_all_or_nothing_decide(subject: Subject, first: Any, second:
     expected = np.broadcast_to(first & everything, shape)
     subject.same(subject(first, other), expected, "mask")
     subject.same(subject(other, first), expected, "mask")
-
-
-@law(COMBINED)
-def the_order_of_masks_does_not_matter(subject: Subject, first: Any, second: Any) -> None:
-    """For all masks: the second combined with the first is the first combined with the second. Exact. Informative where they differ."""
-    subject.informative_if((first != second).any())
-    subject.same(subject(second, first), subject(first, second), "mask")
 
 
 @law(COMBINED, domains=("everyday", "square batches"))
@@ -137,24 +96,8 @@ def causal_attention_is_attention_under_the_causal_mask(subject: Subject, q: Any
     subject.close(subject(q, k, v), subject.scaled_dot_product_attention(q, k, v, mask))
 
 
-@law(CAUSAL, domains=("everyday", "tiles", "extreme scores"))
-def the_past_does_not_depend_on_the_future(subject: Subject, q: Any, k: Any, v: Any, choose: Choices) -> bool:
-    """For every moment: the outputs of the first `now` queries are what they are with other keys and values afterwards, and with none.
-
-    Within budget.
-    """
-    n_q, n_k = q.shape[-2], k.shape[-2]
-    now = choose.integer(1, n_q)
-    known = min(n_k, now + (0 if _top_left(subject) else n_k - n_q))
-    if known == n_k:
-        return False
-    largest, future = subject.largest_harmless, np.arange(n_k)[:, None] >= known
-    towards = np.where(q[..., now - 1, None, :] < 0, -largest, largest)
-    past = subject(q, k, v).ball[..., :now, :]
-    subject.close(subject(q, np.where(future, towards, k), np.where(future, -largest, v)).ball[..., :now, :], past)
-    if _allows(subject, now, known):
-        subject.close(subject(q[..., :now, :], k[..., :known, :], v[..., :known, :]), past)
-    return True
+def _only_squares(i: Implementation) -> str:
+    return "" if any(i.allows(n_k_minus_n_q=n) for n in range(-300, 301) if n) else "It takes as many queries as keys only."
 
 
 @law(CAUSAL, domains=("everyday", "tiles"), exempts=_only_squares)

@@ -1,8 +1,5 @@
 """Laws of parts of the keys: what is merged from them by their log-sum-exps, and merging by itself."""
 
-# Terms are written as functions without a name of their own: what they are called is the sentence above them.
-# mypy: disable-error-code="no-redef"
-
 from collections.abc import Sequence
 from typing import Any
 
@@ -33,10 +30,7 @@ def _weight(part: Ball, whole: Ball, subject: Subject) -> Ball:
 @law(ATTENTION, domains=("everyday", "sinks", "decoding", "near the cap"), exempts=lambda i: without_sums(i) or unmergeable(i))
 def parts_of_the_keys_merge_to_the_whole(subject: Subject, *case: Any, choose: Choices) -> bool:
     """For every cut of the keys: the outputs of both parts, weighted by e to their log-sum-exps less that of the whole, add up to the
-    output of the whole, and their weights to 1. A sink belongs to the first part; what stands in the second part stands so much later.
-
-    Within budget.
-    """
+    output of the whole, and their weights to 1. A sink belongs to the first part; what stands in the second part stands so much later."""
     x, i = by_name(subject, case), subject.implementation
     n_k = x["k"].shape[-2]
     cut = choose.cut(n_k) if n_k > 1 else 0
@@ -64,13 +58,15 @@ def parts_of_the_keys_merge_to_the_whole(subject: Subject, *case: Any, choose: C
     return bool(alive.any())
 
 
-@row("the order of parts does not matter", "For all parts: exchanged they give the same.", MERGE)
-def _(c: Case) -> Sequence[Term]:
+@row(MERGE)
+def the_order_of_parts_does_not_matter(c: Case) -> Sequence[Term]:
+    """For all parts: exchanged they give the same."""
     return [Term(instead={f"{x}_{a}": c.arguments[f"{x}_{b}"] for x in ("out", "lse") for a, b in ("ab", "ba")})]
 
 
-@row("a number added to both log sum exps is added to theirs", "For every number: the output stays the same.", MERGE)
-def _(c: Case) -> Sequence[Term] | None:
+@row(MERGE)
+def a_number_added_to_both_log_sum_exps_is_added_to_theirs(c: Case) -> Sequence[Term] | None:
+    """For every number: the output stays the same."""
     if not all(np.isfinite(c.arguments[p]).all() for p in ("lse_a", "lse_b")):
         return None
     shift = c.choose.among([16.0, -2.0, 1024.0])
@@ -79,10 +75,7 @@ def _(c: Case) -> Sequence[Term] | None:
 
 @law(MERGE)
 def an_empty_part_changes_nothing(subject: Subject, out_a: Any, lse_a: Any, out_b: Any, lse_b: Any) -> bool:
-    """For every part: merged with one whose log-sum-exp is −∞, whatever its output is, it is as it was.
-
-    Within budget.
-    """
+    """For every part: merged with one whose log-sum-exp is −∞, whatever its output is, it is as it was."""
     alive = np.isfinite(lse_a)
     out, lse = subject(out_a, lse_a, out_b, np.full(lse_b.shape, -np.inf))
     subject.close(kept(out.ball, alive[..., None]), np.where(alive[..., None], out_a, 0.0), "out")

@@ -1,8 +1,5 @@
 """Laws of heads: of multi-head attention, and of grouped queries."""
 
-# Terms are written as functions without a name of their own: what they are called is the sentence above them.
-# mypy: disable-error-code="no-redef"
-
 from collections.abc import Sequence
 from typing import Any
 
@@ -25,10 +22,7 @@ HEADS, SDPA, GQA, FEATURED = "multi_head_attention", "scaled_dot_product_attenti
 
 @law(HEADS)
 def one_allowed_token_gives_its_projection(subject: Subject, x: Any, *weights: Any, choose: Choices) -> None:
-    """For every case in which token i may attend to token π(i) only: the output is x·wv·wo in the order π.
-
-    Within budget.
-    """
+    """For every case in which token i may attend to token π(i) only: the output is x·wv·wo in the order π."""
     n, (_, _, wv, wo, _, _) = x.shape[-2], weights
     target = choose.integers(0, n - 1, x.shape[:-1]) if choose.happens() else np.broadcast_to(choose.order(n), x.shape[:-1])
     chosen = np.take_along_axis(x, target[..., None], -2)
@@ -90,25 +84,21 @@ def _columns(c: Case, heads: Any) -> Any:
     return (np.asarray(heads)[:, None] * width + np.arange(width)).reshape(-1)
 
 
-@row(
-    "the order of heads does not matter", "For every order of the heads, in the columns of wq, wk, wv and the rows of wo: the same.", HEADS
-)
-def _(c: Case) -> Sequence[Term] | None:
+@row(HEADS)
+def the_order_of_heads_does_not_matter(c: Case) -> Sequence[Term] | None:
+    """For every order of the heads, in the columns of wq, wk, wv and the rows of wo: the same."""
     return [c.along("heads_width", _columns(c, c.choose.order(c.num_heads)))] if c.num_heads > 1 else None
 
 
-@row("heads are computed apart", "For every case: the output is the sum of those of each head by itself, with its columns and rows.", HEADS)
-def _(c: Case) -> Sequence[Term] | None:
+@row(HEADS)
+def heads_are_computed_apart(c: Case) -> Sequence[Term] | None:
+    """For every case: the output is the sum of those of each head by itself, with its columns and rows."""
     return [c.along("heads_width", _columns(c, [h]), num_heads=1) for h in range(c.num_heads)] if c.num_heads > 1 else None
 
 
-@row(
-    "the order of columns within heads does not matter",
-    "For every order of the columns of wq and wk within each head, and every other one of wv and the rows of wo: the same.",
-    HEADS,
-    domains=("everyday", "widths of models"),
-)
-def _(c: Case) -> Sequence[Term] | None:
+@row(HEADS, domains=("everyday", "widths of models"))
+def the_order_of_columns_within_heads_does_not_matter(c: Case) -> Sequence[Term] | None:
+    """For every order of the columns of wq and wk within each head, and every other one of wv and the rows of wo: the same."""
     n, heads = c.size("heads_width"), c.num_heads
     if n == heads:
         return None
@@ -117,13 +107,10 @@ def _(c: Case) -> Sequence[Term] | None:
     return [Term(maps)]
 
 
-@row(
-    "tokens need only those that they may read",
-    "For every mask, and some tokens, the first ones for instance: their outputs are the same without the tokens that none of them reads.",
-    HEADS,
-    domains=("everyday", "padded masks", "masks of rows"),
-)
-def _(c: Case) -> Sequence[Term] | None:
+@row(HEADS, domains=("everyday", "padded masks", "masks of rows"))
+def tokens_need_only_those_that_they_may_read(c: Case) -> Sequence[Term] | None:
+    """For every mask, and some tokens, the first ones for instance: their outputs are the same without the tokens that none of them
+    reads."""
     n = c.size("seq_len")
     some = np.arange(n) < c.choose.cut(n) if c.choose.happens() else c.choose.bits(n)
     needed = some | np.broadcast_to(True if c.mask is None else c.mask, (*c.x.shape[:-1], n))[..., some, :].any(tuple(range(c.x.ndim - 1)))
@@ -140,41 +127,31 @@ def own(c: Case) -> Any:
     return own_heads(c.implementation, c.size("num_heads"), c.size("kv_heads"))
 
 
-@row(
-    "heads of keys can be repeated",
-    "For every case: with a head of keys for each head of queries, its own, the result is the same.",
-    GQA,
-    FEATURED,
-    domains=("everyday", "padded masks"),
-)
-def _(c: Case) -> Sequence[Term] | None:
+@row(GQA, FEATURED, domains=("everyday", "padded masks"))
+def heads_of_keys_can_be_repeated(c: Case) -> Sequence[Term] | None:
+    """For every case: with a head of keys for each head of queries, its own, the result is the same."""
     return [Term(c.along("kv_heads", own(c)).inputs)] if c.size("num_heads") > c.size("kv_heads") else None
 
 
-@row(
-    "heads are computed apart", "For every case: the heads that share a head of keys have their outputs without all others.",
-    GQA, FEATURED,
-)  # fmt: skip
-def _(c: Case) -> Sequence[Term] | None:
+@row(GQA, FEATURED, name="heads are computed apart")
+def heads_are_computed_apart_again(c: Case) -> Sequence[Term] | None:
+    """For every case: the heads that share a head of keys have their outputs without all others."""
     few = c.size("kv_heads")
     return [c.across({"num_heads": np.flatnonzero(own(c) == head), "kv_heads": [head]}) for head in range(few)] if few > 1 else None
 
 
-@row(
-    "the order of heads does not matter",
-    "For every order of the heads of keys, with heads of queries that follow them: the same.",
-    GQA,
-    FEATURED,
-)
-def _(c: Case) -> Sequence[Term] | None:
+@row(GQA, FEATURED, name="the order of heads does not matter")
+def the_order_of_heads_does_not_matter_again(c: Case) -> Sequence[Term] | None:
+    """For every order of the heads of keys, with heads of queries that follow them: the same."""
     mine, order = own(c), c.choose.order(c.size("kv_heads"))
     readers = {head: list(np.flatnonzero(mine == head)) for head in order}
     return [c.across({"num_heads": np.array([readers[order[head]].pop() for head in mine]), "kv_heads": order})] if len(order) > 1 else None
 
 
-@row("heads with zero lanes need doubled queries", "For every case: with heads four times as wide, of zeros, wq is doubled.", HEADS)
-def _(c: Case) -> Sequence[Term]:
+@row(HEADS)
+def heads_with_zero_lanes_need_doubled_queries(c: Case) -> Sequence[Term]:
+    """For every case: with heads four times as wide, of zeros, wq is doubled."""
     width, n = c.size("heads_width") // c.num_heads, c.size("heads_width")
-    index = np.array([h * width + lane if lane < width else n for h in range(c.num_heads) for lane in range(4 * width)], int)
+    index = np.array([h * width + channel if channel < width else n for h in range(c.num_heads) for channel in range(4 * width)], int)
     wide = [Pad(-1, 1), Take(-1, index, n + 1)]
     return [Term({"wq": [*wide, Times(2.0)], "wk": wide, "wv": wide, "wo": [Pad(-2, 1), Take(-2, index, n + 1)]})]

@@ -1,4 +1,4 @@
-"""Pairs of lanes, and of a cosine and a sine, as complex numbers made of balls: where an implementation keeps them, and products."""
+"""Pairs of channels, and of a cosine and a sine, as complex numbers made of balls: where an implementation keeps them, and products."""
 
 from typing import Any
 
@@ -14,11 +14,11 @@ from properties.strategies.choices import Choices
 __all__ = [
     "Pair",
     "Places",
+    "channels",
     "close",
     "distance",
     "first_position",
     "joined",
-    "lanes",
     "moved",
     "of",
     "position",
@@ -31,8 +31,8 @@ Pair = tuple[Ball, Ball]
 Places = tuple[slice, slice]
 
 
-def lanes(i: Implementation, dim: int) -> Places:
-    """The first and the second lanes of all whole pairs, in the implementation's pairing."""
+def channels(i: Implementation, dim: int) -> Places:
+    """The first and the second channels of all whole pairs, in the implementation's pairing."""
     if i.resolved_conventions.rope_pairing == "half":
         return slice(0, dim // 2), slice(dim // 2, None)
     return slice(0, dim // 2 * 2, 2), slice(1, dim // 2 * 2, 2)
@@ -58,7 +58,7 @@ def times(a: Pair, b: Pair) -> Pair:
 
 def close(subject: Subject, actual: Any, expected: Any, *names: str) -> None:
     """Both entries of two pairs have one exact value."""
-    for name, a, b in zip(names or ("first lanes", "second lanes"), actual, expected, strict=True):
+    for name, a, b in zip(names or ("first channels", "second channels"), actual, expected, strict=True):
         subject.close(a, b, name)
 
 

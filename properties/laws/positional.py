@@ -1,8 +1,5 @@
 """Laws of adding positional encodings, of learned ones, and of looking rows up; and of all of them where there is nothing to encode."""
 
-# Terms are written as functions without a name of their own: what they are called is the sentence above them.
-# mypy: disable-error-code="no-redef"
-
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,7 +9,7 @@ from properties.contract.operations import OPERATIONS
 from properties.contract.results import results_of
 from properties.contract.subject import Subject
 from properties.laws.law import Laws
-from properties.laws.maps import Put, Take
+from properties.laws.maps import Put
 from properties.laws.rows import Rows
 from properties.laws.squares import Case, Term
 from properties.strategies.domains import ROTATIONS
@@ -25,10 +22,7 @@ LEARNED, LOOKUP, ROPE, TABLES, HALF = "learned_positional_encoding", "table_look
 
 @law("add_positional_encoding")
 def adding_zero_changes_nothing(subject: Subject, x: Any, pos: Any) -> None:
-    """For every x and encoding: x + 0 is x, and 0 + pos is pos for each problem of the batch.
-
-    Within budget.
-    """
+    """For every x and encoding: x + 0 is x, and 0 + pos is pos for each problem of the batch."""
     subject.close(subject(x, np.zeros(pos.shape)), x)
     subject.close(subject(np.zeros(x.shape), pos), np.broadcast_to(pos, x.shape))
 
@@ -64,13 +58,9 @@ def empty_arrays_give_empty_results(subject: Subject, *arguments: Any) -> bool:
 # -- Symmetries ----------------------------------------------------------------------------------------------------------------------
 
 
-@row(
-    "a chunk is the slice of the whole",
-    "For every sequence cut in two, anywhere: each part, from its own position on, is as in the whole.",
-    ROPE, LEARNED, "sinusoidal_positional_encoding", "rope_angles", "rope_tables",
-    domains=("everyday", "long sequences", ROTATIONS),
-)  # fmt: skip
-def _(c: Case) -> Sequence[Term] | None:
+@row(ROPE, LEARNED, "sinusoidal_positional_encoding", "rope_angles", "rope_tables", domains=("everyday", "long sequences", ROTATIONS))
+def a_chunk_is_the_slice_of_the_whole(c: Case) -> Sequence[Term] | None:
+    """For every sequence cut in two, anywhere: each part, from its own position on, is as in the whole."""
     n = c.size("seq_len")
     cut = c.choose.among([1, n - 1, n // 2, c.choose.cut(n)]) if n > 1 else 0
     return [_chunk(c, 0, cut), _chunk(c, cut, n)] if cut else None
@@ -81,13 +71,9 @@ def _chunk(c: Case, start: int, stop: int) -> Term:
     return c.along("seq_len", np.arange(start, stop), seq_len=stop - start, start_pos=first)
 
 
-@row(
-    "the order of pairs does not matter",
-    "For every order of the pairs of lanes, of the tables too: the result is in this order.",
-    TABLES,
-    HALF,
-)
-def _(c: Case) -> Sequence[Term] | None:
+@row(TABLES, HALF)
+def the_order_of_pairs_does_not_matter(c: Case) -> Sequence[Term] | None:
+    """For every order of the pairs of channels, of the tables too: the result is in this order."""
     d = c.size("head_dim")
     pairs = np.arange(d).reshape(2, -1).T if c.forward.name == HALF else pairs_of(c.implementation, d)
     if len(pairs) < 2:
@@ -97,23 +83,9 @@ def _(c: Case) -> Sequence[Term] | None:
     return [c.along("head_dim", moved)]
 
 
-@row(
-    "rows that are not read hold anything",
-    "For every table: whatever the rows hold that are not read, the result is the same.",
-    LOOKUP,
-    LEARNED,
-)
-def _(c: Case) -> Sequence[Term] | None:
+@row(LOOKUP, LEARNED)
+def rows_that_are_not_read_hold_anything(c: Case) -> Sequence[Term] | None:
+    """For every table: whatever the rows hold that are not read, the result is the same."""
     read = c.indices if c.forward.name == LOOKUP else np.arange(c.start_pos, c.start_pos + c.seq_len)
     unread = ~np.isin(np.arange(len(c.table)), read)[:, None]
     return [Term({"table": [Put(unread, c.largest)]})] if unread.any() else None
-
-
-@row(
-    "rows before the first can be taken away",
-    "For every table: without the rows before the start, from position 0 on, the result is the same.",
-    LEARNED,
-)
-def _(c: Case) -> Sequence[Term] | None:
-    n = len(c.table)
-    return [Term({"table": [Take(-2, np.arange(c.start_pos, n), n)]}, (), {"start_pos": 0})] if c.start_pos else None

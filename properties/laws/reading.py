@@ -82,7 +82,7 @@ def rules_compose(x: Mapping[str, Any], i: Implementation) -> bool:
 
 
 def blocked_are_gone(i: Implementation) -> bool:
-    """Whether blocked keys have no weight: a cap after the mask gives them one."""
+    """Whether masked keys have no weight: a cap after the mask gives them one."""
     return i.resolved_conventions.softcap_order != "after_mask"
 
 

@@ -1,8 +1,5 @@
 """Laws of rope as models use it: positions and frequencies that are given, parts of the channels, axes, and attention factors."""
 
-# Terms are written as functions without a name of their own: what they are called is the sentence above them.
-# mypy: disable-error-code="no-redef"
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -13,7 +10,7 @@ from properties.contract.operations import OPERATIONS
 from properties.contract.subject import Subject
 from properties.laws.law import Laws
 from properties.laws.maps import Times
-from properties.laws.pairs import close, joined, lanes, of, what_rotates
+from properties.laws.pairs import channels, close, joined, of, what_rotates
 from properties.laws.reading import by_name
 from properties.laws.rows import Rows
 from properties.laws.squares import Case, Term
@@ -51,30 +48,21 @@ def axes_of(pairs: int, sections: tuple[int, int, int], layout: str) -> Any:
 # -- One option said by another ----------------------------------------------------------------------------------------------------------
 
 
-@row(
-    "positions that are given are counted from the first",
-    "For every first position: the positions from there on, given one by one, give the same.",
-    "rope", domains=_DOMAINS, features=("positions",),
-)  # fmt: skip
-def _(c: Case) -> Sequence[Term] | None:
+@row("rope", domains=_DOMAINS, features=("positions",))
+def positions_that_are_given_are_counted_from_the_first(c: Case) -> Sequence[Term] | None:
+    """For every first position: the positions from there on, given one by one, give the same."""
     return [Term(instead={"start_pos": 0, "positions": _at(c.arguments).copy()})] if c.positions is None else None
 
 
-@row(
-    "the order of rows does not matter",
-    "For every order of the rows, with their positions: the result is the same, in this order.",
-    "rope", domains=_DOMAINS, features=("positions",),
-)  # fmt: skip
-def _(c: Case) -> Sequence[Term] | None:
+@row("rope", domains=_DOMAINS, features=("positions",))
+def the_order_of_rows_does_not_matter(c: Case) -> Sequence[Term] | None:
+    """For every order of the rows, with their positions: the result is the same, in this order."""
     return [c.along("seq_len", c.choose.order(c.size("seq_len")))] if c.positions is not None and c.size("seq_len") > 1 else None
 
 
-@row(
-    "each pair rotates by its own axis",
-    "For every position in time, height and width: each pair is as by the position along its own axis alone.",
-    "rope", domains=_DOMAINS, features=("sections",),
-)  # fmt: skip
-def _(c: Case) -> Sequence[Term] | None:
+@row("rope", domains=_DOMAINS, features=("sections",))
+def each_pair_rotates_by_its_own_axis(c: Case) -> Sequence[Term] | None:
+    """For every position in time, height and width: each pair is as by the position along its own axis alone."""
     if c.sections is None:
         return None
     r, d = _width(c.arguments), c.size("head_dim")
@@ -88,12 +76,9 @@ def _(c: Case) -> Sequence[Term] | None:
     ]  # fmt: skip
 
 
-@row(
-    "time height and width that are equal are one position",
-    "For every position, and sections: three times the same position gives what it gives alone.",
-    "rope", domains=_DOMAINS, features=("positions", "sections"),
-)  # fmt: skip
-def _(c: Case) -> Sequence[Term] | None:
+@row("rope", domains=_DOMAINS, features=("positions", "sections"))
+def time_height_and_width_that_are_equal_are_one_position(c: Case) -> Sequence[Term] | None:
+    """For every position, and sections: three times the same position gives what it gives alone."""
     pairs = _width(c.arguments) // 2
     if c.sections is not None or not pairs:
         return None
@@ -103,12 +88,9 @@ def _(c: Case) -> Sequence[Term] | None:
     return [Term(instead={"start_pos": 0, "positions": stacked, "sections": (pairs - height - width, height, width)})]
 
 
-@row(
-    "channels that rotate are apart from those that do not",
-    "For every number of channels that rotate: without the others they give the same, and the others without them.",
-    "rope", domains=_DOMAINS, features=("rotary_dim",),
-)  # fmt: skip
-def _(c: Case) -> Sequence[Term] | None:
+@row("rope", domains=_DOMAINS, features=("rotary_dim",))
+def channels_that_rotate_are_apart_from_those_that_do_not(c: Case) -> Sequence[Term] | None:
+    """For every number of channels that rotate: without the others they give the same, and the others without them."""
     r, d = c.rotary_dim, c.size("head_dim")
     if r is None or not 0 < r < d:
         return None
@@ -116,23 +98,17 @@ def _(c: Case) -> Sequence[Term] | None:
     return [c.along("head_dim", np.arange(r), rotary_dim=None), Term({"x": [Times(np.where(rotating, 0.0, 1.0))]})]
 
 
-@row(
-    "positions twice as far take half the frequency",
-    "For all positions and frequencies that are given: twice the positions and half the frequencies give the same.",
-    "rope", domains=_DOMAINS, features=("positions", "inv_freq"),
-)  # fmt: skip
-def _(c: Case) -> Sequence[Term] | None:
+@row("rope", domains=_DOMAINS, features=("positions", "inv_freq"))
+def positions_twice_as_far_take_half_the_frequency(c: Case) -> Sequence[Term] | None:
+    """For all positions and frequencies that are given: twice the positions and half the frequencies give the same."""
     if c.positions is None or c.inv_freq is None:
         return None
     return [Term(instead={"positions": 2 * c.positions, "inv_freq": c.inv_freq / 2})]
 
 
-@row(
-    "the order of pairs does not matter",
-    "For every order of the pairs of channels, and of their frequencies: the result is in this order.",
-    "rope", domains=_DOMAINS, features=("inv_freq",),
-)  # fmt: skip
-def _(c: Case) -> Sequence[Term] | None:
+@row("rope", domains=_DOMAINS, features=("inv_freq",))
+def the_order_of_pairs_does_not_matter(c: Case) -> Sequence[Term] | None:
+    """For every order of the pairs of channels, and of their frequencies: the result is in this order."""
     if c.inv_freq is None or c.sections is not None or len(c.inv_freq) < 2:
         return None
     pairs, order, moved = pairs_of(c.implementation, _width(c.arguments)), c.choose.order(len(c.inv_freq)), np.arange(c.size("head_dim"))
@@ -162,12 +138,9 @@ def channels_that_do_not_rotate_pass(subject: Subject, *arguments: Any) -> bool:
 
 @law(*ROPE, watches=True)
 def pairs_are_stretched_by_the_attention_factor_alone(subject: Subject, *arguments: Any) -> None:
-    """For every case: the sum of a pair's squares is what it was before it was rotated, times the square of the attention factor.
-
-    Within budget.
-    """
+    """For every case: the sum of a pair's squares is what it was before it was rotated, times the square of the attention factor."""
     x = by_name(subject, arguments)
-    where = lanes(subject.implementation, r := _width(x))
+    where = channels(subject.implementation, r := _width(x))
     (a, b), (c, d) = (of(part, where) for part in (exact(what_rotates(subject, arguments)[..., :r]), subject(*arguments).ball[..., :r]))
     factor = exact(np.array(1.0 if x["attention_factor"] is None else x["attention_factor"]))
     subject.close(c * c + d * d, (a * a + b * b) * factor * factor, "norm²")
@@ -175,10 +148,7 @@ def pairs_are_stretched_by_the_attention_factor_alone(subject: Subject, *argumen
 
 @law(*ROPE)
 def position_zero_multiplies_by_the_attention_factor(subject: Subject, *arguments: Any) -> None:
-    """For every case at positions of 0: channels that rotate are multiplied by the attention factor.
-
-    Within budget.
-    """
+    """For every case at positions of 0: channels that rotate are multiplied by the attention factor."""
     x = by_name(subject, arguments)
     zeros = None if x["positions"] is None else np.zeros_like(x["positions"])
     given = exact(what_rotates(subject, arguments)[..., : _width(x)])
@@ -189,10 +159,7 @@ def position_zero_multiplies_by_the_attention_factor(subject: Subject, *argument
 
 @law(*ROPE, exempts=lambda i: i.lacks("attention_factor"))
 def an_attention_factor_multiplies_what_rotates(subject: Subject, *arguments: Any, choose: Choices) -> None:
-    """For every attention factor: what rotates is what it is without one, times the factor.
-
-    Within budget.
-    """
+    """For every attention factor: what rotates is what it is without one, times the factor."""
     x = by_name(subject, arguments)
     given = x["attention_factor"] or choose.among([2.0, 1.25])
     with_it, without = (_by(subject, x, attention_factor=factor) for factor in (given, None))
@@ -203,15 +170,12 @@ def an_attention_factor_multiplies_what_rotates(subject: Subject, *arguments: An
 @law(*ROPE, exempts=lambda i: i.lacks("inv_freq"))
 def frequencies_are_radians_per_position(subject: Subject, *arguments: Any) -> bool:
     """For all frequencies that are given, and positions: ones in the first channel of each pair become the cosines and the sines of
-    position times frequency.
-
-    Within budget.
-    """
+    position times frequency."""
     x, i, back = by_name(subject, arguments), subject.implementation, subject.operation.endswith("_vjp")
     if x["inv_freq"] is None or x["sections"] is not None:
         return False
     r, shape = _width(x), x["x"].shape
-    where, ones = lanes(i, r), np.zeros(shape)
+    where, ones = channels(i, r), np.zeros(shape)
     ones[..., :r] = joined(np.ones((*shape[:-1], r // 2)), np.zeros((*shape[:-1], r // 2)), where)
     theta = exact(_at(x).astype(np.float64)[..., None]) * exact(x["inv_freq"])
     theta = Ball(*(np.broadcast_to(part, (*shape[:-1], r // 2)) for part in (theta.mid, theta.rad)))
@@ -224,14 +188,11 @@ def frequencies_are_radians_per_position(subject: Subject, *arguments: Any) -> b
 @law(*ROPE, exempts=lambda i: i.lacks("positions"))
 def scores_depend_on_differences_of_positions(subject: Subject, *arguments: Any, choose: Choices) -> bool:
     """For every case with positions that are given, and a number added to all of each axis: what a pair adds to the score of two
-    neighbouring rows is the same.
-
-    Within budget.
-    """
+    neighbouring rows is the same."""
     x = by_name(subject, arguments)
     if x["positions"] is None or x["x"].shape[-2] < 2:
         return False
-    where, shift = lanes(subject.implementation, _width(x)), [choose.integer(1, 2**10) for _ in range(3)]
+    where, shift = channels(subject.implementation, _width(x)), [choose.integer(1, 2**10) for _ in range(3)]
     moved = x["positions"] + (shift[0] if x["sections"] is None else np.reshape(shift, (3, *[1] * (x["positions"].ndim - 1))))
 
     def scores(at: Any) -> Ball:
@@ -258,7 +219,7 @@ def a_scale_of_the_softmax_makes_up_for_the_attention_factor(subject: Subject, *
 
     above, below = (exact(np.ones(1)) + exact(np.array([weight])) * (factor().ball - exact(np.ones(1))) for weight in (w, v))
     weighted = factor(mscale=w, mscale_all_dim=v)
-    where = lanes(subject.implementation, _width(x))
+    where = channels(subject.implementation, _width(x))
 
     def scores(a: float | None) -> Ball:
         first, second = of(_by(subject, x, attention_factor=a), where)

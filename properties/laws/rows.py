@@ -22,8 +22,8 @@ __all__ = ["Rows", "added", "apart", "beside", "causal_or_windowed", "lengthened
 class Rows:
     """A decorator that enters terms as a symmetry of some forwards among the laws of a family.
 
-    Its laws are put to implementations that declare all of its features, and that nothing else exempts, on cases of some domains, or of
-    the usual ones.
+    As with a law, the function's name is the symmetry's, and its docstring the statement, unless others are given. Its laws are put to
+    implementations that declare all of its features, and that nothing else exempts, on cases of some domains, or of the usual ones.
     """
 
     def __init__(self, law: Laws) -> None:
@@ -31,9 +31,9 @@ class Rows:
 
     def __call__(
         self,
-        name: str,
-        statement: str,
         *forwards: str,
+        name: str = "",
+        statement: str = "",
         domains: tuple[str, ...] = (),
         features: tuple[str, ...] = (),
         exempts: Callable[[Implementation], str] = always,
@@ -41,7 +41,7 @@ class Rows:
         """The decorator."""
 
         def enter(terms: Terms) -> Terms:
-            symmetry = Symmetry(name, statement, terms)
+            symmetry = Symmetry(name or terms.__name__.replace("_", " "), statement or " ".join((terms.__doc__ or "").split()), terms)
             for o in OPERATIONS.values():
                 if o.forward in forwards:
                     offered = tuple(d for d in domains or usual(o.name) if d in DOMAINS[o.name])
@@ -108,6 +108,6 @@ def added(*parameters: str) -> Terms:
 
 
 def lengthened(mask: Any, shape: tuple[int, ...], count: int) -> Any:
-    """The mask of scores of a shape, with so many blocked keys more."""
+    """The mask of scores of a shape, with so many masked keys more."""
     full = np.broadcast_to(True if mask is None else mask, shape)
     return np.concatenate([full, np.zeros((*shape[:-1], count), bool)], -1)

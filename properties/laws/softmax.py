@@ -19,10 +19,10 @@ def _allowed(scores: Any, mask: Any) -> Any:
 
 
 @law(SOFTMAX)
-def blocked_entries_weigh_exactly_zero(subject: Subject, scores: Any, mask: Any) -> None:
-    """For all scores and every mask: blocked entries weigh 0, and no entry less.
+def masked_entries_weigh_exactly_zero(subject: Subject, scores: Any, mask: Any) -> None:
+    """For all scores and every mask: masked entries weigh 0, and no entry less.
 
-    Exact. Informative where an entry is blocked.
+    Exact. Informative where an entry is masked.
     """
     may = _allowed(scores, mask)
     subject.informative_if(not may.all())
@@ -32,10 +32,7 @@ def blocked_entries_weigh_exactly_zero(subject: Subject, scores: Any, mask: Any)
 
 @law(SOFTMAX)
 def allowed_weights_sum_to_one(subject: Subject, scores: Any, mask: Any) -> None:
-    """For all scores and every mask: the allowed weights of a row sum to 1.
-
-    Within budget.
-    """
+    """For all scores and every mask: the allowed weights of a row sum to 1."""
     may, weights = _allowed(scores, mask), subject(scores, mask).ball
     kept = ball(np.where(may, weights.mid, 0.0), np.where(may, weights.rad, 0.0))
     subject.close(total(kept), np.ones(scores.shape[:-1]), "sum of weights")
@@ -43,10 +40,7 @@ def allowed_weights_sum_to_one(subject: Subject, scores: Any, mask: Any) -> None
 
 @law(SOFTMAX)
 def one_allowed_entry_has_weight_one(subject: Subject, scores: Any, mask: Any, choose: Choices) -> None:
-    """For every choice of one entry for each row: with only that allowed it weighs 1, and the others 0.
-
-    Within budget.
-    """
+    """For every choice of one entry for each row: with only that allowed it weighs 1, and the others 0."""
     chosen = choose.integers(0, scores.shape[-1] - 1, scores.shape[:-1])
     only = np.arange(scores.shape[-1]) == chosen[..., None]
     subject.close(subject(scores, only), only.astype(float))
@@ -54,7 +48,7 @@ def one_allowed_entry_has_weight_one(subject: Subject, scores: Any, mask: Any, c
 
 @law(SOFTMAX, domains=("dead rows",))
 def a_row_with_no_allowed_entry_follows_its_convention(subject: Subject, scores: Any, mask: Any) -> None:
-    """For every mask that leaves a row no entry: its weights are 0, NaN, or all equal, by the convention for dead rows.
+    """For every mask that leaves a row no entry: its weights are 0, NaN, or all equal, by the convention for fully masked rows.
 
     The other rows are those under a mask that allows these rows everything. Exact for 0 and NaN, else within budget.
     """

@@ -1,8 +1,5 @@
 """Symmetries along axes, and of attention and softmax: what may be done to the inputs, and what that does to the output."""
 
-# Terms are written as functions without a name of their own: what they are called is the sentence above them.
-# mypy: disable-error-code="no-redef"
-
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,7 +9,7 @@ from properties.laws.law import Laws
 from properties.laws.maps import Back, Butterfly, Pad, Plus, Put, Times
 from properties.laws.reading import blocked_are_gone, reads, rules_compose
 from properties.laws.rows import Rows, added, apart, beside, causal_or_windowed, lengthened, ordered
-from properties.laws.squares import Case, Term, Terms
+from properties.laws.squares import Case, Term
 
 law = Laws()
 row = Rows(law)
@@ -38,9 +35,9 @@ for _axis, _what, _forwards in (
     ("seq_len", "rows", (_ADDED,)),
 ):  # fmt: skip
     row(
-        f"the order of {_what} does not matter",
-        f"For every order of the {_what}, with all that belongs to them: the result is the same, in this order where it has the axis.",
         *_forwards,
+        name=f"the order of {_what} does not matter",
+        statement=f"For every order of the {_what}, with all that belongs to them: the result is the same, or follows that order.",
     )(ordered(_axis))
 
 for _axis, _what, _forwards in (
@@ -50,120 +47,81 @@ for _axis, _what, _forwards in (
     ("batch 0", "indices", (_LOOKUP,)),
 ):  # fmt: skip
     row(
-        f"{_what} are computed apart",
-        f"For every cut of the {_what}, and every second of them: computed without the others they give the same.",
         *_forwards,
+        name=f"{_what} are computed apart",
+        statement=f"For every cut of the {_what}, and every second of them: computed without the others they give the same.",
     )(apart(_axis))
 
-row(
-    "queries do not see each other",
-    "For every second query, whether the others are themselves or 512 times as long: its result is the same.",
-    *_BY_PLACE,
-)(beside("n_q", 512.0, "q"))
-row(
-    "rows do not see each other",
-    "For every second row, whether the scores of the others are themselves or 512 times as large: its weights are the same.",
-    _SOFTMAX,
-)(beside("n_q", 512.0, "scores"))
-row(
-    "problems do not see each other",
-    "For every second problem of a batch, whether the others are themselves or eight times as large: its result is the same.",
-    _ROPE, _TABLES, _HALF,
-)(beside("batch 0", 8.0, "x"))  # fmt: skip
+for _what, _axis, _factor, _parameter, _forwards in (
+    ("queries", "n_q", 512.0, "q", _BY_PLACE), ("rows", "n_q", 512.0, "scores", (_SOFTMAX,)),
+    ("problems", "batch 0", 8.0, "x", (_ROPE, _TABLES, _HALF)),
+):  # fmt: skip
+    row(
+        *_forwards,
+        name=f"{_what} do not see each other",
+        statement=f"For every second of the {_what}: with the others {_factor:g} times as large the result is the same.",
+    )(beside(_axis, _factor, _parameter))
 
 
 # -- Attention and softmax -----------------------------------------------------------------------------------------------------------
 
 
-@row(
-    "every key twice changes nothing",
-    "For every case: with each key and its value there twice or three times the result is the same.",
-    *_MASKED,
-)
-def _(c: Case) -> Sequence[Term]:
+@row(*_MASKED)
+def every_key_twice_changes_nothing(c: Case) -> Sequence[Term]:
+    """For every case: with each key and its value there twice or three times the result is the same."""
     return [c.along("n_k", np.repeat(np.arange(c.size("n_k")), c.choose.among([2, 3])))]
 
 
-@row(
-    "longer queries and shorter keys",
-    "For every power of two, or minus it: queries times it and keys divided by it give the same.",
-    *_EVERY,
-)
-def _(c: Case) -> Sequence[Term]:
+@row(*_EVERY)
+def longer_queries_and_shorter_keys(c: Case) -> Sequence[Term]:
+    """For every power of two, or minus it: queries times it and keys divided by it give the same."""
     a = c.choose.among([4.0, 0.125, -2.0])
     return [Term({"q": [Times(a)], "k": [Times(1 / a)]})]
 
 
-row(
-    "values add up",
-    "For all values cut in two by their entries: −4 times the parts give results that add up to −4 times the result.",
-    *_EVERY,
-)(added("v"))
-for _forward, _parameters in {
-    _ROPE: "x",
-    _TABLES: "x",
-    _HALF: "x",
-    _LOOKUP: "table",
-    _LEARNED: "table",
-    _ADDED: "x pos",
-    _MERGE: "out_a out_b",
-    _HEADS: "wo",
-}.items():
+for _forwards, _parameters in (
+    (_EVERY, "v"), ((_LOOKUP, _LEARNED), "table"), ((_ADDED,), "x pos"), ((_MERGE,), "out_a out_b"), ((_HEADS,), "wo"),
+    ((_ROPE, _TABLES, _HALF), "x"),
+):  # fmt: skip
     row(
-        "parts add up",
-        "For every array cut in two by its entries: −4 times the parts give results that add up to −4 times the result.",
-        _forward,
+        *_forwards,
+        name="values add up" if _parameters == "v" else "parts add up",
+        statement="For every array cut in two by its entries: −4 times the parts give results that add up to −4 times the result.",
     )(added(*_parameters.split()))
 
 
-@row(
-    "zero lanes need doubled queries",
-    "For every case: with 3·d lanes of zeros more, queries are doubled, for the scale is 1/√d.",
-    *_EVERY,
-)
-def _(c: Case) -> Sequence[Term]:
+@row(*_EVERY)
+def zero_lanes_need_doubled_queries(c: Case) -> Sequence[Term]:
+    """For every case: with 3·d channels of zeros more, queries are doubled, for the scale is 1/√d."""
     pad = Pad(-1, 3 * c.size("head_dim"))
     by_width = c.arguments.get("scale") is None and c.conventions.scale_default == "rsqrt"
     return [Term({"q": [pad, Times(2.0 if by_width else 1.0)], "k": [pad]})]
 
 
-@row(
-    "a vector added to all keys changes nothing",
-    "For every vector that can be added to all keys exactly, and brings scores to ±1e4: the result is the same.",
-    *_QKV,
-)
-def _(c: Case) -> Sequence[Term]:
+@row(*_QKV)
+def a_vector_added_to_all_keys_changes_nothing(c: Case) -> Sequence[Term]:
+    """For every vector that can be added to all keys exactly, and brings scores to ±1e4: the result is the same."""
     shift = c.choose.integers(-16, 16, c.size("head_dim")) / 2.0
     far = c.choose.among([0.0, 32.0, 512.0])
     return [Term({"k": [Plus(np.where(np.arange(len(shift)) == 0, far or shift, shift))]})]
 
 
-@row(
-    "a vector added to all values is added to all outputs",
-    "For every vector that can be added to all values exactly: outputs are larger by it, and gradients the same.",
-    *_QKV,
-)
-def _(c: Case) -> Sequence[Term]:
+@row(*_QKV)
+def a_vector_added_to_all_values_is_added_to_all_outputs(c: Case) -> Sequence[Term]:
+    """For every vector that can be added to all values exactly: outputs are larger by it, and gradients the same."""
     shift = c.choose.integers(-16, 16, c.size("value_dim")) / 2.0
     return [Term({"v": [Plus(shift)]}, [Plus(-shift)])]
 
 
-@row(
-    "an orthogonal change of basis changes nothing",
-    "For all pairs of lanes (a, b), turned to (a + b, a − b) in keys and to half of that in queries, exactly: the result is the same.",
-    *_EVERY,
-)
-def _(c: Case) -> Sequence[Term] | None:
+@row(*_EVERY)
+def an_orthogonal_change_of_basis_changes_nothing(c: Case) -> Sequence[Term] | None:
+    """For all pairs of channels (a, b), as (a + b, a − b) in keys and as half of that in queries, exactly: the result is the same."""
     return [Term({"q": [Butterfly(0.5)], "k": [Butterfly(1.0)]})] if c.size("head_dim") > 1 else None
 
 
-@row(
-    "unread keys hold anything",
-    "For every mask, and keys that no query may read: whatever finite numbers they and their values hold, the result is the same.",
-    *_BY_PLACE,
-    domains=("padded masks", "rows without keys", "sinks"),
-)
-def _(c: Case) -> Sequence[Term] | None:
+@row(*_BY_PLACE, domains=("padded masks", "rows without keys", "sinks"))
+def unread_keys_hold_anything(c: Case) -> Sequence[Term] | None:
+    """For every mask, and keys that no query may read: whatever finite numbers they and their values hold, the result is the same."""
     if c.mask is None or not (rules_compose(c.arguments, c.implementation) and blocked_are_gone(c.implementation)):
         return None
     others = causal_or_windowed(c.arguments) or c.arguments.get("bias") is not None
@@ -177,14 +135,10 @@ def _(c: Case) -> Sequence[Term] | None:
     return [Term({"k": [Put(unread, size)], "v": [Put(unread, -size)]})] if unread.any() else None
 
 
-@row(
-    "sequences side by side are computed apart",
-    "For every mask, and every cut of the queries: each part gives the same without the keys that none of it may read, but for one where "
-    "it may read none. So sequences that are packed give what they give alone.",
-    *_BY_PLACE,
-    domains=("everyday", "padded masks", "dead rows", "rows without keys"),
-)
-def _(c: Case) -> Sequence[Term] | None:
+@row(*_BY_PLACE, domains=("everyday", "padded masks", "dead rows", "rows without keys"))
+def sequences_side_by_side_are_computed_apart(c: Case) -> Sequence[Term] | None:
+    """For every mask, and every cut of the queries: each part gives the same without the keys that none of it may read, but for one where
+    it may read none. So sequences that are packed give what they give alone."""
     i, featured = c.implementation, c.forward.name == _FEATURED
     may = c.mask if not featured else None if i.lacks("mask") else reads(c.arguments, i)
     if may is None or not blocked_are_gone(i):
@@ -199,48 +153,31 @@ def _(c: Case) -> Sequence[Term] | None:
     return [c.across({"n_q": part, "n_k": keys}, mask=may[..., part, :][..., keys], **instead) for part, keys in parts]
 
 
-@row(
-    "blocked scores hold anything",
-    "For every mask: whatever finite numbers the blocked scores are, the weights are the same.",
-    _SOFTMAX,
-    domains=("padded masks",),
-)
-def _(c: Case) -> Sequence[Term] | None:
+@row(_SOFTMAX, domains=("padded masks",))
+def blocked_scores_hold_anything(c: Case) -> Sequence[Term] | None:
+    """For every mask: whatever finite numbers the masked scores are, the weights are the same."""
     blocked = np.zeros((), bool) if c.mask is None else ~c.mask
     return [Term({"scores": [Put(blocked, c.choose.among([1.0, -1.0]) * max(c.largest, 8192.0))]})] if blocked.any() else None
 
 
-@row(
-    "blocked keys can be appended",
-    "For every case: with blocked keys after the last one, whatever they hold, the result is the same.",
-    *_MASKED,
-    domains=("everyday", "extreme scores"),
-)
-def _(c: Case) -> Sequence[Term]:
+@row(*_MASKED, domains=("everyday", "extreme scores"))
+def blocked_keys_can_be_appended(c: Case) -> Sequence[Term]:
+    """For every case: with masked keys after the last one, whatever they hold, the result is the same."""
     count, size = c.choose.among([1, 3, 16, c.size("n_k")]), c.largest
     mask = lengthened(c.mask, (*c.q.shape[:-1], c.size("n_k")), count)
     return [Term({"k": [Pad(-2, count, size)], "v": [Pad(-2, count, -size)]}, (), {"mask": mask})]
 
 
-@row(
-    "blocked scores can be appended",
-    "For every case: with blocked scores after the last one the weights before are the same.",
-    _SOFTMAX,
-    domains=("everyday", "extreme scores"),
-)
-def _(c: Case) -> Sequence[Term]:
+@row(_SOFTMAX, domains=("everyday", "extreme scores"))
+def blocked_scores_can_be_appended(c: Case) -> Sequence[Term]:
+    """For every case: with masked scores after the last one the weights before are the same."""
     pad = Pad(-1, c.choose.among([1, 3, 16]), c.largest)
     return [Term({"scores": [pad]}, [Back(pad)], {"mask": lengthened(c.mask, c.scores.shape, pad.count)})]
 
 
-@row(
-    "a mask can be written out",
-    "For every mask with fewer axes, or axes of size 1, and for none: repeated along them, or allowing all, it gives the same.",
-    *_BY_PLACE,
-    _SOFTMAX,
-    domains=("everyday", "broadcast masks", "masks of sequences"),
-)
-def _(c: Case) -> Sequence[Term] | None:
+@row(*_BY_PLACE, _SOFTMAX, domains=("everyday", "broadcast masks", "masks of sequences"))
+def a_mask_can_be_written_out(c: Case) -> Sequence[Term] | None:
+    """For every mask with fewer axes, or axes of size 1, and for none: repeated along them, or allowing all, it gives the same."""
     full = c.scores.shape if c.has("scores") else (*c.q.shape[:-1], c.size("n_k"))
     written = np.broadcast_to(True if c.mask is None else c.mask, full)
     if c.mask is None and not rules_compose({**c.arguments, "mask": written}, c.implementation):
@@ -248,26 +185,15 @@ def _(c: Case) -> Sequence[Term] | None:
     return None if c.mask is not None and c.mask.shape == full else [Term(instead={"mask": written.copy()})]
 
 
-@row(
-    "a constant added to a row changes nothing",
-    "For every number that can be added to all scores of a row exactly, as far from 0 as the format allows: the weights are the same.",
-    _SOFTMAX,
-)
-def _(c: Case) -> Sequence[Term]:
+@row(_SOFTMAX)
+def a_constant_added_to_a_row_changes_nothing(c: Case) -> Sequence[Term]:
+    """For every number that can be added to all scores of a row exactly, as far from 0 as the format allows: the weights are the same."""
     reach = 2.0**-7 / c.implementation.resolved_arithmetic.inputs.unit_roundoff
     far = c.choose.among([16.0, reach, reach / 8, reach / 64])
     return [Term({"scores": [Plus(far * c.choose.signs(c.size("n_q"))[:, None])]})]
 
 
-def _without(parameter: str) -> Terms:
-    """Zeros instead of a parameter."""
-    return lambda c: [Term({parameter: [Times(0.0)]})]
-
-
-for _forwards, _parameter in ((_MASKED, "q"), ((_HEADS,), "wq")):
-    row(
-        "where one key may be read its score does not matter",
-        "For every mask that allows each query one key, and scores of any size: with scores of 0 the result is the same.",
-        *_forwards,
-        domains=("one key each",),
-    )(_without(_parameter))
+@row(*_MASKED, _HEADS, domains=("one key each",))
+def where_one_key_may_be_read_its_score_does_not_matter(c: Case) -> Sequence[Term]:
+    """For every mask that allows each query one key, and scores of any size: with scores of 0 the result is the same."""
+    return [Term({"wq" if c.forward.name == _HEADS else "q": [Times(0.0)]})]

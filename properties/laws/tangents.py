@@ -48,10 +48,7 @@ def _part(choose: Choices, shape: tuple[int, ...]) -> Any:
 @law(*FEATURED, domains=("everyday", "broadcast biases", "sinks"))
 def the_derivative_is_linear(subject: Subject, *case: Any, choose: Choices) -> None:
     """For every cotangent, and all tangents together, cut in two by their entries, rows or columns: what is computed for −2 times them is
-    −2 times what is computed for the two parts. No product of tangents is part of it, and nothing is limited.
-
-    Within budget.
-    """
+    −2 times what is computed for the two parts. No product of tangents is part of it, and nothing is limited."""
     x, given = by_name(subject, case), _forward(subject.operation).parameters
     moving = {p: t for p, t in x.items() if p not in given and t is not None}
     parts = {p: _part(choose, t.shape) for p, t in moving.items()}
@@ -64,10 +61,7 @@ def the_derivative_is_linear(subject: Subject, *case: Any, choose: Choices) -> N
 @law(*VJPS, *JVPS, domains=("small",))
 def it_is_certified_by_the_derivative_of_the_forward(subject: Subject, *case: Any, choose: Choices) -> None:
     """For every small case: the derivative along the tangents is that of the forward's definition, which is enclosed by running it over
-    Taylor series of balls; of gradients, ⟨gradient, t⟩ is ⟨grad_out, derivative along t⟩ for a direction t of each input.
-
-    Within budget.
-    """
+    Taylor series of balls; of gradients, ⟨gradient, t⟩ is ⟨grad_out, derivative along t⟩ for a direction t of each input."""
     inputs, along = _split(subject.operation, case)
     o, forward = _forward(subject.operation), DERIVATIVES[_forward(subject.operation).name]
     found = results_of(subject(*case))

@@ -170,13 +170,13 @@ def _summary(found: Matrix, survivors: list[str]) -> list[str]:
         f"first kill. The {len(TRAPS)} mutants that are equivalent to the reference pass every law. With each of the seeds {SEEDS[0]} to",
         f"{SEEDS[-1]} every public bug is killed{', but ' + ', '.join(survivors) if survivors else ''}.",
         "",
-        "Who kills whom is the same on every processor; after how many examples may differ by a few.",
+        "Which law kills which bug is the same on every processor; after how many examples may differ by a few.",
     ]
 
 
 def _bugs(found: Matrix) -> Iterator[str]:
     laws = {law.id: law for law in LAWS}
-    yield "## Who kills whom"
+    yield "## Which laws kill each bug"
     yield "\nAfter each law the examples up to the first violation; plain agreement with the oracle is in italics.\n"
     yield "| bug | seen in | killed by |\n|---|---|---|"
     for mutant in sorted(found, key=lambda mutant: (MUTANTS[mutant].operation, mutant)):

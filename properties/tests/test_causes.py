@@ -69,7 +69,7 @@ ALTERNATIVES = [
     ("the sinusoidal encoding is within its budget[sinusoidal_positional_encoding]", {"sinusoid_layout": "concatenated"}),
     ("the sinusoidal encoding is within its budget[sinusoidal_positional_encoding]", {"sinusoid_layout": "tensor2tensor"}),
     ("rope is within its budget[rope]", {"rope_pairing": "half"}),
-    ("the odd lane follows its convention[rope]", {"odd_lane": "passthrough"}),
+    ("the odd channel follows its convention[rope]", {"odd_lane": "passthrough"}),
     ("rope is within its budget[rope]", {"rope_base": 500_000.0}),
 ]
 AGREEMENT = {law.operation: law for law in LAWS if law.agreement}

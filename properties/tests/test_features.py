@@ -21,7 +21,7 @@ from properties.contract.operations import FEATURES, OPERATIONS
 from properties.contract.support import WORDS
 from properties.implementations import numpy_tiled, torch_features, torch_sdpa_features
 from properties.laws import find
-from properties.laws.bands import ramp
+from properties.laws.frequency_bands import ramp
 from properties.strategies.cases import Cases
 from properties.strategies.domains import DOMAINS
 from properties.verifier.reading import array

@@ -279,7 +279,7 @@ def test_the_right_answer_for_what_is_not_supported_is_no_violation_and_a_wrong_
 
 
 def test_a_width_without_a_right_answer_is_refused():
-    (law,) = find("the odd lane follows its convention[rope]")
+    (law,) = find("the odd channel follows its convention[rope]")
     reject = Implementation("i", {"rope": reference.rope}, conventions=Conventions(odd_lane="reject"))
     assert outcome(law, reject).violation.summary.startswith("returned something for a head_dim of ")
 

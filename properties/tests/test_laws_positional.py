@@ -10,10 +10,10 @@ from properties.bugs import reference
 from properties.bugs.reference import rope, rope_tables
 from properties.contract.implementation import Implementation
 from properties.contract.operations import OPERATIONS
-from properties.laws import LAWS, find, frequencies, lanes, masks, positional, rotary
+from properties.laws import LAWS, find, frequencies, masks, odd_widths, positional, rotary
 from properties.verifier.verify import check, examine
 
-OWN = [law for module in (positional, frequencies, rotary, lanes, masks) for law in module.law.laws]
+OWN = [law for module in (positional, frequencies, rotary, odd_widths, masks) for law in module.law.laws]
 ABOUT = tuple(dict.fromkeys(law.operation for law in OWN))
 NUMPY = Implementation("NumPy", reference.OPERATIONS)
 HALVES = Conventions(rope_pairing="half")
@@ -196,7 +196,7 @@ def refusing(x, start_pos=0):
     ],
 )
 def test_an_odd_width_is_rotated_or_refused_as_declared(rotate, conventions, summary):
-    (law,) = find("the odd lane follows its convention[rope]")
+    (law,) = find("the odd channel follows its convention[rope]")
     outcome = check(law, Implementation("i", {"rope": rotate}, conventions=conventions), 30)
     assert outcome.status == ("violated" if summary else "held")
     assert not summary or summary in outcome.violation.summary

@@ -91,8 +91,8 @@ def test_what_would_take_too_long_is_refused(name, of, arguments, sentence):
     [
         ("masks", "a causal mask is its definition"),
         ("encodings", "the sinusoidal encoding is within its budget"),
-        ("rotary, seed", "the odd lane follows its convention[rope]"),
-        ("rotary, revised", "the odd lane follows its convention[rope]"),
+        ("rotary, seed", "the odd channel follows its convention[rope]"),
+        ("rotary, revised", "the odd channel follows its convention[rope]"),
         ("attention, seed, ℝ", "attention is within its budget[scaled_dot_product_attention]"),
         ("attention, revised", "attention is within its budget[scaled_dot_product_attention]"),
         ("multi-head attention, revised", "tokens need only those that they may read[multi_head_attention]"),

@@ -23,7 +23,7 @@ MARGIN = 2.0
 _REMEMBERING = ("strided views", "two calls in a row")
 _CONDUCT = ("inputs are not written", "the result is no view of an input", "it prints nothing and leaves the interpreter alone")
 _UNBOUNDED = (
-    *("without queries there is nothing to return", "without keys every query is dead"),
+    *("without queries there is nothing to return", "without keys every row is fully masked"),
     "one key has all the weight however low its score",
 )
 """Laws of cases that may be refused, or of which no budget says anything."""

@@ -90,12 +90,12 @@ _ELSEWHERE = ("law", "quick", "reference", *(f"reference_{part}" for part in ("a
 _LATER = {
     "laws": (
         "alibi",
-        "bands",
         "caches",
         "empty",
         "features",
+        "frequency_bands",
+        "frequency_kinds",
         "interleaving",
-        "kinds",
         "merging",
         "reading",
         "rotations",

@@ -56,10 +56,7 @@ def _same(subject: Subject, actual: tuple[Ball, Ball], expected: tuple[Ball, Bal
 @law(FREQUENCIES, domains=("linear", "dynamic", "yarn", "llama3", "longrope", "proportional"))
 def a_kind_that_bends_nothing_is_the_default(subject: Subject, *arguments: Any, choose: Choices) -> None:
     """For every kind: with a factor of 1, and lists of ones, all pairs, or a length to the original one, frequencies are those of the
-    default, and the attention factor is 1.
-
-    Within budget.
-    """
+    default, and the attention factor is 1."""
     x = by_name(subject, arguments)
     nothing = dict(_NOTHING[x["kind"]])
     if x["kind"] == "longrope":
@@ -93,10 +90,7 @@ def _of_powers(x: Given) -> bool:
 
 @law(FREQUENCIES, domains=("everyday", "linear", "dynamic"), watches=True)
 def frequencies_fall_by_one_ratio(subject: Subject, *arguments: Any) -> bool:
-    """For every default, linear or dynamic kind: the square of a frequency is the product of its neighbours; undivided, the first is 1.
-
-    Within budget.
-    """
+    """For every default, linear or dynamic kind: the square of a frequency is the product of its neighbours; undivided, the first is 1."""
     x = by_name(subject, arguments)
     f = frequencies_of(subject, x)[0]
     if not _of_powers(x) or len(f.mid) < 2:
@@ -108,10 +102,7 @@ def frequencies_fall_by_one_ratio(subject: Subject, *arguments: Any) -> bool:
 
 @law(FREQUENCIES, domains=("everyday", "yarn", "llama3", "dynamic"), watches=True)
 def frequencies_never_rise(subject: Subject, *arguments: Any) -> bool:
-    """For every kind but longrope: no pair rotates faster than the pair before it.
-
-    Within budget.
-    """
+    """For every kind but longrope: no pair rotates faster than the pair before it."""
     x = by_name(subject, arguments)
     f = frequencies_of(subject, x)[0]
     if x["kind"] == "longrope" or len(f.mid) < 2:
@@ -123,10 +114,7 @@ def frequencies_never_rise(subject: Subject, *arguments: Any) -> bool:
 @law(FREQUENCIES, domains=("everyday", "linear"))
 def frequencies_are_every_second_of_twice_the_width(subject: Subject, *arguments: Any) -> bool:
     """For every default or linear kind, and every list of factors: the pairs 0, 2, 4, … of twice the width have the same frequencies, with
-    each factor there twice; so have the first pairs of the square of the base every second one of the base.
-
-    Within budget.
-    """
+    each factor there twice; so have the first pairs of the square of the base every second one of the base."""
     x = by_name(subject, arguments)
     if x["kind"] not in ("default", "linear", "longrope"):
         return False
@@ -144,10 +132,7 @@ def frequencies_are_every_second_of_twice_the_width(subject: Subject, *arguments
 
 @law(FREQUENCIES)
 def channels_that_do_not_rotate_do_not_count(subject: Subject, *arguments: Any) -> bool:
-    """For every number of channels that rotate: the same head with no others has the same frequencies.
-
-    Within budget.
-    """
+    """For every number of channels that rotate: the same head with no others has the same frequencies."""
     x = by_name(subject, arguments)
     r = x["rotary_dim"]
     if r is None or not subject.implementation.allows(head_dim=r):
@@ -178,10 +163,7 @@ def the_slowest_pair_of_a_dynamic_kind_is_divided_by_its_growth(subject: Subject
 @law(FREQUENCIES, domains=("longrope",))
 def the_list_is_that_of_the_length(subject: Subject, *arguments: Any) -> None:
     """For every length, and none, at the original one and beyond it: to it frequencies are those of the short list, beyond it those of the
-    long one, whatever the other list is. At the original length itself the convention decides.
-
-    Within budget.
-    """
+    long one, whatever the other list is. At the original length itself the convention decides."""
     x = by_name(subject, arguments)
     most, told = original_of(x) or 0, not subject.implementation.lacks("seq_len")
     at_most = subject.conventions.longrope_switch == "at_most"

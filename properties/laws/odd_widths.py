@@ -1,4 +1,4 @@
-"""Laws of the conventions about lanes: the one that is left over in an odd width, and which two are a pair."""
+"""Laws of odd widths: what becomes of the channel that is left over, and what a refusal is."""
 
 from typing import Any
 
@@ -44,11 +44,11 @@ def refused(subject: Subject, arguments: tuple[Any, ...], what: str) -> None:
 
 
 @law(*ROTARY, domains=("odd widths",))
-def the_odd_lane_follows_its_convention(subject: Subject, *arguments: Any) -> None:
-    """For every odd width: whole pairs are rotated as in an even width that has these pairs, and the lane that is left over becomes
+def the_odd_channel_follows_its_convention(subject: Subject, *arguments: Any) -> None:
+    """For every odd width: whole pairs are rotated as in an even width that has these pairs, and the channel that is left over becomes
     x·(cos + sin) (`literal`) or stays x (`passthrough`); with `reject`, and where pairs are halves, an odd width is refused.
 
-    Of twice the width, every second pair has these angles; tables are lengthened. A lane x·(cos + sin) is one of the pair (x, x).
+    Of twice the width, every second pair has these angles; tables are lengthened. A channel x·(cos + sin) is one of the pair (x, x).
     Within budget.
     """
     i, x = subject.implementation, what_rotates(subject, arguments)
@@ -56,11 +56,11 @@ def the_odd_lane_follows_its_convention(subject: Subject, *arguments: Any) -> No
     if i.resolved_conventions.odd_lane == "reject" or i.resolved_conventions.rope_pairing == "half":
         refused(subject, arguments, f"a head_dim of {dim}")
         return
-    wide, out, lane = dim + 1 if tables else 2 * dim, subject(*arguments), np.arange(dim)
+    wide, out, channel = dim + 1 if tables else 2 * dim, subject(*arguments), np.arange(dim)
     if not i.allows(head_dim=wide):
         subject.within(out)
         return
-    place = lane if tables else 2 * (lane - lane % 2) + lane % 2  # pair i is pair 2i of twice the width
+    place = channel if tables else 2 * (channel - channel % 2) + channel % 2  # pair i is pair 2i of twice the width
 
     def widened(part: Any) -> Any:
         if not isinstance(part, np.ndarray):
@@ -73,4 +73,4 @@ def the_odd_lane_follows_its_convention(subject: Subject, *arguments: Any) -> No
     found = subject(*map(widened, arguments)).ball
     subject.close(out.ball[..., :-1], found[..., place[:-1]])
     last = x[..., -1] if i.resolved_conventions.odd_lane == "passthrough" else found[..., place[-1] + (0 if back else 1)]
-    subject.close(out.ball[..., -1], last, "the last lane")
+    subject.close(out.ball[..., -1], last, "the last channel")

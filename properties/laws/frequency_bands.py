@@ -7,7 +7,7 @@ import numpy as np
 
 from oracles.ball import Ball, divide, exact
 from properties.contract.subject import Subject
-from properties.laws.kinds import FREQUENCIES, Given, between, frequencies_of, plain
+from properties.laws.frequency_kinds import FREQUENCIES, Given, between, frequencies_of, plain
 from properties.laws.law import Laws
 from properties.laws.reading import by_name
 from properties.strategies.choices import Choices
@@ -20,10 +20,7 @@ _CLEAR = 2.0**-30
 
 @law(FREQUENCIES, domains=("yarn", "llama3"))
 def frequencies_are_between_those_of_default_and_linear(subject: Subject, *arguments: Any) -> None:
-    """For every factor s of at least 1: no pair rotates faster than by the default kind, or slower than by an s-th of it.
-
-    Within budget.
-    """
+    """For every factor s of at least 1: no pair rotates faster than by the default kind, or slower than by an s-th of it."""
     x = by_name(subject, arguments)
     f, found = plain(subject, x), frequencies_of(subject, x)[0]
     between(subject, found, divide(f, exact(np.full(len(f.mid), x["factor"]))), f, "inv_freq")
@@ -63,7 +60,7 @@ def ramp(pairs: int, low: float, high: float) -> Ball:
 
 
 def _turns(f: Ball, original: int) -> Any:
-    """How often each pair turns in the original length."""
+    """How often each pair rotates in the original length."""
     return original * f.mid / (2 * pi)
 
 
@@ -110,10 +107,7 @@ def wavelengths_at_the_ends_of_a_band_are_continuous(subject: Subject, *argument
 
 @law(FREQUENCIES, domains=("yarn", "longrope"))
 def an_attention_factor_that_is_given_is_returned(subject: Subject, *arguments: Any, choose: Choices) -> bool:
-    """For every attention factor that is given, whatever else is: it is what multiplies cosines and sines.
-
-    Within budget.
-    """
+    """For every attention factor that is given, whatever else is: it is what multiplies cosines and sines."""
     x = by_name(subject, arguments)
     if subject.implementation.lacks("attention_factor"):
         return False
@@ -130,10 +124,7 @@ def _without(subject: Subject, x: Given, **others: Any) -> Ball:
 @law(FREQUENCIES, domains=("yarn",), exempts=lambda i: i.lacks("mscale", "mscale_all_dim"))
 def an_attention_factor_is_a_quotient_of_two_weights(subject: Subject, *arguments: Any, choose: Choices) -> None:
     """For every two weights w and v that are not 0: the attention factor, times 1 + v·(a − 1), is 1 + w·(a − 1), where a is the one without
-    weights; equal weights make it 1. With one of them alone, or a weight of 0, it is a.
-
-    Within budget.
-    """
+    weights; equal weights make it 1. With one of them alone, or a weight of 0, it is a."""
     x, one = by_name(subject, arguments), exact(np.ones(1))
     w, v = choose.among([(0.707, 1.0), (1.0, 0.707), (2.0, 0.5), (1.0, 1.0)])
     a = _without(subject, x)
@@ -147,10 +138,7 @@ def an_attention_factor_is_a_quotient_of_two_weights(subject: Subject, *argument
 @law(FREQUENCIES, domains=("yarn", "longrope"))
 def an_attention_factor_grows_as_the_logarithm_of_the_factor(subject: Subject, *arguments: Any) -> None:
     """For every factor s above 1 and the attention factor a where none is given: a − 1 for YaRN, and a² − 1 for longrope, is twice as large
-    for s²; and it is 1 where s is e¹⁰, for YaRN, or the original length, for longrope.
-
-    Within budget.
-    """
+    for s²; and it is 1 where s is e¹⁰, for YaRN, or the original length, for longrope."""
     x, one = by_name(subject, arguments), exact(np.ones(1))
 
     def grown(s: float) -> Ball:
