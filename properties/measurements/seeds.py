@@ -1,6 +1,6 @@
 """False alarms: every law on correct implementations, seed after seed. `python -m properties.measurements.seeds` writes docs/seeds.txt.
 
-The implementations are NumPy's and PyTorch's of `properties.implementations`, with their declared conventions and deviations. A law that is
+The implementations are NumPy's, PyTorch's and, where it is installed, ONNX' of `properties.implementations`, with their declared conventions and deviations. A law that is
 violated, or that says too little, is a false alarm, and so is a declared deviation that does not happen. The file is written after every
 seed: a run that is interrupted leaves what it has found. A law is suspicious with a seed where some error was beyond the statistical line
 and within the budget: of correct code that is a false alarm of the line, and counted by itself.
@@ -20,7 +20,10 @@ from properties.verifier.verify import verify
 
 __all__ = ["main"]
 
-_ONLY = ("NumPy", "torch float", "torch math", "torch flash", "torch MHA")
+_ONLY = (
+    *("NumPy", "torch float", "torch math", "torch flash", "torch MHA"),
+    *("torch flex", "torch features", "torch SDPA", "torch cache", "torch rotations", "ONNX", "onnxruntime"),
+)
 _ALARMS = ("violated", "vacuous", "not run")
 
 
