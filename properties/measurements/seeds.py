@@ -1,9 +1,9 @@
 """False alarms: every law on correct implementations, seed after seed. `python -m properties.measurements.seeds` writes docs/seeds.txt.
 
-The implementations are NumPy's, PyTorch's and, where it is installed, ONNX' of `properties.implementations`, with their declared conventions and deviations. A law that is
-violated, or that says too little, is a false alarm, and so is a declared deviation that does not happen. The file is written after every
-seed: a run that is interrupted leaves what it has found. A law is suspicious with a seed where some error was beyond the statistical line
-and within the budget: of correct code that is a false alarm of the line, and counted by itself.
+The implementations are NumPy's, PyTorch's and, where they are installed, ONNX' engines of `properties.implementations`, with their declared
+conventions and deviations. A law that is violated, or that says too little, is a false alarm, and so is a declared deviation that does not
+happen. The file is written after every seed: a run that is interrupted leaves what it has found. A law is suspicious with a seed where some
+error was beyond the statistical line and within the budget: of correct code that is a false alarm of the line, and counted by itself.
 """
 
 import argparse
