@@ -89,6 +89,10 @@ class Operation:
         """Whether a parameter or a result is a table of cosines or sines, whose format is that of the arithmetic's angles."""
         return name in _TABLES
 
+    def is_log_sum_exp(self, name: str) -> bool:
+        """Whether a parameter or a result is a log-sum-exp, whose format is that in which they are saved."""
+        return name in _SUMS
+
     def broadcasts(self, parameter: str) -> bool:
         """Whether axes of a parameter may have size 1, or not be there: those of masks and biases, and of positions for an array's rows."""
         return parameter in _LOOSE and (parameter != "positions" or parameter in self.options)
@@ -117,7 +121,7 @@ class Operation:
         if name in _HELD:
             fine = max(arithmetic.angle.frequency, arithmetic.angle.product) <= BINARY64.unit_roundoff
             return BINARY64 if fine else BINARY32
-        if name in _SUMS:
+        if self.is_log_sum_exp(name):
             return arithmetic.saved_lse or arithmetic.elementwise
         return arithmetic.inputs if not result else arithmetic.elementwise if name in _BIASES else arithmetic.output
 

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
+from flint import arb, ctx
 
 from oracles.ball import Array
 from properties.contract.features import ROTATION
@@ -59,13 +60,19 @@ def chosen(o: Operation, i: Implementation, sizes: Mapping[str, int], lead: tupl
 
 def _frequencies(pairs: int, choose: Choices) -> Array:
     """Frequencies of a base, some of them divided, or 0 from some pair on."""
-    f = choose.among(_BASES) ** -(np.arange(pairs) / max(pairs, 1))
+    f = _powers(choose.among(_BASES), -(np.arange(pairs) / max(pairs, 1)))
     kind = choose.among(["powers", "divided", "listed", "some"])
     if kind == "listed":
         return np.asarray(f / (1 + choose.grid(pairs) % 4))
     if kind == "some":
         return np.where(np.arange(pairs) < max(pairs // 2, 1), f, 0.0)
     return np.asarray(f / (choose.among([4.0, 3.0]) if kind == "divided" else 1.0))
+
+
+def _powers(base: float, exponents: Array) -> Array:
+    """Powers rounded once, so that a seed is the same case on every processor: NumPy's differ with its SIMD level."""
+    with ctx.workprec(128):
+        return np.array([float((arb(base) ** arb(x)).mid()) for x in exponents.tolist()])
 
 
 def _positions(lead: tuple[int, ...], n: int, sections: bool, broadcast: bool, choose: Choices) -> Any:

@@ -103,6 +103,18 @@ def test_no_arithmetic_explains_a_bug_that_is_none(bug):
     assert not [d for d in found.diagnosis if d.citation.startswith("an arithmetic")]
 
 
+@pytest.mark.parametrize("bug", ["merge-in-base-two", "merge-lost-with-an-empty-part"])
+def test_log_sum_exps_are_converted_to_the_format_in_which_another_arithmetic_saves_them(bug):
+    """Those of float32 are no numbers of 16 bits, nor is −∞ beyond any of them."""
+    wrong = CATALOGUE[bug].fresh()
+
+    def merged(*given):
+        return tuple(x.astype(np.float32) for x in wrong(*(x.astype(np.float64) for x in given)))
+
+    (cause,) = verify({"merge_attention": merged}, arithmetic="float32", max_examples=40).causes
+    assert cause.diagnosis[0].id == bug
+
+
 def test_what_is_wrong_beyond_rounding_is_no_arithmetic():
     """A share of one part in a thousand would be within 16 bits; a key that is left out is not, on all cases."""
 

@@ -10,7 +10,7 @@ from zlib import crc32
 import numpy as np
 import pytest
 
-from properties.bugs import CATALOGUE
+from properties.bugs import CATALOGUE, caches, features, frequencies, rotations, wrappers
 from properties.bugs.reference import OPERATIONS
 from properties.contract.caller import Caller
 from properties.contract.implementation import Implementation
@@ -88,6 +88,16 @@ def test_every_law_that_kills_nothing_new_needs_no_oracle(monkeypatch):
 
 def test_the_law_that_a_bug_names_kills_it():
     assert not [(bug.id, bug.law) for bug in CATALOGUE.values() if bug.law not in {BY_ID[law].name for law in KILLS[bug.id]}]
+
+
+REPORTED = [bug for module in (features, wrappers, caches, frequencies, rotations) for bug in module.bug.bugs if "#" in bug.citation]
+
+
+@pytest.mark.parametrize("bug", REPORTED[::6], ids=lambda bug: bug.id)
+def test_a_reported_bug_is_killed_with_other_seeds_and_without_the_oracle(bug):
+    """A share of those in features, caches and frequencies; each is put to the laws that killed it, but for plain agreement."""
+    laws = sorted((law for law in KILLS[bug.id] if not BY_ID[law].agreement), key=KILLS[bug.id].__getitem__)
+    assert [seed for seed in range(1, 10) if not any(kills_of(law, [bug.id], seed) for law in laws)] == []
 
 
 def test_the_quick_plan_kills_all_that_the_laws_do():

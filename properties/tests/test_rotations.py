@@ -4,6 +4,7 @@ import subprocess
 import sys
 from itertools import combinations, product
 
+import mpmath
 import numpy as np
 import pytest
 
@@ -18,6 +19,7 @@ from properties.contract.operations import OPERATIONS
 from properties.implementations import numpy_frequencies, torch_frequencies
 from properties.laws.rotations import axes_of
 from properties.measurements.mutants import kills_of
+from properties.strategies import rotations
 from properties.strategies.cases import Cases
 from properties.strategies.domains import DOMAINS, ROTATIONS
 from properties.strategies.kinds import ends, rises
@@ -90,6 +92,14 @@ def test_every_kind_comes_up_with_each_of_its_parameters_and_lengths_beside_the_
     assert all(rises(x, NUMPY) for x in ramps)
     inside = [0 < low < high < x["head_dim"] // 2 - 1 for x in ramps for low, high in [ends(x)]]
     assert any(inside)
+
+
+def test_frequencies_that_are_drawn_are_powers_rounded_once():
+    """1e6 ** −0.16666666666666666 is so near the middle of two numbers that NumPy's power depends on the processor."""
+    exponents = -(np.arange(48) / 48)
+    with mpmath.workprec(200):
+        wanted = [float(mpmath.mpf(1e6) ** x) for x in exponents.tolist()]
+    assert rotations._powers(1e6, exponents).tolist() == wanted
 
 
 MEANT = [

@@ -64,18 +64,19 @@ class Candidate:
     preset: bool = False
 
     def expected(self, call: Call, implementation: Implementation) -> tuple[Enclosure, ...]:
-        """The budgets of a call's results; tables that are given are converted to the format of tables, where that is narrower.
+        """The budgets of a call's results; tables and log-sum-exps that are given are converted to the formats of these, where they are
+        narrower.
 
         Of inputs that are beyond the largest number of the format to which they are converted nothing is promised.
         """
-        o, table = OPERATIONS[call.operation], self.arithmetic.angle.table
-        given, beyond = [], False
+        o, given, beyond = OPERATIONS[call.operation], [], False
         for name, x in zip(o.parameters, call.arguments, strict=False):
-            to = table if o.is_table(name) else self.converted if name in o.arrays else None
+            of_its_own = o.is_table(name) or o.is_log_sum_exp(name)
+            to = o.stored(name, self.arithmetic) if of_its_own else self.converted if name in o.arrays else None
             largest = implementation.resolved_arithmetic.inputs.largest
             to = None if x is None else to
             given.append(x if to is None else rounded(x, replace(to, largest=min(to.largest, largest))))
-            beyond |= to is not None and bool((np.abs(x) > to.largest).any())
+            beyond |= to is not None and bool((np.isfinite(x) & (np.abs(x) > to.largest)).any())
         reading = replace(implementation.resolved_conventions, mask_polarity="true_allows")
         found = implementation.support.promises(o, call.arguments, o.expected(tuple(given), self.arithmetic, reading))
         return tuple(replace(e, rad=np.full_like(e.rad, np.inf), vacuous=True) for e in found) if beyond else found

@@ -86,7 +86,9 @@ RELEASED = (
         16384,
         {"factor": 4.0},
     ),
-    Released("Gemma 3 4B, full attention", "gemma3", "google/gemma_pytorch, `config.py`", "linear", 256, 1e6, 131072, {"factor": 8.0}),
+    Released(
+        "Gemma 3 4B, full attention", "gemma3", "google/gemma_pytorch, `gemma/config.py`", "linear", 256, 1e6, 131072, {"factor": 8.0}
+    ),
     Released("InternLM2 1.8B", "llama", "its `config.json`", "dynamic", 128, 1e6, 32768, {"factor": 2.0}),
     Released(
         "DeepSeek-V3",
@@ -126,18 +128,27 @@ RELEASED = (
     Released(
         "Gemma 4, full attention",
         "gemma4",
-        "transformers 5.23, `Gemma4TextConfig`",
+        "the defaults of transformers 5.23's `Gemma4TextConfig`",
         "proportional",
         512,
         1e6,
         131072,
         {"partial_rotary_factor": 0.25},
     ),
-    Released("Qwen2-VL", "qwen2_vl", "transformers 5.23, `Qwen2VLTextConfig`", "default", 128, 1e6, 32768, sections=(16, 24, 24)),
+    Released(
+        "Qwen2-VL",
+        "qwen2_vl",
+        "transformers 5.23, `Qwen2VLTextConfig`; the `config.json` of Qwen2-VL-7B-Instruct",
+        "default",
+        128,
+        1e6,
+        32768,
+        sections=(16, 24, 24),
+    ),
     Released(
         "Qwen3-VL",
         "qwen3_vl",
-        "transformers 5.23, `Qwen3VLTextConfig`",
+        "the defaults of transformers 5.23's `Qwen3VLTextConfig`",
         "default",
         128,
         500000.0,
