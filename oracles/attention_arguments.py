@@ -34,7 +34,9 @@ def plain(
 
     A mask and causality compose, and the default scale is 1/√d, whatever is declared of `oracles.attention`.
     """
-    c = replace(resolve_conventions(conventions), causal_with_mask="compose", scale_default="rsqrt")
+    c = resolve_conventions(conventions)
+    if (c.causal_with_mask, c.scale_default) != ("compose", "rsqrt"):
+        c = replace(c, causal_with_mask="compose", scale_default="rsqrt")
     causal = checked_flag(is_causal, "is_causal")
     return checked(
         q, k, v, mask=mask, causal=causal, scale=scale, rows=rows, arithmetic=arithmetic, conventions=c, method=method, grouped=grouped
@@ -80,7 +82,9 @@ def checked(
     low, high = _band(window, c)
     high = min(0, high if high is not None else 0) if is_causal else high
     chosen = checked_positions(rows, n_q)
-    places = np.tile(chosen + _offset(offset, n_q, n_k, q.shape[:-3], c)[..., None], heads.group)
+    places = chosen + _offset(offset, n_q, n_k, q.shape[:-3], c)[..., None]
+    if heads.group > 1:
+        places = np.tile(places, heads.group)
     if places.ndim > 1:
         places = np.broadcast_to(places[..., None, :], (*q.shape[:-3], heads.kv_heads, heads.group * len(chosen)))
     visible = Visible(None if allowed is None else heads.shared(*chosen_rows(allowed, chosen, full)), places, low, high)

@@ -78,9 +78,9 @@ def gamma(n: int, roundoff: float) -> float:
     return error / (1.0 - error) * (1 + 2.0**-48) if error < 1.0 else float("inf")
 
 
-def expm1_upwards(x: Any, factor: Any = 1.0) -> Any:
-    """A factor times exp(x) − 1, rounded upwards: NumPy's is within 8u."""
-    return factor * np.expm1(x) * (1 + 2.0**-48)
+def expm1_upwards(x: Any, factor: Any = None) -> Any:
+    """exp(x) − 1, times a factor if there is one, rounded upwards: NumPy's is within 8u."""
+    return (np.expm1(x) if factor is None else factor * np.expm1(x)) * (1 + 2.0**-48)
 
 
 def add(a: Ball, b: Ball) -> Ball:

@@ -128,6 +128,7 @@ class Evaluation:
     arb                 the certificate in ball arithmetic, which takes `work` multiplications
     vacuous             whether the budget of each result says nothing, given all of them
     sharp               a narrower certificate in float64 than `fast`, where there is one
+    shaped              the results as they are returned, given as they are computed
     """
 
     arithmetic: Arithmetic | None
@@ -137,6 +138,7 @@ class Evaluation:
     work: int
     vacuous: Callable[[Balls], tuple[bool, ...]] = zero_is_accepted
     sharp: Callable[[], Balls] | None = None
+    shaped: Callable[[Balls], Balls] = tuple
 
 
 def settle(of: Evaluation) -> tuple[Enclosure, ...]:
@@ -164,7 +166,8 @@ def settle(of: Evaluation) -> tuple[Enclosure, ...]:
                 balls, judged = of.arb(), True
     flags = (False,) * len(balls) if of.arithmetic is None else of.vacuous(balls)
     target = None if of.arithmetic is None else of.arithmetic.output
-    return tuple(Enclosure(x.mid, x.rad, format=target, vacuous=flag, judged=judged) for x, flag in zip(balls, flags, strict=True))
+    found = zip(of.shaped(balls), flags, strict=True)
+    return tuple(Enclosure(x.mid, x.rad, format=target, vacuous=flag, judged=judged) for x, flag in found)
 
 
 def mean_is_accepted(out: Ball, v: Array, allowed: Callable[[int], Mask | None]) -> bool:

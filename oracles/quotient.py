@@ -110,7 +110,7 @@ class Rows:
     """What the forward pass knows of a tile of rows; columns are (rows, 1), matrices (rows, d_v).
 
     lse           log-sum-exp of the scores
-    dead          which rows may read no key
+    dead          which rows may read no key, None where there are none
     out, error    the output and the bound of its error, before it is rounded to the output's format
     unshared      the part of the error that the sums over keys do not share, where there is a cotangent
     own_unshared  that of the oracle's own arithmetic, where a kernel's δ may be taken from the weights besides
@@ -138,11 +138,6 @@ class Rows:
     sums: Sums
     sizes: tuple[Array, Array]
     terms: Terms
-
-    @property
-    def dead_rows(self) -> Mask:
-        """Which rows may read no key, as an array."""
-        return np.zeros(self.lse.shape, dtype=bool) if self.dead is None else self.dead
 
     @cached_property
     def entry(self) -> Any:
