@@ -206,10 +206,11 @@ def rounded(a: Ball, target: Format, *, times: int = 1, flush: bool = False) -> 
     unrounded numbers.  Radius ∞ where the rounding may overflow.
     """
     with np.errstate(all="ignore"):
-        reach = np.abs(a.mid)
-        reach = reach + a.rad
+        reach = np.asarray(np.abs(a.mid))
+        reach += a.rad
         step = times * (target.smallest_normal if flush else target.smallest_subnormal)
-        rad = a.rad + _scaled(gamma(times, target.unit_roundoff), reach)
+        rad = np.asarray(_scaled(gamma(times, target.unit_roundoff), reach))
+        rad += a.rad
         rad += step if reach.min(initial=np.inf) > 0 else step * (reach != 0)
         reach += rad
         overflow = not reach.max(initial=0.0) <= target.largest
