@@ -181,12 +181,14 @@ def _radius(p: Array, chosen: Frequencies) -> Array:
 def _series(g: Array, chosen: Frequencies) -> tuple[Array, Array]:
     """cos(πg/2) and sin(πg/2) for |g| ≤ 1/2."""
     z = g * g
-    cos, sin = np.full(g.shape, chosen.even[-1]), np.full(g.shape, chosen.odd[-1])
-    for c, a in zip(chosen.even[-2::-1], chosen.odd[-2::-1], strict=True):
-        cos *= z
+    cos, sin = z * chosen.even[-1], z * chosen.odd[-1]
+    for c, a in zip(chosen.even[-2:0:-1], chosen.odd[-2:0:-1], strict=True):
         cos += c
-        sin *= z
+        cos *= z
         sin += a
+        sin *= z
+    cos += chosen.even[0]
+    sin += chosen.odd[0]
     sin *= g
     return cos, sin
 
@@ -198,7 +200,8 @@ def _kernel(rad: Array, p: Array, chosen: Frequencies, arithmetic: Arithmetic) -
     so no more than 2 matters, unless the angle may come out as ∞; then come `trig_absolute` and the format of the table.
     """
     moved = moved_angle(p, chosen, arithmetic)
-    np.minimum(moved, 2.0, out=moved, where=moved < np.inf)
+    if not moved.max(initial=0.0) <= 2.0:
+        np.minimum(moved, 2.0, out=moved, where=moved < np.inf)
     moved += arithmetic.trig_absolute
     moved += rad
     moved *= 1 + 2.0**-48

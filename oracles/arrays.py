@@ -37,7 +37,7 @@ def float_array(x: Any, name: str, *, arithmetic: Arithmetic | None = None) -> N
     """
     array = as_numpy(x, name)
     element = array.dtype.type
-    if prod(n for n in array.shape if n) > LARGEST:  # what is made for a batch of 0 has entries all the same
+    if (array.size or prod(n for n in array.shape if n)) > LARGEST:  # what is made for a batch of 0 has entries all the same
         besides = " besides its axes of size 0" if 0 in array.shape else ""
         raise ValueError(f"{name} has shape {array.shape}, but should have at most {LARGEST} entries{besides}.")
     if element not in _ELEMENTS:

@@ -34,7 +34,9 @@ def plain(
 
     A mask and causality compose, and the default scale is 1/√d, whatever is declared of `oracles.attention`.
     """
-    c = replace(resolve_conventions(conventions), causal_with_mask="compose", scale_default="rsqrt")
+    c = resolve_conventions(conventions)
+    if (c.causal_with_mask, c.scale_default) != ("compose", "rsqrt"):
+        c = replace(c, causal_with_mask="compose", scale_default="rsqrt")
     causal = checked_flag(is_causal, "is_causal")
     return checked(
         q, k, v, mask=mask, causal=causal, scale=scale, rows=rows, arithmetic=arithmetic, conventions=c, method=method, grouped=grouped
@@ -73,17 +75,12 @@ def checked(
     full = (*q.shape[:-1], n_k)
     heads = Heads(q.shape[-3], k.shape[-3], c.kv_heads == "tile")
     allowed, is_causal = _together(allowed, checked_flag(causal, "causal"), c)
-    given = biases = None if bias is None else _bias(arrays.float_array(bias, "bias", arithmetic=a), full)
-    if biases is not None and (biases == -np.inf).any():
-        allowed = (biases > -np.inf) if allowed is None else allowed & (biases > -np.inf)
-        biases = np.where(biases == -np.inf, 0.0, biases)
-    low, high = _band(window, c)
-    high = min(0, high if high is not None else 0) if is_causal else high
+    given = None if bias is None else _bias(arrays.float_array(bias, "bias", arithmetic=a), full)
+    biases, allowed = (None, allowed) if given is None else _finite(given, allowed)
+    band = _band(window, is_causal, c)
     chosen = checked_positions(rows, n_q)
-    places = np.tile(chosen + _offset(offset, n_q, n_k, q.shape[:-3], c)[..., None], heads.group)
-    if places.ndim > 1:
-        places = np.broadcast_to(places[..., None, :], (*q.shape[:-3], heads.kv_heads, heads.group * len(chosen)))
-    visible = Visible(None if allowed is None else heads.shared(*chosen_rows(allowed, chosen, full)), places, low, high)
+    places = _places(chosen, _offset(offset, n_q, n_k, q.shape[:-3], c), heads)
+    visible = Visible(None if allowed is None else heads.shared(*chosen_rows(allowed, chosen, full)), places, *band)
     cap = _cap(softcap)
     sinks = None if sink is None else _sink(arrays.float_array(sink, "sink", arithmetic=a), heads.heads)
     if sinks is not None:
@@ -158,6 +155,14 @@ def _bias(bias: Array, shape: tuple[int, ...]) -> Array:
     return bias
 
 
+def _finite(bias: Array, mask: Mask | None) -> tuple[Array, Mask | None]:
+    """A bias with 0 in the place of −∞, and a mask that blocks what that does."""
+    finite = bias > -np.inf
+    if finite.all():
+        return bias, mask
+    return np.where(finite, bias, 0.0), finite if mask is None else mask & finite
+
+
 def _sink(sink: Array, heads: int) -> Array:
     """A sink for each head."""
     if sink.shape != (heads,):
@@ -174,14 +179,26 @@ def _cap(softcap: Any) -> float | None:
     return cap
 
 
-def _band(window: Any, c: Conventions) -> tuple[int | None, int | None]:
-    """The lowest and highest j − p that a window allows."""
+def _band(window: Any, causal: bool, c: Conventions) -> tuple[int | None, int | None]:
+    """The lowest and highest j − p that a window and causality allow."""
     if not isinstance(window, tuple | list) or len(window) != 2:
         raise TypeError(f"window={window!r}, but should be a pair (left, right) of integers or None.")
     counts = c.window == "count"
     left = None if window[0] is None else arrays.natural(window[0], "window[0]", int(counts)) - counts
     right = None if window[1] is None else arrays.natural(window[1], "window[1]")
+    if causal:
+        right = 0 if right is None else min(0, right)
     return None if left is None else -left, right
+
+
+def _places(chosen: NDArray[np.int64], offset: NDArray[np.int64], heads: Heads) -> NDArray[np.int64]:
+    """The positions of the folded rows among the keys: (rows,), or (…, H_kv, rows) where offsets are over the batch axes."""
+    places = chosen + offset[..., None]
+    if heads.group > 1:
+        places = np.tile(places, heads.group)
+    if places.ndim == 1:
+        return places
+    return np.broadcast_to(places[..., None, :], (*places.shape[:-1], heads.kv_heads, places.shape[-1]))
 
 
 def _offset(offset: Any, n_q: int, n_k: int, batch: tuple[int, ...], c: Conventions) -> NDArray[np.int64]:

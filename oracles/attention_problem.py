@@ -100,23 +100,35 @@ class Problem:
         self,
         fast: Callable[[Setting], Balls],
         arb: Callable[[], Balls],
+        *,
+        of_rows: int,
         times: int = 1,
         vacuous: Callable[[Balls], tuple[bool, ...]] = zero_is_accepted,
     ) -> tuple[Enclosure, ...]:
-        """The enclosures of results that take so many `times` the work of a forward pass, sharp ones where that is needed."""
-        a, sharp = self.setting.arithmetic, replace(self.setting, sharp=True)
-        return settle(Evaluation(a, self.method, lambda: fast(self.setting), arb, times * self.work, vacuous, lambda: fast(sharp)))
+        """The enclosures of results that take so many `times` the work of a forward pass, sharp ones where that is needed.
 
-    def unfolded(self, x: Enclosure) -> Enclosure:
+        So many as are `of_rows`, of query rows, come first: they get the axes that are given.
+        """
+
+        def sharp() -> Balls:
+            return fast(replace(self.setting, sharp=True))
+
+        def shaped(balls: Balls) -> Balls:
+            return *map(self._unfolded, balls[:of_rows]), *balls[of_rows:]
+
+        a, work = self.setting.arithmetic, times * self.work
+        return settle(Evaluation(a, self.method, lambda: fast(self.setting), arb, work, vacuous, sharp, shaped))
+
+    def _unfolded(self, x: Ball) -> Ball:
         """A result of query rows, with the axes that are given."""
-        mid, rad = (self.heads.unfold(part) for part in (x.mid, x.rad))
-        shape = self._given(mid.shape)
-        return replace(x, mid=mid.reshape(shape), rad=rad.reshape(shape))
+        found = self.heads.unfolded(x)
+        shape = self._given(found.mid.shape)
+        return Ball(found.mid.reshape(shape), found.rad.reshape(shape))
 
     def of_lse(self, x: Enclosure) -> Enclosure:
-        """A log-sum-exp, or its derivative, with the axes that are given and the format in which it is saved."""
-        a, found = self.setting.arithmetic, self.unfolded(x)
-        return replace(found, mid=found.mid[..., 0], rad=found.rad[..., 0], format=None if a is None else a.saved_lse or a.elementwise)
+        """A log-sum-exp, or its derivative, without its axis of columns, in the format in which it is saved."""
+        a = self.setting.arithmetic
+        return replace(x, mid=x.mid[..., 0], rad=x.rad[..., 0], format=None if a is None else a.saved_lse or a.elementwise)
 
     def gathered(self) -> list[Gathered]:
         """Zeros, to which the gradients of the bias and of the sinks are added, where there are such."""

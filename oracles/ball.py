@@ -78,9 +78,9 @@ def gamma(n: int, roundoff: float) -> float:
     return error / (1.0 - error) * (1 + 2.0**-48) if error < 1.0 else float("inf")
 
 
-def expm1_upwards(x: Any, factor: Any = 1.0) -> Any:
-    """A factor times exp(x) − 1, rounded upwards: NumPy's is within 8u."""
-    return factor * np.expm1(x) * (1 + 2.0**-48)
+def expm1_upwards(x: Any, factor: Any = None) -> Any:
+    """exp(x) − 1, times a factor if there is one, rounded upwards: NumPy's is within 8u."""
+    return (np.expm1(x) if factor is None else factor * np.expm1(x)) * (1 + 2.0**-48)
 
 
 def add(a: Ball, b: Ball) -> Ball:
@@ -206,10 +206,11 @@ def rounded(a: Ball, target: Format, *, times: int = 1, flush: bool = False) -> 
     unrounded numbers.  Radius ∞ where the rounding may overflow.
     """
     with np.errstate(all="ignore"):
-        reach = np.abs(a.mid)
-        reach = reach + a.rad
+        reach = np.asarray(np.abs(a.mid))
+        reach += a.rad
         step = times * (target.smallest_normal if flush else target.smallest_subnormal)
-        rad = a.rad + _scaled(gamma(times, target.unit_roundoff), reach)
+        rad = np.asarray(_scaled(gamma(times, target.unit_roundoff), reach))
+        rad += a.rad
         rad += step if reach.min(initial=np.inf) > 0 else step * (reach != 0)
         reach += rad
         overflow = not reach.max(initial=0.0) <= target.largest

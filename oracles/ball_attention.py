@@ -22,7 +22,7 @@ from oracles.forward import rows_forward, uniform_rows
 from oracles.groups import Gathered, Shared, rounded_to_output
 from oracles.jvp import Tangents, rows_jvp
 from oracles.logits import Tiled
-from oracles.quotient import Rows
+from oracles.quotient import Rows, live
 from oracles.scores import ROW_TILE, AttentionProblem, Operand, offset
 from oracles.terms import KEY_TILE, OWN, ranges, terms
 from oracles.visible import Mask, Visible
@@ -55,28 +55,31 @@ class Setting:
 
 
 def forward(q: Operand, k: Operand, v: Operand, setting: Setting) -> tuple[Ball, Ball]:
-    """softmax(scale·q·kᵀ)·v over the allowed keys, with features if there are such, and the log-sum-exp (…, n_q, 1) of each row's logits.
+    """The output and the log-sum-exp (…, n_q, 1) of each row's logits, which is in the base of the convention, and −∞ in a dead row."""
+    lse = _room_for_rows(q, 1)
+    return output(q, k, v, setting, lse), lse
 
-    That is in the base of the convention, and −∞ in a dead row; the statistical line is one of the output.
+
+def output(q: Operand, k: Operand, v: Operand, setting: Setting, lse: Ball | None = None) -> Ball:
+    """softmax(scale·q·kᵀ)·v over the allowed keys, with features if there are such; the log-sum-exp is written to `lse`, if it is given.
+
+    The statistical line is one of the output.
     """
     if (points := _points(q, k, v, setting)) is not None:
-        (certificate, _), (budget, lse) = forward(q, k, v, replace(setting, arithmetic=None)), forward(q, k, v, _proved(setting))
+        certificate, budget = output(q, k, v, replace(setting, arithmetic=None)), output(q, k, v, _proved(setting), lse)
         with np.errstate(all="ignore"):
             lines = np.stack([likely.forward(x) for x, _ in points]).reshape(budget.mid.shape)
-        return _below(budget, certificate, lines), lse
-    out, lse = _room_for_rows(q, v)
-    unchecked = np.inf if setting.conventions.dead_rows == "uniform" else 0.0
+        return _below(budget, certificate, lines)
+    out = _room_for_rows(q, v.shape[-1])
     with np.errstate(all="ignore"):
         for at, p, _ in _pieces(q, k, v, setting):
             uniform = uniform_rows(p) if setting.conventions.dead_rows == "uniform" and p.n_k else None
             for rows in p.row_tiles():
                 found = rows_forward(p, rows)
-                _store(out.mid, out.rad, at, rows, *_of_rows(p, setting, found.dead_rows, uniform, found.out, found.error))
-                if (without := p.without_sink) is not None:
-                    found = rows_forward(without, rows)
-                mid, rad = _of_lse(setting, ball(found.lse, found.lse_error * (1 + 2.0**-48)))
-                _store(lse.mid, lse.rad, at, rows, *(np.where(found.dead_rows, *pair) for pair in ((-np.inf, mid), (unchecked, rad))))
-    return out, lse
+                _store(out, at, rows, *_of_rows(p, setting, found.dead, uniform, found.out, found.error))
+                if lse is not None:
+                    _store(lse, at, rows, *_of_sums(p, setting, rows, found))
+    return out
 
 
 def jvp(
@@ -91,29 +94,40 @@ def jvp(
     of_sink: Array | None = None,
 ) -> tuple[Ball, Ball]:
     """The derivatives of `forward` in the direction (dq, dk, dv), also in those of the bias and the sinks."""
-    out, lse = _room_for_rows(q, v)
+    out, lse = _room_for_rows(q, v.shape[-1]), _room_for_rows(q, 1)
     with np.errstate(all="ignore"):
         for at, p, (tq, tk, tv) in _pieces(q, k, v, setting, dq, dk, dv):
             tangents = Tangents(tq, tk, tv, None if of_bias is None else of_bias.at(at), None if of_sink is None else of_sink[at])
             uniform = uniform_rows(p._replace(v=tv)) if setting.conventions.dead_rows == "uniform" and p.n_k else None
             for rows in p.row_tiles():
                 found = rows_jvp(p, tangents, rows)
-                _store(out.mid, out.rad, at, rows, *_of_rows(p, setting, found.dead_rows, uniform, found.dout, found.dout_error))
-                _store(lse.mid, lse.rad, at, rows, *_of_lse(setting, ball(found.dlse, found.dlse_error)))
+                _store(out, at, rows, *_of_rows(p, setting, found.dead, uniform, found.dout, found.dout_error))
+                _store(lse, at, rows, *_of_lse(setting, ball(found.dlse, found.dlse_error)))
     return out, lse
 
 
-def _room_for_rows(q: Operand, v: Operand) -> tuple[Ball, Ball]:
-    """Uninitialised balls (…, n_q, d_v) and (…, n_q, 1)."""
-    wide, narrow = ((*q.shape[:-1], columns) for columns in (v.shape[-1], 1))
-    return Ball(np.empty(wide), np.empty(wide)), Ball(np.empty(narrow), np.empty(narrow))
+def _room_for_rows(q: Operand, columns: int) -> Ball:
+    """An uninitialised ball (…, n_q, columns)."""
+    shape = (*q.shape[:-1], columns)
+    return Ball(np.empty(shape), np.empty(shape))
 
 
-def _of_rows(p: AttentionProblem, setting: Setting, dead: Mask, uniform: Rows | None, out: Array, error: Array) -> tuple[Array, Array]:
+def _of_rows(
+    p: AttentionProblem, setting: Setting, dead: Mask | None, uniform: Rows | None, out: Array, error: Array
+) -> tuple[Array, Array]:
     """An output, or its derivative, as it is stored, dead rows by convention."""
-    if uniform is not None:
+    if uniform is not None and dead is not None:
         out, error = np.where(dead, uniform.out, out), np.where(dead, uniform.error, error)
     return _dead(dead, rounded_to_output(p.terms, out, error), setting.conventions)
+
+
+def _of_sums(p: AttentionProblem, setting: Setting, rows: slice, found: Rows) -> tuple[Array, Array]:
+    """The log-sum-exp of a tile of rows as it is stored, dead rows by convention."""
+    if (without := p.without_sink) is not None:
+        found = rows_forward(without, rows)
+    mid, rad = _of_lse(setting, ball(found.lse, found.lse_error * (1 + 2.0**-48)))
+    unchecked = np.inf if setting.conventions.dead_rows == "uniform" else 0.0
+    return live(mid, found.dead, -np.inf), live(rad, found.dead, unchecked)
 
 
 def _of_lse(setting: Setting, sums: Ball) -> tuple[Array, Array]:
@@ -140,7 +154,7 @@ def vjp(
             lines = list(zip(*(likely.vjp(x, rest[0]) for x, rest in points), strict=True))
         shaped = (np.stack(line).reshape(budget.mid.shape) for line, budget in zip(lines, budgets, strict=True))
         return tuple(_below(*each) for each in zip(budgets, certificates, shaped, strict=True))
-    results = [(np.empty(x.shape), np.empty(x.shape)) for x in (q, k, v)]
+    results = tuple(Ball(np.empty(x.shape), np.empty(x.shape)) for x in (q, k, v))
     unchecked = setting.conventions.dead_rows == "nan"
     with np.errstate(all="ignore"):
         for at, p, (cotangent,) in _pieces(q, k, v, setting, g):
@@ -162,9 +176,9 @@ def vjp(
                 if cotangent.rad is not None:
                     dv_error = dv_error + np.where(dead, cotangent.rad, 0.0).sum(axis=-2, keepdims=True) / p.n_k
             pairs = ((dq, dq_error), (dk, dk_error), (dv, dv_error))
-            for (mid, rad), (x, error) in zip(results, pairs, strict=True):
-                _store(mid, rad, at, slice(None), *rounded_to_output(p.terms, x, error))
-    return tuple(Ball(mid, rad) for mid, rad in results)
+            for result, (x, error) in zip(results, pairs, strict=True):
+                _store(result, at, slice(None), *rounded_to_output(p.terms, x, error))
+    return results
 
 
 def _proved(setting: Setting) -> Setting:
@@ -266,7 +280,7 @@ def _dead_rows(p: AttentionProblem, rows: slice) -> Mask:
     return dead
 
 
-def _store(mid: Array, rad: Array, at: Any, rows: slice, mid_part: Array, rad_part: Array) -> None:
+def _store(result: Ball, at: Index, rows: slice, mid: Array, rad: Array) -> None:
     """Write a part of a result."""
-    place = (at, rows, slice(None)) if at is ... else (*at, rows, slice(None))
-    mid[place], rad[place] = mid_part, rad_part
+    place: Any = (at, rows, slice(None)) if at is ... else (*at, rows, slice(None))
+    result.mid[place], result.rad[place] = mid, rad

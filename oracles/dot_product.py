@@ -88,7 +88,7 @@ def scaled_dot_product_attention_vjp(
     def arb() -> Balls:
         return arb_attention.scaled_dot_product_attention_vjp(p.q, p.k, p.v, p.allowed(), g, **p.options)
 
-    results = tuple(p.unfolded(x) for x in p.evaluated(fast, arb, times=3))
+    results = p.evaluated(fast, arb, of_rows=3, times=3)
     return results if rows is None else results[:1]
 
 
@@ -126,7 +126,7 @@ def scaled_dot_product_attention_jvp(
     def arb() -> Balls:
         return arb_attention.scaled_dot_product_attention_jvp(p.q, p.k, p.v, p.allowed(), tq, tk, tv, **p.options)
 
-    return p.unfolded(p.evaluated(fast, arb, times=3)[0])
+    return p.evaluated(fast, arb, of_rows=1, times=3)[0]
 
 
 def causal_attention(
@@ -180,9 +180,9 @@ def _output(p: Problem) -> Enclosure:
     """The output of attention without features."""
 
     def fast(setting: Setting) -> Balls:
-        return ball_attention.forward(operand(p.q), operand(p.k), operand(p.v), setting)[:1]
+        return (ball_attention.output(operand(p.q), operand(p.k), operand(p.v), setting),)
 
     def arb() -> Balls:
         return arb_attention.scaled_dot_product_attention(p.q, p.k, p.v, p.allowed(), **p.options)
 
-    return p.unfolded(p.evaluated(fast, arb, vacuous=attention_is_vacuous(p.v, p.allowed_row))[0])
+    return p.evaluated(fast, arb, of_rows=1, vacuous=attention_is_vacuous(p.v, p.allowed_row))[0]

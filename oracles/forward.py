@@ -10,6 +10,8 @@ rescaling.
 at the end: the bound takes the larger of both |m|, and promises nothing where that exponential overflows.
 """
 
+from typing import Any
+
 import numpy as np
 
 from oracles.ball import LARGEST, ROUNDOFF, UNDERFLOW, Array, expm1_upwards, gamma
@@ -30,19 +32,21 @@ def rows_forward(p: AttentionProblem, rows: slice, g: Operand | None = None) -> 
     q, t = part(p.q, rows), p.terms
     head, d_v = q.shape[:-1], p.v.shape[-1]
     a: Sums | None = None
-    m = low = np.full((*head, 1), -LARGEST)
-    tau, dead = np.zeros((*head, 1)), np.ones((*head, 1), dtype=bool)
+    m: Any = -LARGEST
+    low: Any = -LARGEST
+    tau: Any = 0.0
     readable: Bound = 0.0
     unknown: Bound = 0.0
+    reads: Any = False
     for keys, allowed in p.key_tiles(rows):
         k, v = part(p.k, keys), part(p.v, keys)
         far = distances(v, p.centre)
         x = scores(p, rows, keys, q, k, allowed)
         s = x.u
-        dead &= False if allowed is None else ~allowed.any(axis=-1, keepdims=True)
+        reads = reads | (True if allowed is None else allowed.any(axis=-1, keepdims=True))
         highest = np.maximum(m, s.max(axis=-1, keepdims=True))
         growths = growth(p, q, k, x, allowed, t.shared.slope)
-        tau = np.maximum(tau, growths.max(axis=-1, keepdims=True))
+        tau = np.maximum(tau, growths.max(axis=-1, keepdims=True) if p.elementwise else growths)
         slopes = x.size if p.elementwise and t.separate.slope else None
         s -= highest
         e = np.exp(s, out=s)
@@ -72,10 +76,12 @@ def rows_forward(p: AttentionProblem, rows: slice, g: Operand | None = None) -> 
         m = highest
     if a is None:
         a = Sums(np.zeros((*head, 1)), np.zeros((*head, d_v)), x=np.zeros((*head, 1)))
+        m, tau = np.full((*head, 1), -LARGEST), np.zeros((*head, 1))
+    dead = None if reads is True else np.broadcast_to(np.logical_not(reads), (*head, 1))
     largest = m
     if p.features is not None and p.features.sink is not None:
         m, tau = _add_sink(t, a, m, p.features.sink[..., rows, :], tau)
-        dead &= a.total == 0
+        dead = None if dead is None else dead & (a.total == 0)
     share = 1 / a.total
     a.scale(share, share)
     if not p.elementwise:
@@ -85,7 +91,8 @@ def rows_forward(p: AttentionProblem, rows: slice, g: Operand | None = None) -> 
         a.out = np.where(unknown > 0, np.nan, a.out)
     size = np.abs(m) if largest is m else np.maximum(np.abs(m), np.where(largest == -LARGEST, 0.0, np.abs(largest)))
     lost = None if largest is m else (m - largest > np.log(p.ranges.sums) - 1) & (largest > -LARGEST)
-    return bounded(p, size, m + np.log(a.total), dead if dead.any() else None, a, readable, tau, g is not None, lost)
+    dead = dead if dead is not None and dead.any() else None
+    return bounded(p, size, m + np.log(a.total), dead, a, readable, tau, g is not None, lost)
 
 
 def without_sink(p: AttentionProblem, rows: slice, forward: Rows) -> tuple[Array, Array, Mask | None] | None:

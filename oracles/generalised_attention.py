@@ -70,8 +70,8 @@ def attention(
     def arb() -> Balls:
         return arb_attention.generalised_attention(p.q, p.k, p.v, p.allowed(), features=p.features, **p.options)
 
-    out, lse = p.evaluated(fast, arb, vacuous=attention_is_vacuous(p.v, p.allowed_row))
-    return p.unfolded(out), p.of_lse(lse)
+    out, lse = p.evaluated(fast, arb, of_rows=2, vacuous=attention_is_vacuous(p.v, p.allowed_row))
+    return out, p.of_lse(lse)
 
 
 def attention_vjp(
@@ -121,8 +121,8 @@ def attention_vjp(
         found = arb_attention.generalised_attention_vjp(p.q, p.k, p.v, p.allowed(), g, of_lse, features=p.features, **p.options)
         return *found[:3], *p.summed(found[3:])
 
-    dq, dk, dv, *finer = p.evaluated(fast, arb, times=3)
-    return p.unfolded(dq), dk, dv, finer[0] if p.bias is not None else None, finer[-1] if p.sink is not None else None
+    dq, dk, dv, *finer = p.evaluated(fast, arb, of_rows=1, times=3)
+    return dq, dk, dv, finer[0] if p.bias is not None else None, finer[-1] if p.sink is not None else None
 
 
 def attention_jvp(
@@ -176,5 +176,5 @@ def attention_jvp(
             p.q, p.k, p.v, p.allowed(), tq, tk, tv, moves, of_sink, features=p.features, **p.options
         )
 
-    out, lse = p.evaluated(fast, arb, times=3)
-    return p.unfolded(out), p.of_lse(lse)
+    out, lse = p.evaluated(fast, arb, of_rows=2, times=3)
+    return out, p.of_lse(lse)

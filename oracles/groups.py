@@ -46,6 +46,8 @@ class Heads:
 
     def fold(self, x: NDArray[Any]) -> NDArray[Any]:
         """(…, H, n, ·) -> (…, H_kv, G·n, ·)."""
+        if self.group == 1:
+            return x
         split = self.split(x)
         return split.reshape(*x.shape[:-3], self.kv_heads, self.group * x.shape[-2], x.shape[-1])
 
@@ -57,6 +59,8 @@ class Heads:
 
     def unfold(self, x: Array) -> Array:
         """(…, H_kv, G·n, ·) -> (…, H, n, ·)."""
+        if self.group == 1:
+            return x
         lead, rows, columns = x.shape[:-3], x.shape[-2] // self.group, x.shape[-1]
         split = x.reshape(*lead, self.kv_heads, self.group, rows, columns)
         split = split.swapaxes(-4, -3) if self.tile else split

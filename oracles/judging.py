@@ -17,7 +17,8 @@ from oracles.visible import Mask
 
 _SMALLEST_NORMAL = sys.float_info.min
 Method = Literal["auto", "fast", "arb"]
-_CHOICES = ", ".join(map(repr, get_args(Method)))
+_METHODS = get_args(Method)
+_CHOICES = ", ".join(map(repr, _METHODS))
 Balls = tuple[Ball, ...]
 
 SAMPLE = 256
@@ -44,7 +45,7 @@ def require_method(method: object) -> None:
         )
     if not isinstance(method, str):
         raise TypeError(f"method has type {type(method).__name__}, but should be one of {_CHOICES}.")
-    if method not in get_args(Method):
+    if method not in _METHODS:
         raise ValueError(f"method={method!r}, but should be one of {_CHOICES}.")
 
 
@@ -91,17 +92,18 @@ def is_wide(x: Ball) -> bool:
     if x.mid.size == 0:
         return False
     shape = (*x.mid.shape[:-1], 1)
-    largest, rows = np.zeros(prod(shape)), np.zeros(prod(shape), dtype=bool)
+    found = []
     for some, mid, rad in _blocks(x):
-        size = np.abs(mid)
         with np.errstate(over="ignore", invalid="ignore"):
-            unlikely = rad.max(axis=-1) * mid.shape[-1] < size.sum(axis=-1)  # no radius reaches the mean, and nothing is NaN
-        largest[some] = np.where(unlikely, size.max(axis=-1), 0.0)
-        rest = np.flatnonzero(~unlikely)
+            likely = ~(rad.max(axis=-1) * mid.shape[-1] < np.abs(mid).sum(axis=-1))  # else no radius reaches the mean, and nothing is NaN
+        rest = np.flatnonzero(likely)
         if rest.size:
-            largest[rest + some.start], rows[rest + some.start] = _wide_rows(mid[rest], rad[rest])
-    if not rows.any():
+            found.append(some.start + rest[_wide_rows(mid[rest], rad[rest])])
+    if not any(rest.size for rest in found):
         return False
+    rows = np.zeros(prod(shape), dtype=bool)
+    rows[np.concatenate(found)] = True
+    largest = np.concatenate([np.where(np.isnan(mid), 0.0, np.abs(mid)).max(axis=-1) for _, mid, _ in _blocks(x)])
     largest, rows = largest.reshape(shape), rows.reshape(shape)[..., 0]
     most = largest.max(axis=-2, keepdims=True) if largest.ndim > 1 else largest
     counts = ((largest > 0) & (largest >= BINARY32.unit_roundoff * most))[..., 0]
@@ -109,14 +111,13 @@ def is_wide(x: Ball) -> bool:
     return bool(counts.any() and 2 * rows.sum() >= counts.sum())
 
 
-def _wide_rows(mid: Array, rad: Array) -> tuple[Array, NDArray[np.bool_]]:
-    """The largest |mid| of each row, NaN left out, and whether half of its radii reach the mean |mid| of those that count."""
+def _wide_rows(mid: Array, rad: Array) -> NDArray[np.bool_]:
+    """Whether half of each row's radii reach the mean |mid| of those that count."""
     size, judged = np.abs(mid), ~np.isnan(mid) & (rad < np.inf)
-    largest = np.where(np.isnan(mid), 0.0, size).max(axis=-1)
     number = judged.sum(axis=-1)
     with np.errstate(over="ignore", invalid="ignore"):
         wide = judged & (rad * number[..., None] >= np.where(judged, size, 0.0).sum(axis=-1, keepdims=True))
-    return largest, 2 * wide.sum(axis=-1) >= number
+    return np.asarray(2 * wide.sum(axis=-1) >= number)
 
 
 @dataclass(frozen=True)
@@ -128,6 +129,7 @@ class Evaluation:
     arb                 the certificate in ball arithmetic, which takes `work` multiplications
     vacuous             whether the budget of each result says nothing, given all of them
     sharp               a narrower certificate in float64 than `fast`, where there is one
+    shaped              the results as they are returned, given as they are computed
     """
 
     arithmetic: Arithmetic | None
@@ -137,6 +139,7 @@ class Evaluation:
     work: int
     vacuous: Callable[[Balls], tuple[bool, ...]] = zero_is_accepted
     sharp: Callable[[], Balls] | None = None
+    shaped: Callable[[Balls], Balls] = tuple
 
 
 def settle(of: Evaluation) -> tuple[Enclosure, ...]:
@@ -164,7 +167,8 @@ def settle(of: Evaluation) -> tuple[Enclosure, ...]:
                 balls, judged = of.arb(), True
     flags = (False,) * len(balls) if of.arithmetic is None else of.vacuous(balls)
     target = None if of.arithmetic is None else of.arithmetic.output
-    return tuple(Enclosure(x.mid, x.rad, format=target, vacuous=flag, judged=judged) for x, flag in zip(balls, flags, strict=True))
+    found = zip(of.shaped(balls), flags, strict=True)
+    return tuple(Enclosure(x.mid, x.rad, format=target, vacuous=flag, judged=judged) for x, flag in found)
 
 
 def mean_is_accepted(out: Ball, v: Array, allowed: Callable[[int], Mask | None]) -> bool:

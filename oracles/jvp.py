@@ -52,11 +52,6 @@ class Moved(NamedTuple):
     dlse_error: Array
     dead: Mask | None
 
-    @property
-    def dead_rows(self) -> Mask:
-        """Which rows may read no key, as an array."""
-        return np.zeros(self.dlse.shape, dtype=bool) if self.dead is None else self.dead
-
 
 def rows_jvp(p: AttentionProblem, tangents: Tangents, rows: slice) -> Moved:
     """The derivatives of a tile of rows."""

@@ -59,6 +59,8 @@ class Tiled(NamedTuple):
 
     def at(self, batch: tuple[int, ...] | EllipsisType) -> "Tiled":
         """Those of one element of the batch, or of all."""
+        if batch is ...:
+            return self
         bias, blocked = None if self.bias is None else self.bias.at(batch), None if self.blocked is None else self.blocked.at(batch)
         return self._replace(bias=bias, blocked=blocked, sink=None if self.sink is None else self.sink[batch])
 

@@ -44,7 +44,7 @@ def multi_head_attention(
     p = checked(x, wq, wk, wv, wo, num_heads, mask, scale, is_causal, arithmetic, conventions, method)
 
     def fast() -> Balls:
-        heads = p.kept(ball_attention.forward(*p.projections(), p.setting)[0])
+        heads = p.kept(ball_attention.output(*p.projections(), p.setting))
         return (p.expecting_nan(p.last(p.product(_side_by_side(heads), exact(p.wo)))),)
 
     def arb() -> Balls:
@@ -85,7 +85,7 @@ def multi_head_attention_vjp(
     def fast() -> Balls:
         q, k, v = p.projections()
         tokens, out = exact(p.x), exact(g)
-        concat = _side_by_side(p.kept(ball_attention.forward(q, k, v, p.setting)[0]))
+        concat = _side_by_side(p.kept(ball_attention.output(q, k, v, p.setting)))
         split = p.heads(p.stored(p.product(out, _transposed(exact(p.wo)), backward=True)))
         pulled = [_side_by_side(p.kept(d)) for d in ball_attention.vjp(q, k, v, split, p.setting)]
         parts = [p.last(p.product(d, _transposed(exact(w)), backward=True)) for d, w in zip(pulled, (p.wq, p.wk, p.wv), strict=True)]
@@ -138,7 +138,7 @@ def multi_head_attention_jvp(
             p.heads(p.stored(p.stored(p.product(exact(tangents[0]), exact(w))) + p.stored(p.product(exact(p.x), exact(dw)))))
             for w, dw in zip((p.wq, p.wk, p.wv), tangents[1:4], strict=True)
         )
-        heads = _side_by_side(p.kept(ball_attention.forward(q, k, v, p.setting)[0]))
+        heads = _side_by_side(p.kept(ball_attention.output(q, k, v, p.setting)))
         drift = _side_by_side(p.kept(ball_attention.jvp(q, k, v, tq, tk, tv, p.setting)[0]))
         dout = p.last(p.product(drift, exact(p.wo))) + p.last(p.product(heads, exact(tangents[4])))
         return (p.expecting_nan(p.last(dout)),)

@@ -110,7 +110,7 @@ class Rows:
     """What the forward pass knows of a tile of rows; columns are (rows, 1), matrices (rows, d_v).
 
     lse           log-sum-exp of the scores
-    dead          which rows may read no key
+    dead          which rows may read no key, None where there are none
     out, error    the output and the bound of its error, before it is rounded to the output's format
     unshared      the part of the error that the sums over keys do not share, where there is a cotangent
     own_unshared  that of the oracle's own arithmetic, where a kernel's δ may be taken from the weights besides
@@ -138,11 +138,6 @@ class Rows:
     sums: Sums
     sizes: tuple[Array, Array]
     terms: Terms
-
-    @property
-    def dead_rows(self) -> Mask:
-        """Which rows may read no key, as an array."""
-        return np.zeros(self.lse.shape, dtype=bool) if self.dead is None else self.dead
 
     @cached_property
     def entry(self) -> Any:
@@ -212,17 +207,20 @@ def bounded(
     delta: bool,
     lost: Mask | None = None,
 ) -> Rows:
-    """The module's bound; `tau` is the largest τ of each row, by which a kernel's m and lse may differ; `delta` says whether
+    """The module's bound; `m` is |m|, `tau` the largest τ of each row, by which a kernel's m and lse may differ; `delta` says whether
     δ is to be bounded as well; of rows that are `lost` nothing is promised.
 
     Its own sums over keys are known to γ_{n_k}(2⁻⁵³), which `inflation` covers.
     """
     t, n_k, centre = p.terms, p.n_k, np.abs(p.centre)
-    sizes = np.abs(m) + tau, np.abs(lse) + tau
+    sizes = m + tau, np.abs(lse) + tau
     inflation = 1 + 8 * gamma(n_k + 8, ROUNDOFF)
-    readable, size, one = readable + n_k * centre, a.size + centre, 1 + a.x
+    size, one = a.size, 1 + a.x
+    if apart := not isinstance(p.centre, float):
+        readable, size = readable + n_k * centre, size + centre
     unseen = (inflation - 1) * size
-    distance, out = np.abs(a.out - p.centre) + unseen, np.abs(a.out) + unseen
+    out = np.abs(a.out) + unseen
+    distance = np.abs(a.out - p.centre) + unseen if apart else out
     absolute = t.weight_underflow * readable
     if p.v.rad is not None:
         distance, absolute = distance + a.spread, a.spread + absolute
@@ -237,7 +235,7 @@ def bounded(
     lam = lam * inflation
     room = np.where(lam < 1.0, 1.0 - lam, np.nan)
     grown = lift * (a.grown + distance * a.x) + expm1_upwards(h) * (a.size + distance)
-    size = size + a.grown + centre * a.x
+    size = size + a.grown + centre * a.x if apart else size + a.grown
 
     def unshared(of: Terms, row: _Row, wander: Bound, drift: Bound) -> tuple[Bound, Array, Array, Array]:
         """The three parts of the error that are not shared, times 1 − λ, and what comes from the first."""
@@ -246,7 +244,7 @@ def bounded(
         reach = np.exp(h + key) * (size + drift)
         of_columns = expm1_upwards(rest) * reach
         divisor = lift * (np.exp(b) * wander + expm1_upwards(b) * one) + 4 * n_k * of.weight_underflow
-        divisor = divisor + (row.terms + row.result) * np.exp(h + b) * (one + wander)
+        divisor = divisor + (row.terms + row.result) * (of_row if of is t else np.exp(h + b)) * (one + wander)
         sums = row.terms * np.exp(rest) * reach + row.result * (out + grown + of_keys + of_columns)
         column = of_columns + sums + np.exp(key + rest + h) * absolute
         if a.large is not None:

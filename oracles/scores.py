@@ -90,6 +90,8 @@ def offset(v: Operand) -> Array:
 
 def distances(v: Operand, centre: Array | float) -> Array:
     """A bound of |v − centre| for every number in the ball, but for one rounding."""
+    if isinstance(centre, float):  # there is none: it is 0
+        return v.reach
     far = np.abs(v.value - centre)
     return far if v.rad is None else far + v.rad
 

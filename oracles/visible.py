@@ -31,6 +31,8 @@ class Visible:
 
     def at(self, batch: tuple[int, ...] | EllipsisType) -> "Visible":
         """That of one element of the batch, or of all."""
+        if batch is ...:
+            return self
         positions = self.positions if self.positions.ndim == 1 else self.positions[batch]
         return replace(self, mask=None if self.mask is None else self.mask.at(batch), positions=positions)
 
