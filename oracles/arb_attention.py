@@ -24,6 +24,7 @@ from oracles.arb_head import (
     generalised,
     generalised_jvp,
     generalised_vjp,
+    levelled,
     lose_dead_rows,
     softmax,
     softmax_derivative,
@@ -56,7 +57,8 @@ def hard_masked_softmax_vjp(
     """dscores = w ⊙ (g − Σ_allowed w ⊙ g), and 0 where blocked and in dead rows (unchecked there if they are NaN)."""
 
     def evaluate(s: Array, a: Bools, g: Array) -> list[Matrix]:
-        weights = softmax(from_array(s), a, conventions)
+        u, a = levelled(from_array(s), a, conventions)
+        weights = softmax(u, a, conventions)
         return [lose_dead_rows(softmax_derivative(weights, a, from_array(g)), a, conventions)]
 
     return _batched(evaluate, [scores, _allowed(scores.shape, allowed), grad_weights], precision)

@@ -28,7 +28,8 @@ def attention(head: Head, allowed: Bools, scale: arb, conventions: Conventions) 
 def attention_vjp(head: Head, allowed: Bools, grad: Matrix, scale: arb, conventions: Conventions) -> list[Matrix]:
     """[dq, dk, dv]: dS = scale·softmax'(g·vᵀ), dq = dS·k, dk = dSᵀ·q, dv = weightsᵀ·g."""
     q, k, v = head
-    weights = softmax((q @ k.transposed) * scale, allowed, conventions)
+    scores, allowed = levelled((q @ k.transposed) * scale, allowed, conventions)
+    weights = softmax(scores, allowed, conventions)
     ds = softmax_derivative(weights, allowed, grad @ v.transposed) * scale
     return [lose_dead_rows(ds @ k, allowed, conventions), ds.transposed @ q, weights.transposed @ grad]
 
@@ -36,7 +37,8 @@ def attention_vjp(head: Head, allowed: Bools, grad: Matrix, scale: arb, conventi
 def attention_jvp(point: Head, tangent: Head, allowed: Bools, scale: arb, conventions: Conventions) -> Matrix:
     """softmax'(scale·(dq·kᵀ + q·dkᵀ))·v + weights·dv."""
     (q, k, v), (dq, dk, dv) = point, tangent
-    weights = softmax((q @ k.transposed) * scale, allowed, conventions)
+    scores, allowed = levelled((q @ k.transposed) * scale, allowed, conventions)
+    weights = softmax(scores, allowed, conventions)
     ds = (dq @ k.transposed + q @ dk.transposed) * scale
     dout = softmax_derivative(weights, allowed, ds) @ v + weights @ dv
     return lose_dead_rows(dout, allowed, conventions)
@@ -57,7 +59,7 @@ def generalised_vjp(
     """[dq, dk, dv, dbias, dsink], the last two where there are such: dU = softmax'(g·vᵀ) + w ⊙ g_lse, dS = dU ⊙ (1 − tanh²)."""
     q, k, v = head
     scores, n = (q @ k.transposed) * scale, allowed.shape[1]
-    u, may = with_sink(logits(scores, f), allowed, f)
+    u, may = levelled(*with_sink(logits(scores, f), allowed, f), conventions, n)
     weights = softmax(u, may, replace(conventions, dead_rows="zero"))
     turned = grad @ v.transposed
     turned = turned if f.sink is None else side_by_side([turned, from_array(np.zeros(f.sink.shape))])
@@ -83,7 +85,7 @@ def generalised_jvp(
     """[dout, dlse]: dU = (scale·(dq·kᵀ + q·dkᵀ)) ⊙ (1 − tanh²) + dbias, dlse = Σ w dU, dout = Σ w (dU − dlse) v + Σ w dv."""
     (q, k, v), (dq, dk, dv) = point, tangent
     scores, n = (q @ k.transposed) * scale, allowed.shape[1]
-    u, may = with_sink(logits(scores, f), allowed, f)
+    u, may = levelled(*with_sink(logits(scores, f), allowed, f), conventions, n)
     plain = replace(conventions, dead_rows="zero")
     weights, h = softmax(u, may, plain), cap_slope(scores, f)
     du = (dq @ k.transposed + q @ dk.transposed) * scale
@@ -170,6 +172,16 @@ def with_sink(u: Matrix, allowed: Bools, f: Features) -> tuple[Matrix, Bools]:
         return u, allowed
     there = f.sink > -np.inf
     return side_by_side([u, from_array(np.where(there, f.sink, 0.0))]), np.concatenate([allowed, there], axis=1)
+
+
+def levelled(u: Matrix, allowed: Bools, conventions: Conventions, n: int | None = None) -> tuple[Matrix, Bools]:
+    """The logits of which derivatives are, and what may be read: where gradients flow in dead rows, all of the n keys there, by zeros."""
+    dead = np.asarray(~allowed.any(axis=1, keepdims=True))
+    if not (conventions.dead_rows_flow and dead.any()):
+        return u, allowed
+    rows = [[ZERO] * len(row) if level else row for row, level in zip(u.balls.tolist(), dead[:, 0], strict=True)]
+    keys = np.arange(allowed.shape[1]) < (allowed.shape[1] if n is None else n)
+    return from_rows(rows, u.support | dead, u.lost & ~dead), allowed | (dead & keys)
 
 
 def log_sum_exp(u: Matrix, allowed: Bools) -> Matrix:

@@ -97,6 +97,7 @@ def jvp(
     out, lse = _room_for_rows(q, v.shape[-1]), _room_for_rows(q, 1)
     with np.errstate(all="ignore"):
         for at, p, (tq, tk, tv) in _pieces(q, k, v, setting, dq, dk, dv):
+            p = _levelled(p, setting.conventions)
             tangents = Tangents(tq, tk, tv, None if of_bias is None else of_bias.at(at), None if of_sink is None else of_sink[at])
             uniform = uniform_rows(p._replace(v=tv)) if setting.conventions.dead_rows == "uniform" and p.n_k else None
             for rows in p.row_tiles():
@@ -158,6 +159,7 @@ def vjp(
     unchecked = setting.conventions.dead_rows == "nan"
     with np.errstate(all="ignore"):
         for at, p, (cotangent,) in _pieces(q, k, v, setting, g):
+            p = _levelled(p, setting.conventions)
             of = None if of_lse is None else of_lse[at]
             here = [x.at(at) for x in finer]
             dq, dq_error, dk, dk_error, dv, dv_error = gradients(p, cotangent, unchecked, of, here)
@@ -278,6 +280,12 @@ def _dead_rows(p: AttentionProblem, rows: slice) -> Mask:
     if p.features is not None and p.features.sink is not None:
         dead &= p.features.sink[..., rows, :] == -np.inf
     return dead
+
+
+def _levelled(p: AttentionProblem, conventions: Conventions) -> AttentionProblem:
+    """The problem of derivatives, in which dead rows read all keys by equal logits where gradients flow through them."""
+    dead = _dead_rows(p, slice(0, p.n_q)) if conventions.dead_rows_flow else None
+    return p if dead is None or not dead.any() else p._replace(level=dead)
 
 
 def _store(result: Ball, at: Index, rows: slice, mid: Array, rad: Array) -> None:

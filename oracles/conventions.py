@@ -13,6 +13,8 @@ class Conventions:
 
     dead_rows         a query that may attend to no key: `zero` output and gradients; `nan` output, its dq unchecked and
                       nothing added to dk and dv; `uniform`: the mean over all n_k values, dq 0, and g/n_k added to dv
+    dead_gradients    under `uniform`, equal weights are constants (`stop`), as where a fill takes the place of masked scores; or
+                      derivatives are those of equal logits (`flow`), as where a finite fill is added that absorbs the scores
     causal            query i sees the keys j ≤ i (`top_left`) or j ≤ i + n_k − n_q (`bottom_right`)
     blocked_values    whether entries behind a mask are `finite` numbers or stay `unread`, NaN and ±∞ included; the
                       oracles themselves never read them
@@ -48,6 +50,7 @@ class Conventions:
     """
 
     dead_rows: Literal["zero", "nan", "uniform"] = "zero"
+    dead_gradients: Literal["stop", "flow"] = "stop"
     causal: Literal["top_left", "bottom_right"] = "top_left"
     blocked_values: Literal["finite", "unread"] = "finite"
     mask_polarity: Literal["true_allows", "true_blocks"] = "true_allows"
@@ -86,6 +89,11 @@ class Conventions:
         if version not in ONNX:
             raise ValueError(f"version={version!r}, but should be one of {', '.join(map(repr, ONNX))}.")
         return cls(**ONNX[version])
+
+    @property
+    def dead_rows_flow(self) -> bool:
+        """Whether a query that may attend to no key has the derivatives of one that attends to all of them by equal logits."""
+        return (self.dead_rows, self.dead_gradients) == ("uniform", "flow")
 
     def __post_init__(self) -> None:
         for field in fields(self):

@@ -77,7 +77,8 @@ def scaled_dot_product_attention_vjp(
 
     Shapes: those of q, k and v; grad_out is (…, n_q, d_v).  With `rows` only dq is returned, as the tuple (dq,), for
     those rows: dk and dv need them all. Edge cases: a row with no allowed key gets and gives no gradient (`dead_rows` =
-    nan leaves its dq unchecked, uniform adds grad_out/n_k to dv); blocked positions get and give none.
+    nan leaves its dq unchecked, uniform adds grad_out/n_k to dv, or is a row of equal scores, by `dead_gradients`); blocked
+    positions get and give none.
     """
     p = plain(q, k, v, mask, scale, is_causal, rows, arithmetic, conventions, method)
     g = p.of_rows(grad_out, "grad_out", p.v.shape[-1])
@@ -113,8 +114,8 @@ def scaled_dot_product_attention_jvp(
     With t = scale·(dq·kᵀ + q·dkᵀ): dout = (P ⊙ (t − rowsum(P ⊙ t)))·v + P·dv.
 
     Shapes: tangents like q, k and v; the result like the output.
-    Edge cases: a row with no allowed key is 0 (NaN, or the mean of dv, by `dead_rows`); tangents of blocked entries are
-    never read.
+    Edge cases: a row with no allowed key is 0 (NaN, or the mean of dv, by `dead_rows`, or that of a row of equal scores, by
+    `dead_gradients`); tangents of blocked entries are never read.
     """
     p = plain(q, k, v, mask, scale, is_causal, rows, arithmetic, conventions, method)
     tq = p.of_rows(dq, "dq", p.q.shape[-1])

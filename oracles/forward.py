@@ -45,7 +45,7 @@ def rows_forward(p: AttentionProblem, rows: slice, g: Operand | None = None) -> 
         s = x.u
         reads = reads | (True if allowed is None else allowed.any(axis=-1, keepdims=True))
         highest = np.maximum(m, s.max(axis=-1, keepdims=True))
-        growths = growth(p, q, k, x, allowed, t.shared.slope)
+        growths = growth(p, rows, q, k, x, allowed, t.shared.slope)
         tau = np.maximum(tau, growths.max(axis=-1, keepdims=True) if p.elementwise else growths)
         slopes = x.size if p.elementwise and t.separate.slope else None
         s -= highest

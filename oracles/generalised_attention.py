@@ -102,7 +102,7 @@ def attention_vjp(
 
     Shapes: grad_out like out, grad_lse like lse; the results like their inputs.
     Edge cases: blocked entries get no gradient, an entry of −∞ of the bias neither; a dead row's grad_lse is ignored, and its dq is 0
-    (unchecked under `dead_rows` = nan; grad_out/n_k is added to dv under uniform).
+    (unchecked under `dead_rows` = nan; grad_out/n_k is added to dv under uniform), or it is a row of equal logits, by `dead_gradients`.
     """
     p = checked(
         q, k, v, mask=mask, bias=bias, scale=scale, causal=causal, offset=offset, window=window, softcap=softcap, sink=sink, rows=None,
@@ -155,7 +155,7 @@ def attention_jvp(
 
     Shapes: tangents like their inputs; the results like out and lse.
     Edge cases: tangents of blocked entries are never read, those of a bias or sink that is not given are refused; a dead row's dout is 0
-    (NaN, or the mean of dv, by `dead_rows`), its dlse 0.
+    (NaN, or the mean of dv, by `dead_rows`), its dlse 0, or both are those of equal logits, by `dead_gradients`.
     """
     p = checked(
         q, k, v, mask=mask, bias=bias, scale=scale, causal=causal, offset=offset, window=window, softcap=softcap, sink=sink, rows=rows,

@@ -76,7 +76,7 @@ def grad_scores(
     is added to the gradient of the bias."""
     t, k, v, shift, delta = p.terms, part(p.k, keys), part(p.v, keys), of.shift, of.error
     u = scores(p, rows, keys, q, k, allowed)
-    excess = growth(p, q, k, u, allowed, t.anew.slope)
+    excess = growth(p, rows, q, k, u, allowed, t.anew.slope)
     cap = None if p.features is None else p.features.cap
     slope = None if cap is None else slope_of(u, cap, excess, t)
     np.subtract(u.u, forward.lse, out=u.u)

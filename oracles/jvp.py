@@ -64,7 +64,7 @@ def rows_jvp(p: AttentionProblem, tangents: Tangents, rows: slice) -> Moved:
     for keys, allowed in p.key_tiles(rows):
         k, v, dk, dv = (part(x, keys) for x in (p.k, p.v, tangents.k, tangents.v))
         u = scores(p, rows, keys, q, k, allowed)
-        excess = growth(p, q, k, u, allowed, t.anew.slope)
+        excess = growth(p, rows, q, k, u, allowed, t.anew.slope)
         tangent, spread = _score_tangents(p, q, k, dq, dk, allowed)
         if p.features is not None:
             tangent, spread = _logit_tangents(p, u, tangents, rows, keys, tangent, spread, excess, allowed)

@@ -114,6 +114,8 @@ class AttentionProblem(NamedTuple):
     and a few times wider.  `centre` (…, 1, d_v), or 0, is any point: errors are counted by distances of values from it.  `room`
     holds five arrays of the size of a tile, to be overwritten by the next: fresh memory would cost as much as the
     arithmetic.  `group` is the number of query heads whose rows these are, where a kernel may round the gradients of each.
+    `level` (…, n_q, 1), if there is one, are rows that read all keys by logits of exactly 0, whatever is visible: a constant that is
+    added to all of them, as a fill is, changes nothing.
     """
 
     q: Operand
@@ -131,6 +133,7 @@ class AttentionProblem(NamedTuple):
     room: Array
     lse_without_sink: bool = False
     group: int = 1
+    level: Mask | None = None
 
     @property
     def without_sink(self) -> "AttentionProblem | None":
@@ -163,11 +166,14 @@ class AttentionProblem(NamedTuple):
 
         Both ends are multiples of `KEY_STEP`.  None stands for all; tiles that no row may read are left out.
         """
-        near = self.visible.keys(rows, self.n_k)
+        level = None if self.level is None else self.level[..., rows, :]
+        near = self.visible.keys(rows, self.n_k) if level is None else slice(0, self.n_k)
         first, last = near.start - near.start % KEY_STEP, min(near.stop + -near.stop % KEY_STEP, self.n_k)
         for j in range(first, last, KEY_TILE):
             keys = slice(j, min(j + KEY_TILE, last))
             allowed = self.visible.tile(rows, keys)
+            if level is not None and allowed is not None:
+                allowed = allowed | level
             if allowed is None or allowed.any():
                 yield keys, None if allowed is None or allowed.all() else allowed
 
@@ -177,23 +183,28 @@ def scores(p: AttentionProblem, rows: slice, keys: slice, q: Operand, k: Operand
     s = np.matmul(q.raw, k.raw.swapaxes(-1, -2), out=p.tile(0, q, k))
     s *= p.scale
     if p.features is not None:
-        return logits(p.features.tile(rows, keys), s, allowed, None if p.elementwise else (p.tile(4, q, k), p.tile(3, q, k)))
-    if allowed is not None:
-        np.copyto(s, -np.inf, where=~allowed)
-    return Logits(s)
+        found = logits(p.features.tile(rows, keys), s, allowed, None if p.elementwise else (p.tile(4, q, k), p.tile(3, q, k)))
+    else:
+        found = Logits(s)
+        if allowed is not None:
+            np.copyto(s, -np.inf, where=~allowed)
+    if p.level is not None:
+        np.copyto(found.u, 0.0, where=p.level[..., rows, :])
+    return found
 
 
-def growth(p: AttentionProblem, q: Operand, k: Operand, x: Logits, allowed: Mask | None, slope: float) -> Array:
+def growth(p: AttentionProblem, rows: slice, q: Operand, k: Operand, x: Logits, allowed: Mask | None, slope: float) -> Array:
     """The exponent τ of each weight's error that comes with its logit: (rows, keys), or its row maxima (rows, 1).
 
     τ = (dot.terms + product + scale_on_inputs)·R + (dot.result + stored_scores + slope)·|s| + underflow + what the inputs'
     radii add, with R = |scale|·|q||k|ᵀ; then what `features` add, and the slope of the logit instead of the score's.
     A scaled q that underflows by η moves a score by at most η‖k‖₁, a scaled k by
-    η‖q‖₁.  0 where a row may not read a key.
+    η‖q‖₁.  0 where a row may not read a key, and in level rows.
     """
     if not p.elementwise:
         tau = _row_growth(p, q, k, allowed, 0.0 if p.features is not None else slope)
-        return tau if p.features is None else passed(x, p.features, p.terms, tau, slope, p.ranges)
+        tau = tau if p.features is None else passed(x, p.features, p.terms, tau, slope, p.ranges)
+        return tau if p.level is None else np.where(p.level[..., rows, :], 0.0, tau)
     t, c, of_logit = p.terms, abs(p.scale), slope
     slope = 0.0 if p.features is not None else slope
     tau = q.reach @ k.reach.swapaxes(-1, -2)
@@ -217,6 +228,8 @@ def growth(p: AttentionProblem, q: Operand, k: Operand, x: Logits, allowed: Mask
         tau = passed(x, p.features, t, tau, of_logit, p.ranges)
     if allowed is not None:
         np.copyto(tau, 0.0, where=~allowed)
+    if p.level is not None:
+        np.copyto(tau, 0.0, where=p.level[..., rows, :])
     return tau
 
 

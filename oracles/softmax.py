@@ -64,8 +64,8 @@ def hard_masked_softmax_vjp(
     dscores = w ⊙ (g − Σ_l w_l g_l), and 0 on blocked entries.
 
     Shapes: mask broadcasts to scores, grad_weights and the result are like scores.
-    Edge cases: a row with no allowed entry gets 0 (unchecked under `dead_rows` = nan); blocked entries of g are never
-    read.
+    Edge cases: a row with no allowed entry gets 0 (unchecked under `dead_rows` = nan, or what equal scores get, by `dead_gradients`);
+    blocked entries of g are never read.
     Raises ValueError and TypeError for shapes, types and values that do not fit.
     """
     s, allowed, t, a, c = _checked(scores, mask, arithmetic, conventions, method)
@@ -149,7 +149,7 @@ def _vjp(s: Array, allowed: Mask | None, g: Array, t: Terms, most: Ranges, c: Co
     Radius ∞ where T, or dS as it is stored, may overflow, and throughout a row where Σ p g may, at blocked entries too: 0·∞ is NaN.
     """
     with np.errstate(all="ignore"):
-        w = _weights(s, allowed, t, most, uniform=False)
+        w = _weights(s, allowed, t, most, c.dead_rows_flow)
         g = np.where(w.allowed, np.where(np.isfinite(g), g, np.nan), 0.0)
         stored = w.error + float(np.expm1(t.weights + t.saved_weights + t.sum.positive + t.normalise + t.delta_sum.positive)) * (
             w.p + w.error

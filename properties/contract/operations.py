@@ -35,6 +35,7 @@ _TABLES = {"cos", "sin"}
 _SUMS, _BIASES = {"lse", "dlse", "lse_a", "lse_b"}, {"slopes", "biases"}
 _FREQUENCIES = ("rope_pairing", "odd_lane", "rope_base", "rope_scale")
 _ATTENTION = ("dead_rows", "mask_polarity")
+_DERIVED = ("dead_rows", "dead_gradients", "mask_polarity")
 
 Axes = tuple[str, ...]
 
@@ -235,26 +236,24 @@ OPERATIONS: dict[str, Operation] = {
     o.name: o
     for o in (
         _operation("scaled_dot_product_attention", _MASKED, _OUT, *_ATTENTION),
-        _operation("scaled_dot_product_attention_vjp", f"{_MASKED} grad_{_OUT}", _tangents(_QKV), *_ATTENTION),
-        _operation("scaled_dot_product_attention_jvp", f"{_MASKED} {_tangents(_QKV)}", f"d{_OUT}", *_ATTENTION),
+        _operation("scaled_dot_product_attention_vjp", f"{_MASKED} grad_{_OUT}", _tangents(_QKV), *_DERIVED),
+        _operation("scaled_dot_product_attention_jvp", f"{_MASKED} {_tangents(_QKV)}", f"d{_OUT}", *_DERIVED),
         _operation("causal_attention", _QKV, _OUT, "causal", "dead_rows"),
         _operation("grouped_query_attention", _GROUPED, "out[* num_heads n_q value_dim]", "kv_heads", *_ATTENTION),
         _operation("attention", _FEATURED, f"{_OUTPUT} {_SUM}", *_ATTENTION, *_FEATURES),
         _operation(
-            "attention_vjp", f"{_FEATURED} grad_{_OUTPUT} grad_{_SUM}?", _tangents(f"{_HEADED} {_BIAS} {_SINK}"), *_ATTENTION, *_FEATURES
+            "attention_vjp", f"{_FEATURED} grad_{_OUTPUT} grad_{_SUM}?", _tangents(f"{_HEADED} {_BIAS} {_SINK}"), *_DERIVED, *_FEATURES
         ),
-        _operation(
-            "attention_jvp", f"{_FEATURED} {_tangents(_HEADED)} d{_BIAS}? d{_SINK}?", f"d{_OUTPUT} d{_SUM}", *_ATTENTION, *_FEATURES
-        ),
+        _operation("attention_jvp", f"{_FEATURED} {_tangents(_HEADED)} d{_BIAS}? d{_SINK}?", f"d{_OUTPUT} d{_SUM}", *_DERIVED, *_FEATURES),
         _operation("merge_attention", *_MERGED, "dead_rows", "lse_base"),
         _operation("alibi_slopes", "num_heads", "slopes[num_heads]", "alibi_slopes"),
         _operation("alibi_bias", "num_heads n_q n_k offset?", "biases[num_heads n_q n_k]", "alibi_slopes", "alibi_reference", "causal"),
         _operation("decode", _STEPS, "out[n_q value_dim] lse[n_q]", "window", "lse_base", "scale_default", *_FREQUENCIES, oracle=decode),
         _operation("multi_head_attention", _HEADS, "out[* seq_len model_dim]", *_ATTENTION),
-        _operation("multi_head_attention_vjp", f"{_HEADS} grad_out[* seq_len model_dim]", _tangents(_HEADS), *_ATTENTION),
-        _operation("multi_head_attention_jvp", f"{_HEADS} {_tangents(_HEADS)}", "dout[* seq_len model_dim]", *_ATTENTION),
+        _operation("multi_head_attention_vjp", f"{_HEADS} grad_out[* seq_len model_dim]", _tangents(_HEADS), *_DERIVED),
+        _operation("multi_head_attention_jvp", f"{_HEADS} {_tangents(_HEADS)}", "dout[* seq_len model_dim]", *_DERIVED),
         _operation("hard_masked_softmax", _SCORES, "weights[* n_q n_k]", *_ATTENTION),
-        _operation("hard_masked_softmax_vjp", f"{_SCORES} grad_weights[* n_q n_k]", "dscores[* n_q n_k]", *_ATTENTION),
+        _operation("hard_masked_softmax_vjp", f"{_SCORES} grad_weights[* n_q n_k]", "dscores[* n_q n_k]", *_DERIVED),
         _operation("causal_mask", "n_q n_k", "mask[n_q n_k]", "causal", "mask_polarity"),
         _operation("padding_mask", "lengths[batch] max_len", "mask[batch max_len]", "mask_polarity"),
         _operation("combine_masks", "first[* n_q n_k] second[* n_q n_k]", "mask[* n_q n_k]", "mask_polarity"),

@@ -96,11 +96,12 @@ class Support:
         predicate = self.sizes.get(size)
         return predicate.sizes if isinstance(predicate, Listed) else ()
 
-    def without(self, o: Operation, kind: str) -> str:
-        """Why cases with masks of a kind, "loose", "keys", "dead" or "any", are left out; "" where they are not."""
+    def without(self, o: Operation, kind: str, flows: bool = False) -> str:
+        """Why cases with masks of a kind, "loose", "keys", "dead" or "any", are left out; "" where they are not. `flows` says whether
+        gradients are meant to flow through the equal weights of a query without keys."""
         if not kind or not any(map(o.is_mask, o.parameters)):
             return ""
-        if kind == "dead" and self.entries == "finite masks" and o.name != o.forward:
+        if kind == "dead" and self.entries == "finite masks" and o.name != o.forward and not flows:
             return _FLOWS
         taken = not self.masks or (self._extent(o).of_keys if kind == "keys" else kind != "loose" and self.masks != "no masks")
         return "" if taken else WORDS[self.masks]
@@ -163,7 +164,10 @@ class Support:
             yield found
 
 
-_FLOWS = "With finite masks gradients flow through the equal weights of a query without keys, on which there is no convention."
+_FLOWS = (
+    "With finite masks gradients may flow through the equal weights of a query without keys: if they do, declare "
+    "Conventions(dead_rows='uniform', dead_gradients='flow')."
+)
 _ANY = Extent("It takes masks that broadcast.")
 
 

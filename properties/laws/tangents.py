@@ -148,11 +148,17 @@ def no_derivative_passes_the_mask(subject: Subject, *case: Any, choose: Choices)
     return True
 
 
-@law(*JVPS, domains=("dead rows",), exempts=_undefined, watches=True)
+def _undefined_or_flowing(i: Implementation) -> str:
+    flows = i.resolved_conventions.dead_rows_flow
+    return _undefined(i) or ("Derivatives flow in rows that may read nothing: agreement tells." if flows else "")
+
+
+@law(*JVPS, domains=("dead rows",), exempts=_undefined_or_flowing, watches=True)
 def a_query_with_no_allowed_key_follows_its_convention(subject: Subject, *case: Any) -> bool:
     """For every query, or token, that may read nothing: its output has derivative 0; under dead_rows=uniform that of the mean of values.
 
-    Exact; the mean within budget. It exempts dead_rows=nan, and says nothing of multi-head attention under dead_rows=uniform.
+    Exact; the mean within budget. It exempts dead_rows=nan and dead_gradients=flow, and says nothing of multi-head attention under
+    dead_rows=uniform.
     """
     heads = subject.operation != JVPS[0]
     q, k, mask = (case[0], case[0], case[6]) if heads else (case[0], case[1], case[3])

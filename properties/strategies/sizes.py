@@ -62,7 +62,8 @@ class Sizes:
             raise UnsupportedError(f"{implementation.name} takes {taken} leading axes, but more are needed.")
         lacks = implementation.lacks_of_caches if operation.is_played else implementation.lacks
         masked = domain.masks_are or ("" if domain.mask in masks.OPTIONAL else "dead" if domain.mask is masks.dead else "any")
-        why = implementation.support.without(operation, masked) or lacks(*domain.features)
+        flows = implementation.resolved_conventions.dead_rows_flow
+        why = implementation.support.without(operation, masked, flows) or lacks(*domain.features)
         if why := why or rotations.some(operation, implementation, domain):
             raise UnsupportedError(why)
         self._supported: dict[Any, Sequence[int]] = {}

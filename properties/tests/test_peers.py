@@ -15,10 +15,12 @@ from oracles import Conventions
 from properties.contract.operations import OPERATIONS
 from properties.implementations.peers import GROUPS
 from properties.implementations.peers.library import Library
+from properties.laws.twins import TWINS
 from properties.measurements import peers
 from properties.measurements.findings.confirmed import REFERENCES, confirmed, drawn
 from properties.measurements.findings.shown import CAUSES, Shown
 from properties.measurements.peers import FINDINGS, families, markdown
+from properties.verifier.plan import plan
 
 PAGE = (Path(__file__).parents[2] / "docs" / "peers.md").read_text("utf-8")
 LIBRARIES = ("jax", "flax", "equinox", "haiku", "keras", "keras_hub", "mlx", "onnx", "onnxruntime", "transformers")
@@ -43,6 +45,22 @@ def test_a_library_that_is_not_installed_is_not_run():
     for name, group in {"JAX": "jax", "Flax": "flax", "Equinox": "equinox", "Haiku": "haiku", "MLX": "mlx"}.items():
         for implementation in GROUPS[name]:
             assert bool(implementation.unavailable) is (find_spec(group) is None)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("group", GROUPS.values(), ids=GROUPS)
+def test_a_small_share_of_a_library_is_judged_where_it_is_installed(group):
+    one = next((i for i in group if not i.unavailable), group[0])
+    if one.unavailable:
+        pytest.skip(one.unavailable)
+    laws = {law.name for law in plan(one) if law.agreement or law.name == TWINS}
+    report = properties.verify(one, laws=sorted(laws), max_examples=3)
+    assert any(outcome.status == "held" for outcome in report.outcomes)
+    assert report.ok, [(c.example.summary, c.example.counterexample, c.laws) for c in report.causes]
+
+
+def test_at_least_eight_libraries_name_paths_that_must_agree():
+    assert sum(any(i.twins for i in group) for group in GROUPS.values()) >= 8
 
 
 def test_every_declared_deviation_is_explained_by_a_finding():

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from rich.console import Console
 
 from oracles import Conventions
@@ -159,6 +160,29 @@ def test_what_is_wrong_with_masks_of_a_kind_is_explained_by_the_bug_all_the_same
     assert [cause.diagnosis[0].id for cause in report.causes] == ["softmax-vjp-ignores-the-mask"]
 
 
+def _added_vjp(q, k, v, mask, grad_out):
+    given = [torch.from_numpy(x).requires_grad_() for x in (q, k, v)]
+    added = 0.0 if mask is None else torch.from_numpy(mask)
+    weights = (given[0] @ given[1].mT / max(q.shape[-1], 1) ** 0.5 + added).softmax(-1)
+    return tuple(x.numpy() for x in torch.autograd.grad(weights @ given[2], given, torch.from_numpy(grad_out)))
+
+
+def test_gradients_that_flow_through_an_added_finite_fill_are_judged_where_that_is_declared():
+    laws = ["the vjp is within its budget", "a query with no allowed key follows its convention"]
+
+    def judged(gradients):
+        meant = Conventions(dead_rows="uniform", dead_gradients=gradients)
+        supports = ["finite masks" if gradients == "flow" else "additive masks", "positive sizes"]
+        function = _added_vjp if gradients == "flow" else lambda q, k, v, mask, g: _added_vjp(q, k, v, _finite(mask), g)
+        return verify(Implementation("added", {VJP: function}, conventions=meant, supports=supports), laws=laws, max_examples=30)
+
+    def _finite(mask):
+        return None if mask is None else np.maximum(mask, -np.finfo(np.float64).max)
+
+    assert [o.status for o in judged("flow").outcomes] == ["held", "not applicable"]
+    assert [cause.diagnosis[0].id for cause in judged("stop").causes] == ["dead_gradients=flow"]
+
+
 def test_finite_masks_make_all_keys_alike_for_a_query_without_keys_and_leave_its_gradients_undrawn():
     def added(q, k, v, mask=None):
         with np.errstate(all="ignore"):
@@ -172,9 +196,9 @@ def test_finite_masks_make_all_keys_alike_for_a_query_without_keys_and_leave_its
         i = Implementation("added", {SDPA: added}, conventions=Conventions(dead_rows=reading), **promises)
         assert [o.status for o in verify(i, laws=[law], max_examples=20).outcomes] == [status]
     (left,) = verify(Implementation("added", {VJP: REFERENCE[VJP]}, **promises), laws=[law], max_examples=5).outcomes
-    assert (
-        left.reason
-        == "With finite masks gradients flow through the equal weights of a query without keys, on which there is no convention."
+    assert left.reason == (
+        "With finite masks gradients may flow through the equal weights of a query without keys: if they do, declare "
+        "Conventions(dead_rows='uniform', dead_gradients='flow')."
     )
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from oracles import Conventions
 from properties.contract.implementation import Implementation
+from properties.contract.twins import Twin
 from properties.implementations.peers.library import Library
 
 __all__ = ["IMPLEMENTATIONS"]
@@ -84,11 +85,10 @@ def _implementation(name: str, arithmetic: str, operations: dict[str, Callable[.
 
 
 def _processor(name: str, dead_rows: Any) -> Implementation:
-    same = {"model_dim_minus_heads_width": lambda n: n == 0}
-    conventions = Conventions(dead_rows=dead_rows)
     return _implementation(
-        name, "float32", {"multi_head_attention": partial(_heads, name)}, conventions=conventions, supports=["positive sizes", same]
-    )
+        name, "float32", {"multi_head_attention": partial(_heads, name)}, conventions=Conventions(dead_rows=dead_rows),
+        supports=_TAKES, twins=_TWINS.get(name, {}),
+    )  # fmt: skip
 
 
 def _table(name: str, arithmetic: str, layout: Any, table: Callable[..., Any], least: int = 1) -> Implementation:
@@ -106,6 +106,16 @@ def _rotary(name: str, interleaved: bool) -> Implementation:
         supports=["positive sizes", {"head_dim": lambda d: d > 0 and d % 2 == 0}],
     )  # fmt: skip
 
+
+_TAKES = ["positive sizes", {"model_dim_minus_heads_width": lambda n: n == 0}]
+_TWINS = {
+    "AttnProcessor": {
+        "SlicedAttnProcessor": {"multi_head_attention": partial(_heads, "SlicedAttnProcessor")},
+        "AttnProcessor2_0, without masks": Twin(
+            {"multi_head_attention": partial(_heads, "AttnProcessor2_0")}, promises={"supports": [*_TAKES, "no masks"]}
+        ),
+    }
+}
 
 IMPLEMENTATIONS = [
     _processor("AttnProcessor", "nan"),

@@ -17,12 +17,12 @@ __all__ = ["IMPLEMENTATIONS"]
 EQUINOX = Library("equinox")
 
 
-def _heads(x: Any, wq: Any, wk: Any, wv: Any, wo: Any, num_heads: int, mask: Any = None) -> Any:
+def _heads(x: Any, wq: Any, wk: Any, wv: Any, wo: Any, num_heads: int, mask: Any = None, **options: Any) -> Any:
     import equinox
     import jax
 
     width = wq.shape[1] // num_heads
-    module = equinox.nn.MultiheadAttention(num_heads, len(wq), qk_size=width, vo_size=width, key=jax.random.key(0))
+    module = equinox.nn.MultiheadAttention(num_heads, len(wq), qk_size=width, vo_size=width, key=jax.random.key(0), **options)
 
     def places(module: Any) -> list[Any]:
         return [getattr(module, f"{name}_proj").weight for name in ("query", "key", "value", "output")]
@@ -78,6 +78,7 @@ IMPLEMENTATIONS = [
         supports=[SHAPES, "no batch axes", "full masks", "positive sizes", SIZES],
         refuses=(ValueError, TypeError, ZeroDivisionError),
         unavailable=EQUINOX.unavailable,
+        twins={"inference, with dropout_p": heads_of(partial(_heads, dropout_p=0.5, inference=True))},
     ),
     _rotation("rotary", 10000.0, "float32", _ROPE),
     _rotation("rotary", 10000.0, "bfloat16-elementwise", _ROPE),

@@ -23,10 +23,10 @@ def _headed(x: Any) -> Any:
     return x if x is None or x.ndim < 3 else x[..., None, :, :]
 
 
-def _linen(q: Any, k: Any, v: Any, mask: Any = None) -> Any:
+def _linen(q: Any, k: Any, v: Any, mask: Any = None, **options: Any) -> Any:
     from flax import linen
 
-    return linen.dot_product_attention(*(x.swapaxes(-2, -3) for x in (q, k, v)), mask=mask).swapaxes(-2, -3)
+    return linen.dot_product_attention(*(x.swapaxes(-2, -3) for x in (q, k, v)), mask=mask, **options).swapaxes(-2, -3)
 
 
 def _nnx(q: Any, k: Any, v: Any, mask: Any = None, causal: bool = False) -> Any:
@@ -43,13 +43,13 @@ def _nnx_weights(q: Any, k: Any, v: Any, mask: Any = None, causal: bool = False)
     return nnx.dot_product_attention(*turned, mask=mask, is_causal=causal, module=nnx.Module()).swapaxes(-2, -3)
 
 
-def _linen_heads(x: Any, wq: Any, wk: Any, wv: Any, wo: Any, num_heads: int, mask: Any = None) -> Any:
+def _linen_heads(x: Any, wq: Any, wk: Any, wv: Any, wo: Any, num_heads: int, mask: Any = None, **options: Any) -> Any:
     from flax import linen
 
     kernels = {name: {"kernel": w.reshape(len(w), num_heads, -1)} for name, w in zip(("query", "key", "value"), (wq, wk, wv), strict=True)}
     params = kernels | {"out": {"kernel": wo.reshape(num_heads, -1, wo.shape[1])}}
     module = linen.MultiHeadDotProductAttention(num_heads, qkv_features=wq.shape[1], out_features=wo.shape[1], use_bias=False)
-    return module.apply({"params": params}, x, mask=_headed(mask))
+    return module.apply({"params": params}, x, mask=_headed(mask), **options)
 
 
 def _nnx_heads(x: Any, wq: Any, wk: Any, wv: Any, wo: Any, num_heads: int, mask: Any = None) -> Any:
@@ -107,7 +107,9 @@ def _attention(attend: Callable[..., Any]) -> dict[str, Callable[..., Any]]:
     return {name: compiled(attend), f"{name}_vjp": compiled(partial(_vjp, attend))}
 
 
-def _implementation(name: str, arithmetic: Any, operations: dict[str, Any], ranks: tuple[int, ...], **sizes: Any) -> Implementation:
+def _implementation(
+    name: str, arithmetic: Any, operations: dict[str, Any], ranks: tuple[int, ...], twins: dict[str, Any] | None = None, **sizes: Any
+) -> Implementation:
     return Implementation(
         name=FLAX.called(f"{name} {arithmetic}"),
         operations=operations,
@@ -118,6 +120,7 @@ def _implementation(name: str, arithmetic: Any, operations: dict[str, Any], rank
         supports=[SHAPES, "positive sizes", SIZES | sizes],
         refuses=(ValueError, TypeError, AssertionError, ZeroDivisionError),
         unavailable=FLAX.unavailable,
+        twins=twins or {},
     )
 
 
@@ -125,15 +128,18 @@ def _equal(difference: int) -> bool:
     return difference == 0
 
 
-_SQUARE = {"n_k_minus_n_q": _equal}
+_SQUARE: dict[str, Any] = {"n_k_minus_n_q": _equal}
+_IN_EVALUATION = {"deterministic, with a dropout_rate": _attention(partial(_linen, dropout_rate=0.5, deterministic=True))}
+_SOWN = {"sow_weights": heads_of(partial(_linen_heads, sow_weights=True))}
+_KEPT = {"the weights kept": _attention(_nnx_weights)}
 
 IMPLEMENTATIONS = [
-    _implementation("linen attention", "float32", _attention(_linen), (1, 2)),
+    _implementation("linen attention", "float32", _attention(_linen), (1, 2), _IN_EVALUATION),
     _implementation("linen attention", "float16-eager", {"scaled_dot_product_attention": compiled(_linen)}, (1, 2)),
-    _implementation("linen module", "float32", heads_of(_linen_heads), (0, 1)),
+    _implementation("linen module", "float32", heads_of(_linen_heads), (0, 1), _SOWN),
     _implementation("linen masks", "float32", {"combine_masks": _combine_masks}, (0, 1, 2)),
     _implementation("linen causal mask", "float32", {"causal_mask": _causal_mask}, (0,), **_SQUARE),
-    _implementation("nnx attention", "float32", _attention(_nnx), (1, 2), value_dim_minus_head_dim=_equal),
+    _implementation("nnx attention", "float32", _attention(_nnx), (1, 2), _KEPT, value_dim_minus_head_dim=_equal),
     _implementation("nnx attention with weights", "float32", _attention(_nnx_weights), (1, 2)),
     _implementation("nnx module", "float32", heads_of(_nnx_heads), (0, 1)),
 ]

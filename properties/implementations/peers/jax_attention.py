@@ -13,6 +13,7 @@ from typing import Any
 
 from oracles import Conventions
 from properties.contract.implementation import Implementation
+from properties.contract.twins import Twin
 from properties.implementations.peers.jax_arrays import FEW, JAX, SHAPES, SIZES, arrays, compiled, jvp, vjp
 
 __all__ = ["IMPLEMENTATIONS"]
@@ -26,7 +27,7 @@ def _four(x: Any) -> Any:
 
 def _attend(
     q: Any, k: Any, v: Any, *, mask: Any = None, bias: Any = None, scale: Any = None, causal: bool = False, window: Any = (None, None),
-    implementation: Any = None,
+    implementation: Any = None, residual: bool = True,
 ) -> Any:  # fmt: skip
     """(out, lse) of arrays (batch, heads, sequence, width), or without the batch; an open side of a window is as wide as the sequences."""
     import jax
@@ -35,11 +36,12 @@ def _attend(
         mask, bias = (bias > -jax.numpy.inf) & (True if mask is None else mask), jax.numpy.maximum(bias, _FILL)
     far = max(q.shape[-2], k.shape[-2])
     sides = None if window == (None, None) else tuple(far if side is None else side for side in window)
-    out, lse = jax.nn.dot_product_attention(
+    found = jax.nn.dot_product_attention(
         *(x.swapaxes(-2, -3) for x in (q, k, v)), _four(bias), _four(mask), scale=scale, is_causal=causal, local_window_size=sides,
-        implementation=implementation, return_residual=True,
+        implementation=implementation, return_residual=residual,
     )  # fmt: skip
-    return out.swapaxes(-2, -3), lse.swapaxes(-1, -2)
+    out, lse = found if residual else (found, None)
+    return out.swapaxes(-2, -3), lse if lse is None else lse.swapaxes(-1, -2)
 
 
 def _plain(q: Any, k: Any, v: Any, mask: Any = None, **options: Any) -> Any:
@@ -62,7 +64,7 @@ def _vjp(q: Any, k: Any, v: Any, grad_out: Any, *, bias: Any = None, **options: 
     return (*found, *[None] * (5 - len(found)))
 
 
-_STATIC = ("causal", "window", "implementation")
+_STATIC = ("causal", "window", "implementation", "residual")
 
 
 def _implementation(
@@ -85,16 +87,19 @@ _PLAIN: dict[str, Callable[..., Any]] = {
     "scaled_dot_product_attention_vjp": compiled(_plain_vjp),
     "scaled_dot_product_attention_jvp": compiled(_plain_jvp),
 }
+_OTHERS: dict[str, dict[str, Any]] = {"implementation='xla'": {"implementation": "xla"}, "without return_residual": {"residual": False}}
+_TWINS = {
+    name: Twin({"scaled_dot_product_attention": partial(_PLAIN["scaled_dot_product_attention"], **options)}, exactly=True)
+    for name, options in _OTHERS.items()
+}
 _FEATURES = ("mask", "bias", "scale", "causal", "window")
 
 IMPLEMENTATIONS = [
     _implementation(
-        "attention float32", "float32", _PLAIN | {"causal_attention": partial(_PLAIN["scaled_dot_product_attention"], causal=True)}
-    ),
-    _implementation(
-        "attention xla float32",
+        "attention float32",
         "float32",
-        {"scaled_dot_product_attention": partial(_PLAIN["scaled_dot_product_attention"], implementation="xla")},
+        _PLAIN | {"causal_attention": partial(_PLAIN["scaled_dot_product_attention"], causal=True)},
+        twins=_TWINS,
     ),
     _implementation("attention bfloat16", "bfloat16", {"scaled_dot_product_attention": _plain}, shapes=FEW),
     _implementation("attention float16", "float16", {"scaled_dot_product_attention": _plain}, shapes=FEW),

@@ -57,7 +57,7 @@ def _out(x: Any) -> Any:
     return ops.convert_to_numpy(x)
 
 
-def _attend(q: Any, k: Any, v: Any, *, mask: Any = None, bias: Any = None, scale: Any = None, causal: bool = False) -> Any:
+def _attend(q: Any, k: Any, v: Any, *, mask: Any = None, bias: Any = None, scale: Any = None, causal: bool = False, **options: Any) -> Any:
     from keras import ops
 
     if bias is not None and backend() != "torch":
@@ -67,11 +67,11 @@ def _attend(q: Any, k: Any, v: Any, *, mask: Any = None, bias: Any = None, scale
     if backend() == "torch":  # masks and biases of one axis or three are refused
         mask, bias = (None if x is None else x.reshape((1,) * (4 - x.ndim) + x.shape) for x in (mask, bias))
     turned = (x.swapaxes(1, 2) for x in (q, k, v))
-    return _out(ops.dot_product_attention(*turned, bias=bias, mask=mask, scale=scale, is_causal=causal)).swapaxes(1, 2)
+    return _out(ops.dot_product_attention(*turned, bias=bias, mask=mask, scale=scale, is_causal=causal, **options)).swapaxes(1, 2)
 
 
-def _plain(q: Any, k: Any, v: Any, mask: Any = None) -> Any:
-    return _attend(q, k, v, mask=mask)
+def _plain(q: Any, k: Any, v: Any, mask: Any = None, **options: Any) -> Any:
+    return _attend(q, k, v, mask=mask, **options)
 
 
 def _set(layer: Any, x: Any, wq: Any, wk: Any, wv: Any, wo: Any, num_heads: int) -> Any:
@@ -88,11 +88,12 @@ def _heads(scores: bool, x: Any, wq: Any, wk: Any, wv: Any, wo: Any, num_heads: 
     return _out(found[0] if scores else found)
 
 
-def _grouped(x: Any, wq: Any, wk: Any, wv: Any, wo: Any, num_heads: int, mask: Any = None) -> Any:
+def _grouped(scores: bool, x: Any, wq: Any, wk: Any, wv: Any, wo: Any, num_heads: int, mask: Any = None) -> Any:
     from keras import layers
 
     layer = layers.GroupQueryAttention(wq.shape[1] // num_heads, num_heads, num_heads, use_bias=False)
-    return _out(_set(layer, x, wq, wk, wv, wo, num_heads)(x, x, attention_mask=mask))
+    found = _set(layer, x, wq, wk, wv, wo, num_heads)(x, x, attention_mask=mask, return_attention_scores=scores)
+    return _out(found[0] if scores else found)
 
 
 def _layer(q: Any, k: Any, v: Any, mask: Any = None) -> Any:
@@ -136,6 +137,11 @@ def _implementation(
 
 _PLAIN: dict[str, Callable[..., Any]] = {"scaled_dot_product_attention": _plain, "causal_attention": partial(_attend, causal=True)}
 _ZERO = Conventions(dead_rows="zero")
+_HEADS, _MHA, _GQA = "multi_head_attention", "layers.MultiHeadAttention", "layers.GroupQueryAttention"
+_LAYERS: dict[str, Callable[..., Any]] = {_MHA: _heads, _GQA: _grouped}
+_PATHS = {
+    f"twin paths agree[{_HEADS}]": "MultiHeadAttention: a row without keys is 0 or the mean, as return_attention_scores is given or not"
+}
 
 
 def _of(on: str) -> list[Implementation]:
@@ -146,15 +152,20 @@ def _of(on: str) -> list[Implementation]:
     layer = _implementation(
         on, "layers.Attention", {"scaled_dot_product_attention": _layer}, (1,), "key masks", known_deviations=_SUBTRACTED
     )
-    heads = partial(_implementation, on, ranks=(1,), supports="full masks", known_deviations=_SEEDS)
+    heads = partial(_implementation, on, ranks=(1,), supports="full masks")
+    without_flash = {name: partial(function, flash_attention=False) for name, function in functions.items()}
+    with_scores = {name: {"with scores": {_HEADS: partial(function, True)}} for name, function in _LAYERS.items()}
     return [
-        _implementation(on, "ops.dot_product_attention", functions, (2,), known_deviations=_NO_CHANNELS if on == "numpy" else {}),
+        _implementation(
+            on, "ops.dot_product_attention", functions, (2,), known_deviations=_NO_CHANNELS if on == "numpy" else {},
+            twins={"flash_attention=False": without_flash},
+        ),
         _implementation(on, "ops.dot_product_attention with features", {"attention": _attend}, (2,), "no log-sum-exp", features=features),
-        heads("layers.MultiHeadAttention", {"multi_head_attention": partial(_heads, False)}),
-        heads("layers.MultiHeadAttention with scores", {"multi_head_attention": partial(_heads, True)}, conventions=_ZERO),
-        heads("layers.GroupQueryAttention", {"multi_head_attention": _grouped}),
+        heads(_MHA, {_HEADS: partial(_heads, False)}, known_deviations=_SEEDS | _PATHS, twins=with_scores[_MHA]),
+        heads(f"{_MHA} with scores", {_HEADS: partial(_heads, True)}, known_deviations=_SEEDS, conventions=_ZERO),
+        heads(_GQA, {_HEADS: partial(_grouped, False)}, known_deviations=_SEEDS, twins=with_scores[_GQA]),
         *([] if on == "jax" else [layer]),
-    ]
+    ]  # fmt: skip
 
 
 IMPLEMENTATIONS = [one for on in BACKENDS for one in _of(on)]

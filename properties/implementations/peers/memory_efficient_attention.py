@@ -71,6 +71,7 @@ IMPLEMENTATIONS = [
         _implementation(
             name, _all(partial(_chunked, name)) | _causal(partial(_chunked, name)), "padding masks",
             batch_ranks=(1,), conventions=Conventions(dead_rows="uniform", causal=causal),  # type: ignore[arg-type]
+            twins={} if name == "attention" else {"at once": _all(partial(_chunked, "attention"))},
         )
         for name, causal in _NAMES.items()
     ),

@@ -66,6 +66,11 @@ def _plain(q: Any, k: Any, v: Any, mask: Any = None) -> Any:
     return _attend(q, k, v, mask=mask)
 
 
+def _with_mask(q: Any, k: Any, v: Any) -> Any:
+    """What the word causal means, as a mask of booleans."""
+    return _attend(q, k, v, mask=_given(np.tri(q.shape[-2], k.shape[-2], k.shape[-2] - q.shape[-2], dtype=bool)))
+
+
 def _plain_vjp(q: Any, k: Any, v: Any, mask: Any, grad_out: Any) -> Any:
     import mlx.core as mx
 
@@ -95,7 +100,7 @@ def _rope_vjp(traditional: bool, x: Any, grad_out: Any, start_pos: int = 0, **op
     return _out(mx.vjp(lambda x: _rotate(traditional, x, start_pos, **options), [x], [grad_out])[1][0])
 
 
-def _attention(name: str, arithmetic: str, **operations: Any) -> Implementation:
+def _attention(name: str, arithmetic: str, twins: dict[str, Any] | None = None, **operations: Any) -> Implementation:
     return Implementation(
         name=MLX.called(f"{name} {arithmetic}"),
         operations={operation: _taking(function) for operation, function in operations.items()},
@@ -105,6 +110,7 @@ def _attention(name: str, arithmetic: str, **operations: Any) -> Implementation:
         supports=["no log-sum-exp", "positive sizes"],
         features=("mask", "bias", "scale", "sink") if "attention" in operations else (),
         unavailable=MLX.unavailable,
+        twins=twins or {},
     )
 
 
@@ -124,7 +130,14 @@ def _rotation(arithmetic: Any, traditional: bool) -> Implementation:
 _PLAIN: dict[str, Any] = {"scaled_dot_product_attention": _plain, "scaled_dot_product_attention_vjp": _plain_vjp}
 
 IMPLEMENTATIONS = [
-    _attention("fast attention", "float32", **_PLAIN, causal_attention=partial(_attend, causal=True), grouped_query_attention=_plain),
+    _attention(
+        "fast attention",
+        "float32",
+        {"a mask of booleans": {"causal_attention": _taking(_with_mask)}},
+        **_PLAIN,
+        causal_attention=partial(_attend, causal=True),
+        grouped_query_attention=_plain,
+    ),
     _attention("fast attention", "float16-eager", scaled_dot_product_attention=_plain),
     _attention("fast attention", "bfloat16-eager", scaled_dot_product_attention=_plain),
     _attention("fast attention with features", "float32", attention=_attend),

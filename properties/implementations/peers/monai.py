@@ -3,10 +3,12 @@
 A mask is of keys, for each of the batch. A row without keys is NaN.
 """
 
+from functools import partial
 from typing import Any
 
 from oracles import Conventions
 from properties.contract.implementation import Implementation
+from properties.contract.twins import Twin
 from properties.implementations.peers.library import Library
 
 __all__ = ["IMPLEMENTATIONS"]
@@ -14,7 +16,7 @@ __all__ = ["IMPLEMENTATIONS"]
 _LIBRARY = Library("monai")
 
 
-def _heads(x: Any, wq: Any, wk: Any, wv: Any, wo: Any, num_heads: int, mask: Any = None) -> Any:
+def _heads(x: Any, wq: Any, wk: Any, wv: Any, wo: Any, num_heads: int, mask: Any = None, **options: Any) -> Any:
     """The block with one matrix for queries, keys and values, and biases of 0."""
     import torch
     from monai.networks.blocks import SABlock
@@ -22,7 +24,7 @@ def _heads(x: Any, wq: Any, wk: Any, wv: Any, wo: Any, num_heads: int, mask: Any
     if 0 in x.shape or wq.shape[1] != x.shape[-1]:
         raise ValueError(f"x has shape {x.shape} and the heads are {wq.shape[1]} channels wide, but they should be as wide, and no size 0.")
     with torch.device("meta"):
-        block = SABlock(x.shape[-1], num_heads).eval()
+        block = SABlock(x.shape[-1], num_heads, **options).eval()
     block.qkv.weight = torch.nn.Parameter(torch.cat([wq, wk, wv], dim=1).T)
     block.out_proj.weight, block.out_proj.bias = torch.nn.Parameter(wo.T), torch.nn.Parameter(wo.new_zeros(wo.shape[1]))
     with torch.no_grad():
@@ -52,10 +54,18 @@ def _implementation(name: str, operations: Any, *supports: Any, **promises: Any)
     )
 
 
+_SQUARE = {"model_dim_minus_heads_width": lambda n: n == 0}
+_TWINS = {
+    "save_attn": Twin({"multi_head_attention": partial(_heads, save_attn=True)}, exactly=True),
+    "use_flash_attention, without masks": Twin(
+        {"multi_head_attention": partial(_heads, use_flash_attention=True)}, promises={"supports": ["positive sizes", "no masks", _SQUARE]}
+    ),
+}
+
 IMPLEMENTATIONS = [
     _implementation(
-        "SABlock", {"multi_head_attention": _heads}, "padding masks", {"model_dim_minus_heads_width": lambda n: n == 0},
-        conventions=Conventions(dead_rows="nan"), batch_ranks=(1,),
+        "SABlock", {"multi_head_attention": _heads}, "padding masks", _SQUARE,
+        conventions=Conventions(dead_rows="nan"), batch_ranks=(1,), twins=_TWINS,
     ),
     _implementation(
         "get_timestep_embedding", {"sinusoidal_positional_encoding": _table}, {"embed_dim": lambda d: d > 0 and d % 2 == 0},

@@ -13,6 +13,7 @@ import numpy as np
 
 from oracles import Conventions
 from properties.contract.implementation import Implementation
+from properties.contract.twins import Twin
 from properties.implementations import onnx_engines
 from properties.implementations.peers.library import Library
 
@@ -47,6 +48,16 @@ def _session(*key: Any) -> Any:
     return InferenceSession(_model(*key).SerializeToString(), providers=["CPUExecutionProvider"])
 
 
+@cache
+def _as_written(*key: Any) -> Any:
+    """A session that leaves the graph as it is."""
+    from onnxruntime import GraphOptimizationLevel, InferenceSession, SessionOptions
+
+    options = SessionOptions()
+    options.graph_optimization_level = GraphOptimizationLevel.ORT_DISABLE_ALL
+    return InferenceSession(_model(*key).SerializeToString(), options, providers=["CPUExecutionProvider"])
+
+
 def _rope(engine: Callable[..., Any], interleaved: int, x: Any, start_pos: int = 0, *, inv_freq: Any = None) -> Any:
     """x (batch, heads, sequence, width), whose rows count from a first position."""
     width, rows = x.shape[-1], x.shape[2]
@@ -61,6 +72,7 @@ def _rope(engine: Callable[..., Any], interleaved: int, x: Any, start_pos: int =
 
 def _implementation(library: Library, engine: Callable[..., Any], interleaved: int, arithmetic: str) -> Implementation:
     pairing: Any = "adjacent" if interleaved else "half"
+    as_written = Twin({"rope": partial(_rope, _as_written, interleaved)}, exactly=True)
     return Implementation(
         name=library.called(f"RotaryEmbedding-23 {pairing} {arithmetic}"),
         operations={"rope": partial(_rope, engine, interleaved)},
@@ -71,6 +83,7 @@ def _implementation(library: Library, engine: Callable[..., Any], interleaved: i
         supports=["positive sizes", {"head_dim": lambda d: d % 2 == 0}],
         refuses=(Exception,),
         unavailable=ONNX.unavailable or library.unavailable,
+        twins={"without optimisations": as_written} if library is RUNTIME else {},
     )
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from oracles import Conventions
 from properties.contract.implementation import Implementation
+from properties.contract.twins import Twin
 from properties.implementations.peers.library import Library
 
 __all__ = ["IMPLEMENTATIONS"]
@@ -73,6 +74,11 @@ IMPLEMENTATIONS = [
         features=("mask", "causal", "softcap"),
         conventions=Conventions(dead_rows="zero", kv_heads="tile", causal_with_mask="causal_wins"),
         supports=["no log-sum-exp", "positive sizes", "padding masks", _EQUAL],
+        twins={
+            "default_attention, without masks": Twin(
+                {"attention": _default}, promises={"supports": ["no log-sum-exp", "positive sizes", "no masks", _EQUAL]}
+            )
+        },
     ),
     _implementation(
         "RingRotaryEmbedding", operations={"rope": _rope}, batch_ranks=(0,), features=("positions",),

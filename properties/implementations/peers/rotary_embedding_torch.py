@@ -9,6 +9,7 @@ from typing import Any
 
 from oracles import Conventions
 from properties.contract.implementation import Implementation
+from properties.contract.twins import Twin
 from properties.implementations.peers.library import Library
 
 __all__ = ["IMPLEMENTATIONS"]
@@ -44,7 +45,7 @@ def _vjp(rope: Any, x: Any, grad_out: Any, start_pos: int = 0, **options: Any) -
     return torch.autograd.grad(rope(given, start_pos, **options), given, grad_out)[0]
 
 
-def _implementation(name: str, rope: Any, features: tuple[str, ...] = ()) -> Implementation:
+def _implementation(name: str, rope: Any, features: tuple[str, ...] = (), **promises: Any) -> Implementation:
     return Implementation(
         name=_LIBRARY.called(f"{name} float32"),
         operations={"rope": rope, "rope_vjp": partial(_vjp, rope)},
@@ -55,11 +56,14 @@ def _implementation(name: str, rope: Any, features: tuple[str, ...] = ()) -> Imp
         refuses=(RuntimeError, ZeroDivisionError, AssertionError, ValueError),
         features=features,
         unavailable=_LIBRARY.unavailable,
+        **promises,
     )
 
 
+_ONE = {"one object": Twin({"rope": partial(_rope, cache(_module))}, exactly=True)}
+
 IMPLEMENTATIONS = [
-    _implementation("rotate_queries_or_keys", partial(_rope, _module)),
+    _implementation("rotate_queries_or_keys", partial(_rope, _module), twins=_ONE),
     _implementation("rotate_queries_or_keys, one object", partial(_rope, cache(_module))),
     _implementation("apply_rotary_emb", _at, ("positions", "inv_freq")),
 ]

@@ -15,11 +15,16 @@ __all__ = ["IMPLEMENTATIONS"]
 _LIBRARY = Library("torch")
 
 
-def _biased(name: str, q: Any, k: Any, v: Any) -> Any:
+def _biased(name: str, q: Any, k: Any, v: Any, written_out: bool = False) -> Any:
+    """By the object, or by the mask of booleans that it stands for."""
+    import torch
     from torch.nn.attention import bias
     from torch.nn.functional import scaled_dot_product_attention
 
-    return scaled_dot_product_attention(q, k, v, attn_mask=getattr(bias, name)(q.shape[-2], k.shape[-2]))
+    n_q, n_k = q.shape[-2], k.shape[-2]
+    last = n_k - n_q if name == "causal_lower_right" else 0
+    mask = torch.ones(n_q, n_k, dtype=torch.bool).tril(last) if written_out else getattr(bias, name)(n_q, n_k)
+    return scaled_dot_product_attention(q, k, v, attn_mask=mask)
 
 
 _ALIGNED = {"causal_upper_left": Conventions(causal="top_left"), "causal_lower_right": Conventions(causal="bottom_right")}
@@ -35,6 +40,7 @@ IMPLEMENTATIONS = [
         supports="positive sizes",
         refuses=(RuntimeError, ValueError),
         unavailable=_LIBRARY.unavailable,
+        twins={"a mask of booleans": {"causal_attention": partial(_biased, name, written_out=True)}},
     )
     for name, conventions in _ALIGNED.items()
 ]

@@ -4,11 +4,13 @@ A mask is True where a query attends, (batch, queries, keys), and goes to PyTorc
 asked for: what is not filled is zeros, which the mask leaves out.
 """
 
+from functools import partial
 from typing import Any
 
 from oracles import Conventions
 from properties.contract.caches import Decoder
 from properties.contract.implementation import Implementation
+from properties.contract.twins import Twin
 from properties.implementations.peers.library import Library
 
 __all__ = ["IMPLEMENTATIONS"]
@@ -17,7 +19,7 @@ _LIBRARY = Library("torchtune")
 _LONGEST = 4096
 
 
-def _heads(x: Any, wq: Any, wk: Any, wv: Any, wo: Any, num_heads: int, mask: Any = None) -> Any:
+def _heads(x: Any, wq: Any, wk: Any, wv: Any, wo: Any, num_heads: int, mask: Any = None, **options: Any) -> Any:
     """A module of the weights, without biases, and not causal; all but (…, sequence, width) is one batch."""
     import torch
     from torchtune.modules import MultiHeadAttention
@@ -31,21 +33,23 @@ def _heads(x: Any, wq: Any, wk: Any, wv: Any, wo: Any, num_heads: int, mask: Any
     names = {"q_proj": wq, "k_proj": wk, "v_proj": wv, "output_proj": wo}
     module = MultiHeadAttention(
         embed_dim=width, num_heads=num_heads, num_kv_heads=num_heads, head_dim=width // num_heads, is_causal=False,
-        **{name: linear(w) for name, w in names.items()},
-    )  # fmt: skip
+        **{name: linear(w) for name, w in names.items()}, **options,
+    ).eval()  # fmt: skip
     rows = x.reshape(-1, *x.shape[-2:])
     each = None if mask is None else mask.expand(*x.shape[:-1], x.shape[-2]).reshape(len(rows), *2 * x.shape[-2:-1])
     with torch.no_grad():
         return module(rows, rows, mask=each).reshape(*x.shape[:-1], wo.shape[1])
 
 
-def _rope(x: Any, start_pos: int = 0) -> Any:
+def _rope(x: Any, start_pos: int = 0, *, counted: bool = False) -> Any:
+    """At given positions, or at those that the module counts from 0."""
     import torch
     from torchtune.modules import RotaryPositionalEmbeddings
 
     rows = x.reshape(-1, *x.shape[-2:])[:, :, None]
     positions = torch.arange(start_pos, start_pos + x.shape[-2]).expand(rows.shape[:2])
-    return RotaryPositionalEmbeddings(x.shape[-1], max_seq_len=2 * _LONGEST)(rows, input_pos=positions).reshape(x.shape)
+    module = RotaryPositionalEmbeddings(x.shape[-1], max_seq_len=2 * _LONGEST)
+    return module(rows, input_pos=None if counted else positions).reshape(x.shape)
 
 
 class _Cache:
@@ -89,15 +93,22 @@ def _implementation(name: str, arithmetic: str, **promises: Any) -> Implementati
 
 _SQUARE = {"model_dim_minus_heads_width": lambda n: n == 0}
 _ROTATED = {"head_dim": lambda d: d > 0 and d % 2 == 0, "start_pos": lambda p: 0 <= p <= _LONGEST}
+_EVALUATED = {"attn_dropout, in evaluation": Twin({"multi_head_attention": partial(_heads, attn_dropout=0.5)}, exactly=True)}
+_COUNTED = Twin(
+    {"rope": partial(_rope, counted=True)}, exactly=True,
+    promises={"supports": ["positive sizes", _ROTATED | {"start_pos": lambda p: p == 0}]},
+)  # fmt: skip
 
 IMPLEMENTATIONS = [
     *(
-        _implementation("MultiHeadAttention", a, operations={"multi_head_attention": _heads}, supports=["positive sizes", _SQUARE])
+        _implementation(
+            "MultiHeadAttention", a, operations={"multi_head_attention": _heads}, supports=["positive sizes", _SQUARE], twins=_EVALUATED
+        )
         for a in ("float32", "float64")
     ),
     _implementation(
         "RotaryPositionalEmbeddings", "float32", operations={"rope": _rope}, conventions=Conventions(odd_lane="reject"),
-        supports=["positive sizes", _ROTATED],
+        supports=["positive sizes", _ROTATED], twins={"counted from 0": _COUNTED},
     ),
     _implementation("KVCache", "float32", operations={"decode": Decoder(_Cache)}, supports="positive sizes"),
 ]  # fmt: skip

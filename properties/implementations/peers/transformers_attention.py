@@ -5,12 +5,14 @@ is for sdpa, and one of 0 and the least number for eager: a query without keys i
 offsets are made of `sdpa_mask`; a window counts keys, the query's own included.
 """
 
+from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
-from oracles import Conventions
+from oracles import BFLOAT16, Conventions
 from properties.contract.implementation import Implementation
+from properties.contract.twins import Twin
 from properties.implementations.peers.library import Library
 
 __all__ = ["IMPLEMENTATIONS"]
@@ -68,7 +70,9 @@ def _mask(sides: Any, n_q: int, n_k: int | None = None) -> Any:
     return utils.sdpa_mask(1, n_q, keys, q_offset=keys - n_q, mask_function=utils.causal_mask_function, allow_is_causal_skip=False)[0, 0]
 
 
-def _implementation(name: str, arithmetic: str, *features: str, module: str = "sdpa", **conventions: Any) -> Implementation:
+def _implementation(
+    name: str, arithmetic: str, *features: str, module: str = "sdpa", twins: dict[str, Any] | None = None, **conventions: Any
+) -> Implementation:
     return Implementation(
         name=_LIBRARY.called(f"{name} {arithmetic}"),
         operations={"attention": partial(_attend, module)},
@@ -80,15 +84,24 @@ def _implementation(name: str, arithmetic: str, *features: str, module: str = "s
         features=features,
         refuses=(Exception,),
         unavailable=_LIBRARY.unavailable,
+        twins=twins or {},
     )
 
 
+_SDPA = {"attention": partial(_attend, "sdpa")}
+
 IMPLEMENTATIONS = [
-    _implementation("eager_attention_forward, llama", "float32", "scale", module="llama"),
+    _implementation("eager_attention_forward, llama", "float32", "scale", module="llama", twins={"sdpa": _SDPA}),
     _implementation(
         "eager_attention_forward, llama, causal masks", "float32", "scale", "causal", "offset", module="llama", dead_rows="uniform"
     ),
-    _implementation("eager_attention_forward, llama", "bfloat16-eager", "scale", module="llama"),
+    _implementation(
+        "eager_attention_forward, llama",
+        "bfloat16-eager",
+        "scale",
+        module="llama",
+        twins={"sdpa": Twin(_SDPA, promises={"arithmetic": replace(BFLOAT16, flush_to_zero=True)})},
+    ),
     _implementation("eager_attention_forward, gemma2", "float32", "scale", "softcap", module="gemma2"),
     _implementation("eager_attention_forward, gpt_oss", "float32", "scale", "sink", module="gpt_oss"),
     _implementation("eager_attention_forward, masks", "float32", "scale", "mask", module="llama", dead_rows="uniform"),

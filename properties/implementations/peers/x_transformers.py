@@ -10,6 +10,7 @@ from typing import Any
 
 from oracles import Conventions
 from properties.contract.implementation import Implementation
+from properties.contract.twins import Twin
 from properties.implementations.peers.library import Library
 
 __all__ = ["IMPLEMENTATIONS"]
@@ -51,8 +52,9 @@ def _vjp(q: Any, k: Any, v: Any, grad_out: Any, **options: Any) -> Any:
 
 
 def _implementation(
-    name: str, flash: bool, arithmetic: str, features: tuple[str, ...], *supports: Any, causal: Any = "bottom_right", **operations: Any
-) -> Implementation:
+    name: str, flash: bool, arithmetic: str, features: tuple[str, ...], *supports: Any, causal: Any = "bottom_right",
+    twins: dict[str, Any] | None = None, **operations: Any,
+) -> Implementation:  # fmt: skip
     return Implementation(
         name=_LIBRARY.called(f"Attend, {name} {arithmetic}"),
         operations={"attention": partial(_attend, flash), **operations},
@@ -64,6 +66,7 @@ def _implementation(
         features=features,
         refuses=(RuntimeError,),
         unavailable=_LIBRARY.unavailable,
+        twins=twins or {},
     )
 
 
@@ -75,10 +78,17 @@ def _fewer(n: int) -> bool:
     return n < 0
 
 
-_KEYS = "n_k_minus_n_q"
+def _flash(*features: str) -> dict[str, Twin]:
+    """The other path, which knows these features."""
+    return {"flash": Twin({"attention": partial(_attend, True)}, promises={"features": features})}
+
+
+_KEYS, _ALL = "n_k_minus_n_q", ("mask", "bias", "scale", "softcap", "sink")
 IMPLEMENTATIONS = [
-    _implementation("written out", False, "float32", ("mask", "bias", "scale", "softcap", "sink"), attention_vjp=_vjp),
-    _implementation("written out, causal", False, "float32", ("scale", "causal", "bias"), {_KEYS: _as_many}),
+    _implementation("written out", False, "float32", _ALL, attention_vjp=_vjp, twins=_flash("mask", "bias", "scale")),
+    _implementation(
+        "written out, causal", False, "float32", ("scale", "causal", "bias"), {_KEYS: _as_many}, twins=_flash("scale", "causal")
+    ),
     _implementation("flash", True, "float32", ("mask", "bias", "scale")),
     _implementation("flash, causal", True, "float32", ("scale", "causal", "mask"), {_KEYS: _as_many}),
     _implementation("flash, causal, fewer keys than queries", True, "float32", ("scale", "causal"), {_KEYS: _fewer}, causal="top_left"),
