@@ -1,8 +1,11 @@
 """The laws: agreement with the oracle, the table of symmetries, and a module for each family of what is neither."""
 
-from importlib import import_module
-
 from properties.contract.operations import OPERATIONS
+
+from properties.laws import (  # isort: skip
+    symmetries, masks, softmax, attention, empty, features, merging, alibi, caches, gradients, tangents, multi_head, positional,
+    frequencies, frequency_kinds, frequency_bands, rotary, rotations, tables, odd_widths, conduct, interleaving, twins,
+)  # fmt: skip
 from properties.laws.agreement import AGREEMENT, LONG
 from properties.laws.law import Law
 from properties.laws.names import named, parts_of
@@ -10,11 +13,10 @@ from properties.laws.names import named, parts_of
 __all__ = ["LAWS", "LONG", "find"]
 
 _FAMILIES = (
-    "symmetries", "masks", "softmax", "attention", "empty", "features", "merging", "alibi", "caches", "gradients", "tangents",
-    "multi_head", "positional", "frequencies", "frequency_kinds", "frequency_bands", "rotary", "rotations", "tables", "odd_widths",
-    "conduct", "interleaving", "twins",
+    symmetries, masks, softmax, attention, empty, features, merging, alibi, caches, gradients, tangents, multi_head, positional,
+    frequencies, frequency_kinds, frequency_bands, rotary, rotations, tables, odd_widths, conduct, interleaving, twins,
 )  # fmt: skip
-_OF_FAMILIES: list[Law] = [law for family in _FAMILIES for law in import_module(f"properties.laws.{family}").law.laws]
+_OF_FAMILIES: list[Law] = [law for family in _FAMILIES for law in family.law.laws]
 _ORDER = list(OPERATIONS)
 LAWS: tuple[Law, ...] = tuple(sorted((*AGREEMENT, *_OF_FAMILIES), key=lambda law: _ORDER.index(law.operation)))
 
