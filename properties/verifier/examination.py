@@ -138,8 +138,9 @@ class Examination:
             if why := self._over():
                 for trial in groups[name]:
                     trial.cut_short = why
-            else:
-                self._case(groups[name][0].cases[name].draw(seed), seed, groups[name], name in QUIRKS)
+            elif not more or any(trial.wants_more for trial in groups[name]):
+                put = self._further if more and not groups[name][0].law.agreement else self._case
+                put(groups[name][0].cases[name].draw(seed), seed, groups[name], name in QUIRKS)
 
     def _seeds(self, domain: str, number: int, random_seed: int, more: str) -> list[int]:
         """The seeds of so many cases of a domain, drawn from the caller's; the simplest case comes first, unless they are some more."""
@@ -205,6 +206,13 @@ class Examination:
         self.evidence.cases += 1
         if self.evidence.cases % _LOOKS == 1 and not quirk:
             self.evidence.narrowest.look(subject.calls)
+
+    def _further(self, arguments: tuple[Any, ...], seed: int, group: list[Trial], quirk: bool) -> None:
+        """A case for one law that has said too little: of many of them it says nothing, and then nothing is called."""
+        self.subject.begin()
+        if self._put(group[0], arguments, seed, []) and self.subject.calls and not quirk:
+            self._judge([], 0)
+        self.evidence.cases += 1
 
     def _put(self, trial: Trial, arguments: tuple[Any, ...], seed: int, agreement: list[Trial]) -> bool:
         """A law on a case; whether it says something of it."""

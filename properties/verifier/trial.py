@@ -21,6 +21,7 @@ TIME, FAILED = "Time was up", "The run ended at the first violation"
 """Why no further case is drawn: a budget of time, or fail-fast."""
 
 _ENOUGH = 4  # violations of a law after which it is not put to further cases
+_SAID = 3  # informative examples that a law is given, where cases of its domains are informative at all
 _KEPT = 24  # calls, right and wrong, that are kept for the diagnosis
 
 
@@ -79,7 +80,7 @@ class Trial:
     @property
     def wants_more(self) -> bool:
         """Whether too few of its cases were informative, or what is declared has not been seen."""
-        return self.open and not self.violations and (bool(self.declared) or self.informative < max(1, self._least))
+        return self.open and not self.violations and (bool(self.declared) or self.informative < max(_SAID, self._least))
 
     @property
     def _least(self) -> int:
