@@ -60,8 +60,8 @@ seeds: $(READY) ## look for false alarms on what comes with attnspec, 50 seeds, 
 	$(BIN)/python -m properties.measurements.seeds build/seeds-$(REVISION).db
 
 .PHONY: gates
-gates: $(READY) ## put right candidates in five structures and three dtypes to the gate, with 50 seeds [JOBS=2]
-	GATE_SEEDS=50 $(BIN)/python -m pytest --numprocesses $(JOBS) properties/tests/test_gate.py -k right_candidate
+gates: $(READY) ## time the gate, and put right candidates in five structures and three dtypes to it, with 50 seeds, and every adversary; writes docs/gate.txt [JOBS=2]
+	$(BIN)/python -m properties.measurements.gates --jobs $(JOBS)
 
 .PHONY: test
 test: $(READY) ## run every test

@@ -43,6 +43,7 @@ MEASURED = {
     "rotary.md": ("Rotary frequencies of released libraries", "released models and layers against the oracles: `make peers`"),
     "checkers.md": ("What today's checkers let through", "the catalogue of bugs against the checks in use: `make checkers`"),
     "criteria.md": ("What each criterion sees", "budgets and the tolerances in use, on small planted faults: `make criteria`"),
+    "gate.txt": ("The gate", "how long a verdict takes, and which candidates are accepted: `make gates`"),
     "seeds.txt": ("False alarms", "every law on correct implementations, with many seeds: `make seeds`"),
     "soundness.txt": ("Soundness", "the exact value in every enclosure: `make soundness`"),
     "attack.txt": ("Attack", "an hour of looking for a false certificate, and for an honest kernel outside its budget: `make attack`"),

@@ -276,7 +276,7 @@ def operations(**steps: Callable[..., Any]) -> dict[str, Callable[..., Any]]:
 def users_of(*steps: str) -> tuple[str, ...]:
     """The operations that take one of these steps, or are one."""
     found = set(steps)
-    while more := {name for name, f in _FUNCTIONS.items() if found.intersection(_names(f.__code__))} - found:
+    while more := {name for name, names in _NAMES.items() if not found.isdisjoint(names)} - found:
         found |= more
     return tuple(name for name in OPERATIONS if name in found)
 
@@ -286,3 +286,6 @@ def _names(code: CodeType) -> Iterator[str]:
     for inner in code.co_consts:
         if isinstance(inner, CodeType):
             yield from _names(inner)
+
+
+_NAMES = {name: frozenset(_names(f.__code__)) for name, f in _FUNCTIONS.items()}

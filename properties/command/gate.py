@@ -3,9 +3,12 @@
 import argparse
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from properties.command.outputs import file_to_write, printing
+
+if TYPE_CHECKING:
+    from properties.gatehouse.verdict import Verdict
 
 __all__ = ["add_to"]
 
@@ -52,10 +55,7 @@ def add_to(commands: Any) -> None:
 
 
 def _gate(options: argparse.Namespace) -> int:
-    from rich.console import Console
-
     from properties.gatehouse.gate import gate
-    from properties.views.violation import print_cause, print_indented
     from properties.views.whole import write_whole
 
     place = file_to_write(options.json, "--json") if options.json not in (None, "-") else None
@@ -77,16 +77,26 @@ def _gate(options: argparse.Namespace) -> int:
         if options.json == "-":
             print(text, end="")
         else:
-            console = Console(highlight=False)
-            for cause in verdict.report.causes:
-                print_cause(console, cause)
-                console.print()
-            for o in (o for o in verdict.report.outcomes if verdict.report.fails(o)):
-                print_indented(console, f"{o.law} [{o.operation}]: {o.violation.summary if o.violation else o.reason}")
-            held = " and ".join(verdict.held) or "nothing"
-            console.print(f"Seed {verdict.report.settings['seed']}; the system confined {held}; {verdict.seconds:.1f} s.")
-            console.print(f"Score {verdict.score:.3f}: {said}", style="bold green" if verdict.accepted else "bold red", markup=False)
+            _print(verdict, said)
     return 0 if verdict.accepted else 1
+
+
+def _print(verdict: "Verdict", said: str) -> None:
+    """What is wrong, and the verdict."""
+    from rich.console import Console
+
+    console = Console(highlight=False, emoji=False)
+    if not verdict.accepted:
+        from properties.views.violation import print_cause, print_indented  # loads tables, which take a while
+
+        for cause in verdict.report.causes:
+            print_cause(console, cause)
+            console.print()
+        for o in (o for o in verdict.report.outcomes if verdict.report.fails(o)):
+            print_indented(console, f"{o.law} [{o.operation}]: {o.violation.summary if o.violation else o.reason}")
+    held = " and ".join(verdict.held) or "nothing"
+    console.print(f"Seed {verdict.report.settings['seed']}; the system confined {held}; {verdict.seconds:.1f} s.")
+    console.print(f"Score {verdict.score:.3f}: {said}", style="bold green" if verdict.accepted else "bold red", markup=False)
 
 
 def _submission(options: argparse.Namespace) -> Any:

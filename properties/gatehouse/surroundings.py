@@ -1,5 +1,6 @@
 """What a child process has around it: an interpreter, a folder of its own, and the libraries that it may import; nothing of ours."""
 
+import csv
 import os
 import re
 import shutil
@@ -94,9 +95,11 @@ def _files(name: str) -> tuple[Path, ...]:
 
 def _tops(there: Distribution) -> Iterator[Path]:
     """The files and folders of a distribution right beneath the folder where it is installed."""
-    names = {file.parts[0] for file in there.files or ()}
-    for name in sorted(names - {"..", "__pycache__", *_HIDDEN}):
-        if not name.endswith(".pth") and not name.startswith("/"):
+    record = there.read_text("RECORD")  # thousands of lines: read as text, and not as the paths of there.files
+    files = (row[0] for row in csv.reader(record.splitlines()) if row) if record else map(str, there.files or ())
+    names = {file.partition("/")[0] for file in files}
+    for name in sorted(names - {"", "..", "__pycache__", *_HIDDEN}):
+        if not name.endswith(".pth"):
             yield Path(str(there.locate_file(name)))
 
 
@@ -108,14 +111,18 @@ def _of_the_interpreter() -> tuple[str, ...]:
     standard = [sysconfig.get_path(kind) for kind in ("stdlib", "platstdlib")]
     there = [Path(folder, name) for folder in standard for name in ("site-packages", "dist-packages")]
     hidden = {place.resolve() for place in (*(Path(path).parent for path in ours), *map(Path, installed), *there)}
-    return tuple(path for root in (*_SYSTEM, *standard, f"{sys.base_prefix}/bin") for path in _visible(Path(root).resolve(), hidden))
+    above = {parent for place in hidden for parent in place.parents}
+    roots = (Path(root).resolve() for root in (*_SYSTEM, *standard, f"{sys.base_prefix}/bin"))
+    return tuple(path for root in roots for path in _visible(root, hidden, above))
 
 
-def _visible(root: Path, hidden: set[Path]) -> Iterator[str]:
-    """The paths that together are what is at a place, without what is to be hidden."""
-    if not any(root in (place, *place.parents) for place in hidden):
+def _visible(root: Path, hidden: set[Path], above: set[Path]) -> Iterator[str]:
+    """The paths that together are what is at a place, without what is to be hidden, by all places above that."""
+    if root in hidden:
+        return
+    if root not in above:
         yield str(root)
-    elif root not in hidden:
-        for child in root.iterdir():
-            if not child.is_symlink():
-                yield from _visible(child, hidden)
+        return
+    for child in root.iterdir():
+        if not child.is_symlink():
+            yield from _visible(child, hidden, above)

@@ -11,7 +11,6 @@ from properties.contract.results import results_of
 from properties.contract.subject import Subject
 from properties.laws.algebra import inner, kept
 from properties.laws.averages import allowed, mean
-from properties.laws.derivatives import DERIVATIVES
 from properties.laws.law import Laws
 from properties.laws.reading import by_name
 from properties.strategies.choices import Choices, rounded
@@ -63,6 +62,8 @@ def it_is_certified_by_the_derivative_of_the_forward(subject: Subject, *case: An
     """For every small case: the derivative along the tangents is that of the forward's definition, which is enclosed by running it over
     Taylor series of balls; of gradients, ⟨gradient, t⟩ is ⟨grad_out, derivative along t⟩ for a direction t of each input."""
     inputs, along = _split(subject.operation, case)
+    from properties.laws.derivatives import DERIVATIVES  # loads the spec, which takes a while
+
     o, forward = _forward(subject.operation), DERIVATIVES[_forward(subject.operation).name]
     found = results_of(subject(*case))
     if subject.operation in JVPS:

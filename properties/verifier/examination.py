@@ -12,9 +12,6 @@ from math import ceil, inf
 from random import Random
 from typing import Any
 
-from hypothesis import HealthCheck, Phase, given, settings
-from hypothesis import strategies as st
-
 from properties.contract import interpreter
 from properties.contract.exchange import UngivenError
 from properties.contract.implementation import Implementation
@@ -27,6 +24,7 @@ from properties.laws.law import Law
 from properties.laws.squares import Square
 from properties.strategies.cases import Cases, UnsupportedError
 from properties.strategies.domains import DOMAINS, QUIRKS
+from properties.verifier.drawing import by_profile
 from properties.verifier.report import Outcome
 from properties.verifier.trial import FAILED, TIME, Evidence, Trial, not_applicable, unknown
 
@@ -162,16 +160,8 @@ class Examination:
                 raise _FirstError
 
         hold.__name__ = hold.__qualname__ = f"{group[0].law.name}_{self.operation}_{name}".replace(" ", "_")  # by which failures are kept
-        quietly = settings(
-            settings.default or settings(),
-            max_examples=number,
-            suppress_health_check=list(HealthCheck),
-            deadline=None,
-            print_blob=False,
-            phases=(Phase.reuse, Phase.generate),
-        )
         with suppress(_FirstError):
-            quietly(given(st.integers(0, _SEEDS))(hold))()
+            by_profile(hold, number, _SEEDS)
 
     def _case(self, arguments: tuple[Any, ...], seed: int, group: list[Trial], quirk: bool) -> None:
         """A case, its own call, and the laws whose turn it is; of a quirk a law of its own says what should be."""

@@ -9,10 +9,9 @@ from properties.contract.implementation import Implementation
 from properties.contract.operations import OPERATIONS
 from properties.laws import find
 from properties.laws.law import Law
-from properties.verifier.causes import causes
 from properties.verifier.examination import Observer
 from properties.verifier.remarks import Seen, handed_over, notes
-from properties.verifier.report import Cause, Violation
+from properties.verifier.report import Cause, Diagnosis, Violation
 from properties.verifier.shrinking import smallest
 
 __all__ = ["causes_of", "diagnosed"]
@@ -33,7 +32,7 @@ def causes_of(
     """
     laws, order = [find(v.law_id)[0] for v in violations], list(OPERATIONS)
     found = []
-    for places, diagnosis in causes(implementation, list(zip(laws, violations, strict=True))):
+    for places, diagnosis in _explained(implementation, list(zip(laws, violations, strict=True))):
         group = [(laws[place], replace(violations[place], diagnosis=diagnosis)) for place in places]
         law, example = min(group, key=lambda each: (not each[0].agreement, order.index(each[0].operation), each[1].size))
         searched = bool(example.calls)
@@ -49,8 +48,19 @@ def causes_of(
 
 def diagnosed(implementation: Implementation, law: Law, violation: Violation) -> Violation:
     """One violation by itself, with what explains it, on a small input."""
-    ((_, diagnosis),) = causes(implementation, [(law, violation)])
+    ((_, diagnosis),) = _explained(implementation, [(law, violation)])
     return _with_calls(implementation, _smaller(implementation, law, replace(violation, diagnosis=diagnosis)))
+
+
+def _explained(
+    implementation: Implementation, violated: Sequence[tuple[Law, Violation]]
+) -> Sequence[tuple[tuple[int, ...], tuple[Diagnosis, ...]]]:
+    """The causes of some violations, by their places. The known bugs, which take a while, are loaded for the first one."""
+    if not violated:
+        return []
+    from properties.verifier.causes import causes
+
+    return causes(implementation, violated)
 
 
 def _with_calls(implementation: Implementation, v: Violation) -> Violation:
@@ -64,7 +74,7 @@ def _smaller(
     """The violation on a smaller input, where it has the same cause; else as it is."""
     try:
         found = smallest(implementation, law, violation, observe, until)
-        ((_, diagnosis),) = causes(implementation, [(law, found)])
+        ((_, diagnosis),) = _explained(implementation, [(law, found)])
     except Exception as error:  # of the law, or of the oracle, on so small an input
         why = f"Looking for a smaller input ended with {type(error).__name__}: {error}."
         return replace(violation, notes=(*violation.notes, why))

@@ -5,12 +5,11 @@ from dataclasses import replace
 from math import inf
 from typing import Any
 
-from hypothesis import settings
-
 from oracles import Arithmetic, Conventions
 from properties.contract.implementation import Implementation, implementation_of
 from properties.contract.wording import shown
 from properties.laws.law import Law
+from properties.verifier.drawing import profile
 from properties.verifier.examination import Examination, Observer
 from properties.verifier.explaining import causes_of, diagnosed
 from properties.verifier.plan import QUICKLY, grouped, plan, require_planned, without
@@ -41,7 +40,7 @@ def examine(
     together.
     """
     examination = Examination(implementation, laws[0].operation, laws, observe, seconds_per_call, began, until, ends)
-    examination.run(max_examples or (settings.default or settings()).max_examples, random_seed)
+    examination.run(max_examples or profile().max_examples, random_seed)
     return list(examination.outcomes())
 
 

@@ -91,7 +91,7 @@ def _disturbed(start: Callable[[], "subprocess.Popen[str]"], database: Path, cas
         f"Of the workers {idle} were not at a chunk yet, but starting.",
         f"The disk was full once: what came of a chunk waited {waited} times, and was written then.",
         "In its database: {:,} chunks, {:,} of them distinct, {:,} cases, {} violations, {} given out again.".format(*counts),
-        f"Its chunks were planned to have {planned(database):,} cases and steps.",
+        f"Its chunks were planned to have {planned(database):,} cases and steps: a chunk to which no law applies draws none.",
     ]
 
 

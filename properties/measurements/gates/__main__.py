@@ -1,0 +1,132 @@
+"""`python -m properties.measurements.gates` writes docs/gate.txt.
+
+The command is timed on a right candidate of NumPy's and of PyTorch's, and on a wrong one, by turns: seconds by the clock, and those of
+processors, of all processes together. Then right candidates in all structures and arithmetics are put to the gate with many seeds, and
+each adversary with one. It is for Linux, where the time of processes that outlive their parents can be known.
+"""
+
+import argparse
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from itertools import product
+from pathlib import Path
+from statistics import median
+
+from properties.gatehouse.candidate import Limits
+from properties.gatehouse.gate import gate
+from properties.gatehouse.surroundings import surroundings
+from properties.measurements.gates.candidates import ARITHMETICS, RIGHT, WRONG, adversary, right
+from properties.measurements.processors import measured
+from properties.verifier.report import counted
+from properties.views.whole import write_whole
+
+__all__ = ["main"]
+
+_PAGE = Path(__file__).parents[3] / "docs/gate.txt"
+_PATIENT = Limits(call=20.0, calls=200.0)  # of a machine that others use too
+_TIMED = (("right", "plain"), ("right", "torch"), ("wrong", "the mean of the values"))
+
+
+def main() -> int:
+    """Measure, and write the page; 0 where every right candidate is accepted, and no adversary."""
+    parser = argparse.ArgumentParser(prog="python -m properties.measurements.gates", description=main.__doc__)
+    parser.add_argument("--seeds", type=int, default=50, metavar="N", help="of each right candidate (50)")
+    parser.add_argument("--repeats", type=int, default=5, metavar="N", help="of each time (5)")
+    parser.add_argument("--adversaries", type=int, default=len(WRONG), metavar="N", help="the first of them (all)")
+    parser.add_argument("--jobs", type=int, default=2, metavar="N", help="candidates at a time, where nothing is timed (2)")
+    parser.add_argument("--output", type=Path, default=_PAGE, help="the page (docs/gate.txt)")
+    options = parser.parse_args()
+    busy = os.getloadavg()[0]
+    times = _times(options.repeats)
+    with ProcessPoolExecutor(options.jobs) as pool, socket.create_server(("127.0.0.1", 0)) as listening:
+        accepted = [*pool.map(_accepted, product(RIGHT, ARITHMETICS, range(options.seeds)))]
+        names = list(WRONG)[: options.adversaries]
+        passed = [*pool.map(partial(_passed, listening.getsockname()[1]), names)]
+    lines = [
+        f"A verdict on scaled_dot_product_attention in float32, by the command, on {counted(os.cpu_count() or 1, 'core')} "
+        f"with {busy:.1f} other processes at work before it: medians of {options.repeats}, by turns.",
+        "",
+        *times,
+        "",
+        f"Right candidates: {sum(accepted)} of {len(accepted)} accepted, in {len(RIGHT)} structures, {len(ARITHMETICS)} arithmetics, "
+        f"with {counted(options.seeds, 'seed')}, by the quick plan.",
+        f"Adversaries: {passed.count(True)} of {len(passed)} accepted.",
+        *_unjudged(names, passed),
+    ]
+    text = "\n".join(lines) + "\n"
+    write_whole(options.output, text)
+    print(text, end="")
+    return 0 if all(accepted) and True not in passed else 1
+
+
+def _times(repeats: int) -> list[str]:
+    """A row for each candidate and plan: the verdict, and the medians of the seconds."""
+    with tempfile.TemporaryDirectory() as folder:
+        commands = {}
+        for (kind, name), plan in product(_TIMED, ("quick", "default")):
+            submission = adversary(name, 0) if kind == "wrong" else right(name)
+            file = Path(folder, f"{kind}_{submission.arrays}.py")
+            file.write_text(submission.sources["kernel.py"], "utf-8")
+            more = ["--quick"] if plan == "quick" else []
+            limits = ["--timeout", str(_PATIENT.call), "--budget", str(_PATIENT.calls)]
+            commands[kind, name, plan] = [str(file), "--arithmetic", "float32", "--arrays", submission.arrays, *limits, *more]
+        found = {key: list[tuple[int, float, float]]() for key in commands}
+        for key, command in [*commands.items()] * repeats:
+            found[key].append(_timed(command))
+    rows = [f"{'candidate':{_WIDTH}}  plan     verdict       seconds  of processors"]
+    for (kind, name, plan), times in found.items():
+        said = "accepted" if {code for code, _, _ in times} == {0} else "not accepted" if {code for code, _, _ in times} == {1} else "BOTH"
+        seconds, processors = (median(each) for each in list(zip(*times, strict=True))[1:])
+        rows.append(f"{f'{kind}: {name}':{_WIDTH}}  {plan:7}  {said:12}  {seconds:7.2f}  {processors:13.2f}")
+    return rows
+
+
+_WIDTH = max(len(f"{kind}: {name}") for kind, name in _TIMED)
+
+
+def _timed(arguments: Iterable[str]) -> tuple[int, float, float]:
+    """The exit status of `attnspec gate`, its seconds, and those of processors, in it and all that it started."""
+    command = [sys.executable, "-P", "-m", "properties", "gate", *arguments]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    run = partial(subprocess.run, command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False, env=environment)
+    done, seconds, processors = measured(run)
+    return done.returncode, seconds, processors
+
+
+def _accepted(candidate: tuple[str, str, int]) -> bool:
+    """Whether a right candidate is accepted; what is wrong with one that is not is printed."""
+    structure, arithmetic, seed = candidate
+    verdict = gate(right(structure), arithmetic=arithmetic, quick=True, seed=seed, limits=_PATIENT)
+    if not verdict.accepted:
+        print(f"{structure}, {arithmetic}, seed {seed}: {verdict.cause}", file=sys.stderr)
+    return verdict.accepted
+
+
+def _passed(port: int, name: str) -> bool | None:
+    """Whether an adversary is accepted; None where the system does not hold it to what it needs to be wrong, and where it would end this
+    process."""
+    needs = set(WRONG[name][1].get("needs", "").split())
+    with tempfile.TemporaryDirectory() as folder:
+        if "processes" in needs and not surroundings(Path(folder).resolve(), (), {}).apart:
+            return None
+    verdict = gate(adversary(name, port), quick=True, limits=Limits(call=2.0, calls=_PATIENT.calls))
+    if not needs <= set(verdict.held):
+        return None
+    if verdict.accepted:
+        print(f"{name} is accepted", file=sys.stderr)
+    return verdict.accepted
+
+
+def _unjudged(names: list[str], passed: list[bool | None]) -> list[str]:
+    missing = [name for name, each in zip(names, passed, strict=True) if each is None]
+    return [f"Not judged, for want of what this system cannot hold them to: {', '.join(missing)}."] if missing else []
+
+
+if __name__ == "__main__":
+    sys.exit(main())
