@@ -55,8 +55,10 @@ def candidates(called: list[Operation], implementation: Implementation) -> Itera
             repair = f"Declare Conventions({field.name}={value!r}), if that is what is meant."
             layout = implementation.resolved_conventions
             yield Candidate(name, meaning, repair, 1, frozenset(answers), answers.copy, layout=layout)
-            played = {o.name: partial(_played, o, implementation, {field.name: value}) for o in concerned if o.is_played}
-            if played and field.name == "window":
+            if field.name == "window":  # of what a ring refuses too
+                played: dict[str, Callable[..., Any]] = {
+                    o.name: partial(_played, o, implementation, value) for o in concerned if o.is_played
+                }
                 yield Candidate(name, meaning, repair, 1, frozenset(played), played.copy, layout=layout)
     yield from _versions(called, implementation)
     for bug in CATALOGUE.values():
@@ -99,12 +101,12 @@ def _answer(operation: Operation, implementation: Implementation, other: dict[st
     return values[0] if len(operation.outputs) == 1 else tuple(each.get(name) for name in operation.outputs)
 
 
-def _played(operation: Operation, implementation: Implementation, other: dict[str, Any], *positional: Any, **options: Any) -> Any:
-    """The same, of caches that refuse what is gone by the other reading too: the program says what they refuse by the declared one."""
+def _played(operation: Operation, implementation: Implementation, window: Any, *positional: Any, **options: Any) -> Any:
+    """The same of caches that refuse what is gone by another window too: the program says what they refuse by the declared one."""
     each = operation.named(operation.arguments(positional, options))
-    reading = replace(implementation.resolved_conventions, **other)
+    reading = replace(implementation.resolved_conventions, window=window)
     require_refused(parse(each["steps"]), held_of(each["window"], each["capacity"], implementation.of_caches, reading))
-    return _answer(operation, implementation, other, *positional, **options)
+    return _answer(operation, implementation, {"window": window}, *positional, **options)
 
 
 def stand_in_for(c: Candidate, law: Law, implementation: Implementation) -> Subject:
