@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, fields
+from functools import partial
 from pathlib import Path
 from typing import Any, get_args
 
@@ -36,7 +37,6 @@ __all__ = ["Planted", "Row", "bugs", "markdown", "named", "readings"]
 
 _PAGE = Path(__file__).parents[2] / "docs/named.md"
 
-SEEDS = range(10)
 CASES = 100
 LEAST = 0.9
 """The share that is to be named, of conventions and of bugs."""
@@ -168,9 +168,9 @@ def share(rows: Sequence[Row]) -> float:
     return sum(row.among(2) for row in rows) / sum(len(row.told) for row in rows)
 
 
-def _row(place: int) -> Row:
+def _row(seeds: int, place: int) -> Row:
     planted = [*readings(), *bugs()][place]
-    return Row(planted.name, planted.operation, tuple(named(planted, seed) for seed in SEEDS))
+    return Row(planted.name, planted.operation, tuple(named(planted, seed) for seed in range(seeds)))
 
 
 def markdown(conventions: Sequence[Row], known: Sequence[Row]) -> str:
@@ -179,7 +179,7 @@ def markdown(conventions: Sequence[Row], known: Sequence[Row]) -> str:
         "# What diagnosis names",
         "",
         "Written by `make named`. Planted is each other reading of every convention, and each reported bug of attention with its features,",
-        f"caches and rotary frequencies, with seeds {SEEDS[0]} to {SEEDS[-1]}: at most {CASES} cases and the laws of the quick plan,",
+        f"caches and rotary frequencies, with seeds 0 to {len(known[0].told) - 1}: at most {CASES} cases and the laws of the quick plan,",
         "up to the first case that breaks one. Results are of float64, rounded to float32; those of caches are of float64. What is planted",
         "is named if it is the first or the second diagnosis of the first cause: two names of one function give the same on every call.",
         "",
@@ -218,12 +218,13 @@ def _table(what: str, rows: Sequence[Row]) -> Iterator[str]:
 def main(arguments: list[str] | None = None) -> int:
     """Write the page; returns 1 where less than nine tenths are named."""
     parser = argparse.ArgumentParser(prog="python -m properties.measurements.named", description=__doc__)
+    parser.add_argument("--seeds", type=int, default=10, help="how many, from 0 on (10)")
     parser.add_argument("--jobs", type=int, default=1, help="processes (1)")
     parser.add_argument("--output", type=Path, default=_PAGE, help="the page (docs/named.md)")
     options = parser.parse_args(arguments)
     conventions = len([*readings()])
     with ProcessPoolExecutor(options.jobs) as pool:
-        rows = [*pool.map(_row, range(conventions + len([*bugs()])))]
+        rows = [*pool.map(partial(_row, options.seeds), range(conventions + len([*bugs()])))]
     known = rows[conventions:]
     write_whole(options.output, markdown(rows[:conventions], known))
     return int(min(share(rows[:conventions]), share(known)) < LEAST)
