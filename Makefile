@@ -174,6 +174,11 @@ criteria: $(READY) ## compare the budgets with the tolerances in use today, on s
 checkers: $(READY) ## put every known bug to the checks in use today, and to ours; writes docs/checkers.md, .json and .svg [KEEP=1 for new bugs alone, JOBS=2]
 	$(BIN)/python -m properties.measurements.checkers --jobs $(JOBS) $(if $(KEEP),--keep)
 
+.PHONY: named
+named: JOBS = 1
+named: $(READY) ## plant every other reading of a convention, and reported bugs, and see what diagnosis names; writes docs/named.md [JOBS=1]
+	$(BIN)/python -m properties.measurements.named --jobs $(JOBS)
+
 .PHONY: docs
 docs: $(DOCS) ## make the documentation site, build/site/index.html, which opens without a network
 	$(BIN)/python docs/site build/docs

@@ -76,19 +76,21 @@ class Conventions:
 
     @classmethod
     def onnx(cls, version: str) -> "Conventions":
-        """What ONNX's Attention of opset 23 means in a version of ONNX, "1.18", "1.20", "1.22" or "1.23": the text was mended in place.
+        """What ONNX's Attention of opset 23 means in a version of ONNX, from "1.18" to "1.23": the text was mended in place.
 
         1.18   heads that share keys are tiled; a cap comes after the mask; a row without keys is NaN
         1.20   heads are repeated; causality counts a cache, which is the adapter's to say by an offset
         1.22   a cap comes before the bias and the mask
         1.23   a row without keys is 0
 
+        "1.19" is as 1.18, "1.19.1" as 1.20 is, and "1.21" as well.
+
         Raises ValueError for another version.
         Source: onnx/onnx, onnx/defs/nn/defs.cc and onnx/reference/ops/op_attention.py at these versions; #7867, #7913.
         """
-        if version not in ONNX:
-            raise ValueError(f"version={version!r}, but should be one of {', '.join(map(repr, ONNX))}.")
-        return cls(**ONNX[version])
+        if (mended := _UNCHANGED.get(version, version)) not in ONNX:
+            raise ValueError(f"version={version!r}, but should be one of {', '.join(map(repr, sorted((*ONNX, *_UNCHANGED))))}.")
+        return cls(**ONNX[mended])
 
     @property
     def dead_rows_flow(self) -> bool:
@@ -113,6 +115,9 @@ ONNX: dict[str, dict[str, Any]] = {
     "1.23": {},
 }
 """By version of ONNX the fields in which its Attention differs from the defaults."""
+
+_UNCHANGED = {"1.19": "1.18", "1.19.1": "1.20", "1.21": "1.20"}
+"""Versions that mean what another one means, by `op_attention.py` at their tags."""
 
 
 def _require_named(field: str, value: object, names: tuple[str, ...]) -> None:

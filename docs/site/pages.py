@@ -42,6 +42,7 @@ MEASURED = {
     "peers.md": ("Released libraries under the suite", "what JAX, Keras, Flax and others do, on inputs to paste: `make peers`"),
     "rotary.md": ("Rotary frequencies of released libraries", "released models and layers against the oracles: `make peers`"),
     "checkers.md": ("What today's checkers let through", "the catalogue of bugs against the checks in use: `make checkers`"),
+    "named.md": ("What diagnosis names", "readings of conventions and reported bugs, told from outputs alone: `make named`"),
     "criteria.md": ("What each criterion sees", "budgets and the tolerances in use, on small planted faults: `make criteria`"),
     "gate.txt": ("The gate", "how long a verdict takes, and which candidates are accepted: `make gates`"),
     "seeds.txt": ("False alarms", "every law on correct implementations, with many seeds: `make seeds`"),

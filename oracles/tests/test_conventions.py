@@ -1,5 +1,6 @@
 """Every field of `Conventions` takes its named values and nothing else."""
 
+import re
 from dataclasses import FrozenInstanceError, asdict, fields
 from fractions import Fraction
 from typing import Any, get_args
@@ -43,8 +44,11 @@ def test_what_onnx_means_is_what_it_means_by_version() -> None:
         "1.22": {"dead_rows": "nan"},
         "1.23": {},
     }
-    with pytest.raises(ValueError, match=r"^version='1\.19', but should be one of '1\.18', '1\.20', '1\.22', '1\.23'\.$"):
-        Conventions.onnx("1.19")
+    assert Conventions.onnx("1.19") == Conventions.onnx("1.18")
+    assert Conventions.onnx("1.19.1") == Conventions.onnx("1.21") == Conventions.onnx("1.20")
+    named = "'1.18', '1.19', '1.19.1', '1.20', '1.21', '1.22', '1.23'"
+    with pytest.raises(ValueError, match=rf"^version='1\.17', but should be one of {re.escape(named)}\.$"):
+        Conventions.onnx("1.17")
 
 
 def test_a_value_that_is_not_a_name_is_refused() -> None:

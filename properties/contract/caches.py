@@ -27,7 +27,7 @@ from properties.contract.programs import Held, Step, attends, parse
 from properties.contract.results import BrokenError, RaisedError
 from properties.contract.wording import said, shown
 
-__all__ = ["CACHES", "Decoder", "admitted", "decode", "held_of", "left_bound", "offered"]
+__all__ = ["CACHES", "Decoder", "admitted", "decode", "held_of", "left_bound", "offered", "require_refused"]
 
 _PARAMETERS = ("window", "capacity")
 CACHES = (*_PARAMETERS, "ring", "rotates", "rollback", "evict", "poison")
@@ -136,6 +136,21 @@ def _made(method: Callable[..., Any], handed: tuple[Any, ...], place: int, step:
     if step.refused:
         raise BrokenError(f"nothing was raised in {where}, but a ValueError should be.")
     return returned
+
+
+def require_refused(steps: Sequence[Step], empty: Held) -> None:
+    """Put steps to right caches that are empty as one is: raises BrokenError, as a `Decoder` of them does, where these refuse a step that
+    is not said to be refused, or take one that is."""
+    held = {other: replace(empty) for other in (False, True)}
+
+    def step_of(step: Step) -> None:
+        own = held[step.other]
+        if own.refuses(step):
+            raise ValueError("It is refused.")
+        own.take(step)
+
+    for place, step in enumerate(steps, 1):
+        _made(step_of, (step,), place, step)
 
 
 def _parts(returned: Any, shape: tuple[int, int], place: str) -> tuple[Any, Any]:

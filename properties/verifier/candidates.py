@@ -11,8 +11,10 @@ from oracles import Conventions
 from oracles.conventions import DEFAULT, ONNX
 from properties.bugs import CATALOGUE, Bug
 from properties.bugs.reference import OPERATIONS as REFERENCE
+from properties.contract.caches import held_of, require_refused
 from properties.contract.implementation import Implementation
 from properties.contract.operations import OPERATIONS, Operation
+from properties.contract.programs import parse
 from properties.contract.subject import Subject
 from properties.laws.law import Law
 from properties.strategies.choices import rounded
@@ -51,7 +53,13 @@ def candidates(called: list[Operation], implementation: Implementation) -> Itera
             name = f"{field.name}={value:g}" if isinstance(value, float) else f"{field.name}={value}"
             meaning = f"a convention: {field.name} was taken to be {actual!r}"
             repair = f"Declare Conventions({field.name}={value!r}), if that is what is meant."
-            yield Candidate(name, meaning, repair, 1, frozenset(answers), answers.copy, layout=implementation.resolved_conventions)
+            layout = implementation.resolved_conventions
+            yield Candidate(name, meaning, repair, 1, frozenset(answers), answers.copy, layout=layout)
+            if field.name == "window":  # of what a ring refuses too
+                played: dict[str, Callable[..., Any]] = {
+                    o.name: partial(_played, o, implementation, value) for o in concerned if o.is_played
+                }
+                yield Candidate(name, meaning, repair, 1, frozenset(played), played.copy, layout=layout)
     yield from _versions(called, implementation)
     for bug in CATALOGUE.values():
         wrong = tuple(o.name for o in called if o.name in bug.mutants)
@@ -91,6 +99,14 @@ def _answer(operation: Operation, implementation: Implementation, other: dict[st
     values = tuple((~x if inverted else x.copy()) if isinstance(x, np.ndarray) else x.mid.copy() for x in found)
     each = dict(zip(operation.returned(arguments), values, strict=True))
     return values[0] if len(operation.outputs) == 1 else tuple(each.get(name) for name in operation.outputs)
+
+
+def _played(operation: Operation, implementation: Implementation, window: Any, *positional: Any, **options: Any) -> Any:
+    """The same of caches that refuse what is gone by another window too: the program says what they refuse by the declared one."""
+    each = operation.named(operation.arguments(positional, options))
+    reading = replace(implementation.resolved_conventions, window=window)
+    require_refused(parse(each["steps"]), held_of(each["window"], each["capacity"], implementation.of_caches, reading))
+    return _answer(operation, implementation, {"window": window}, *positional, **options)
 
 
 def stand_in_for(c: Candidate, law: Law, implementation: Implementation) -> Subject:

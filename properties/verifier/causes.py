@@ -222,15 +222,15 @@ class _Pool:
         """How far two calls' outputs are apart, in the largest budget of the call: where the right value has a small one, the candidate's
         may be larger. An output rounding is added, and where all radii are 0, as nothing should be summed, one for each term of what was.
 
-        Errors are the same if they begin the same, up to a colon.
+        Errors are the same if they begin the same, up to a colon. What the first call need not give, a log-sum-exp, is not compared.
         """
-        if a.operation != b.operation or bool(a.error) != bool(b.error) or len(a.outputs) != len(b.outputs):
+        if a.operation != b.operation or bool(a.error) != bool(b.error) or len(a.outputs) > len(b.outputs):
             return np.inf
         if a.error:
             return 0.0 if a.error.split(":")[0] == b.error.split(":")[0] else np.inf
         if OPERATIONS[a.operation].returns_booleans:
             return 0.0 if np.array_equal(a.outputs[0], b.outputs[0]) else np.inf
-        if any(x.shape != y.shape for x, y in zip(a.outputs, b.outputs, strict=True)):
+        if any(x.shape != y.shape for x, y in zip(a.outputs, b.outputs, strict=False)):
             return np.inf
         longest = max((n for x in a.arguments if isinstance(x, np.ndarray) for n in x.shape), default=1)
         roundoff = self.implementation.resolved_arithmetic.output.unit_roundoff
