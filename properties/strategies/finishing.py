@@ -3,6 +3,7 @@
 from typing import Any
 
 import numpy as np
+from flint import arb, ctx
 
 from properties.contract.implementation import Implementation
 from properties.contract.operations import Operation
@@ -150,10 +151,13 @@ def rotations(o: Operation, i: Implementation, x: dict[str, Any], choose: Choice
     (n, d), target = x["cos"].shape, i.resolved_arithmetic.angle.table
     pairs = np.arange(d) % max(d // 2, 1) if i.resolved_conventions.rope_pairing == "half" else np.arange(d) // 2
     start = choose.among([choose.integer(0, 16), choose.among(EDGES), choose.integer(0, 2**20)])
-    theta = (start + np.arange(n))[:, None] * (
-        i.resolved_conventions.rope_scale * i.resolved_conventions.rope_base ** (-2.0 * pairs / max(d, 1))
-    )
-    x["cos"], x["sin"] = rounded(np.cos(theta), target), rounded(np.sin(theta), target)
+    with ctx.workprec(128):  # rounded once, so that a seed is the same case on every processor: NumPy's differ with its SIMD level
+        exponents = [arb(-2.0 * pair / max(d, 1)) for pair in range(pairs.max(initial=0) + 1)]
+        frequencies = [i.resolved_conventions.rope_scale * arb(i.resolved_conventions.rope_base) ** exponent for exponent in exponents]
+        angles = [position * frequency for position in range(start, start + n) for frequency in frequencies]
+        table = np.array([[float(value.mid()) for value in angle.sin_cos()] for angle in angles])
+    sin, cos = table.reshape(n, len(frequencies), 2)[:, pairs].transpose(2, 0, 1)
+    x["cos"], x["sin"] = rounded(cos, target), rounded(sin, target)
 
 
 def parts(o: Operation, i: Implementation, x: dict[str, Any], choose: Choices) -> None:
