@@ -330,7 +330,7 @@ def test_a_ramp_may_have_its_low_end_rounded_in_one_of_two_differences() -> None
 
 @pytest.mark.parametrize("after", [0.0, 3.0])
 def test_a_subnormal_scale_may_be_flushed(after: float) -> None:
-    """A kernel that flushes takes a scale below the smallest normal number for 0: its scores are 0, and so are the gradients through them."""
+    """A kernel that flushes takes a scale below the smallest normal number for 0: scores are 0, and so are the gradients through them."""
     arithmetic = replace(preset("float32"), flush_to_zero=True)
     q, k = np.array([[2.0**64, 0.0]]), np.array([[2.0**63, 0.0], [-(2.0**63), 1.0]])
     v, g = np.array([[1.0], [3.0]]), np.array([[1.0]])

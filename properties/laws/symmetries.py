@@ -27,7 +27,7 @@ _BATCHED = (*_EVERY, _SOFTMAX, _HEADS, _ROPE, _TABLES, _HALF, _MERGE)
 
 
 for _axis, _what, _forwards in (
-    ("n_k", "keys", _BY_PLACE), ("n_q", "queries", _BY_PLACE), ("head_dim", "lanes", _EVERY),
+    ("n_k", "keys", _BY_PLACE), ("n_q", "queries", _BY_PLACE), ("head_dim", "channels", _EVERY),
     ("value_dim", "columns of values", _EVERY), ("n_q", "queries", (_MERGE,)), ("value_dim", "columns of values", (_MERGE,)),
     ("n_k", "scores", (_SOFTMAX,)), ("n_q", "rows", (_SOFTMAX,)), ("batch 0", "problems", _BATCHED),
     ("batch 1", "batches", tuple(name for name in _BATCHED if name not in (_GROUPED, _FEATURED))),
