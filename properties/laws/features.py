@@ -71,7 +71,7 @@ def a_chunk_of_queries_is_part_of_the_whole(c: Case) -> Sequence[Term] | None:
     name="a bias of −∞ masks its key",
 )
 def a_bias_of_minus_infinity_masks_its_key(c: Case) -> Sequence[Term] | None:
-    """For every mask and bias: −∞ where the mask blocks, instead of the mask, gives the same."""
+    """For every mask and bias: −∞ where a key is masked, instead of the mask, gives the same."""
     shape, i = scores_shape(c.arguments), c.implementation
     if c.mask is None or not (rules_compose(c.arguments, i) and blocked_are_gone(i)):
         return None

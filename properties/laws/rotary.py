@@ -1,4 +1,4 @@
-"""Laws of rotations of pairs of channels: by a position, by tables, by a quarter turn, and back."""
+"""Laws of rotations of pairs of channels: by a position, by tables, by a right angle, and back."""
 
 from typing import Any
 

@@ -32,8 +32,8 @@ __all__ = [
 def far(o: Operation, i: Implementation, x: dict[str, Any], choose: Choices) -> None:
     """Scores of any size that the formats have: they vary within a row, share a sign, or differ by everyday numbers far from 0.
 
-    Where they vary by thousands one key has all the weight, and gradients are 0; where a lane that all keys share brings them far from 0,
-    weights and gradients are those of everyday scores.
+    Where they vary by thousands one key has all the weight, and gradients are 0; where a channel that all keys share brings them far from
+    0, weights and gradients are those of everyday scores.
     """
     if "mask" not in x:
         alive(o, i, x, choose)
@@ -64,7 +64,7 @@ def far(o: Operation, i: Implementation, x: dict[str, Any], choose: Choices) -> 
 
 def ties(o: Operation, i: Implementation, x: dict[str, Any], choose: Choices) -> None:
     """Scores that are equal, or nearly so, and large: up to where rounding them moves a weight by a thousandth, beyond which budgets say
-    nothing. What is large is a lane that all keys share, in powers of two, which every format has."""
+    nothing. What is large is a channel that all keys share, in powers of two, which every format has."""
     if "mask" not in x:
         alive(o, i, x, choose)
     a, d = i.resolved_arithmetic, x["q"].shape[-1]
@@ -138,7 +138,7 @@ def untold(o: Operation, i: Implementation, x: dict[str, Any], choose: Choices) 
 
 
 def decoders(o: Operation, i: Implementation, x: dict[str, Any], choose: Choices) -> None:
-    """One mask for all problems, and a row for all queries of each, half blocked, where there are as many problems as queries."""
+    """One mask for all problems, and a row for all queries of each, half masked, where there are as many problems as queries."""
     shape = np.broadcast_shapes(x["first"].shape, x["second"].shape)
     if len(shape) == 3 and shape[0] == shape[1]:
         x["first"], x["second"] = choose.bits(shape[1:], 0.5), choose.bits((shape[0], 1, shape[2]), 0.5)
