@@ -26,12 +26,12 @@ class Law:
     """A law about one operation.
 
     `body(subject, *arguments)` asserts the law, the sentence `name`, on a case of one of its `domains`; its docstring is the `statement`. A
-    body that takes `choose` besides chooses what else it needs: an order, a cut; its choices depend on the operation and the case's seed,
-    not on its name. One that returns False says nothing of the case. It applies to implementations that offer the operation and those it
-    `needs` besides, unless `exempts` gives a reason, a sentence, why not. At least the share `floor` of its examples must be informative,
-    and it takes `effort` times as many turns as others. A law that `watches` is put to every case: it looks at the case's own call, and
-    makes no other but of twins. An `agreement` compares an operation with the oracle and nothing else. A law that `interleaves` calls
-    others of the implementation's list too. `lean` names a definition or theorem of Lean's.
+    body that takes `choose` besides chooses what else it needs: an order, a cut. One that returns False says nothing of the case. It
+    applies to implementations that offer the operation and those it `needs` besides, unless `exempts` gives a reason, a sentence, why not.
+    At least the share `floor` of its examples must be informative, and it takes `effort` times as many turns as others. A law that
+    `watches` is put to every case: it looks at the case's own call, and makes no other but of twins. An `agreement` compares an operation
+    with the oracle and nothing else. A law that `interleaves` calls others of the implementation's list too. `lean` names a definition or
+    theorem of Lean's.
     """
 
     name: str
@@ -77,7 +77,7 @@ class Law:
         BrokenError where it is broken."""
         o = OPERATIONS[self.operation]
         arguments = [case.get(p) if p in o.options else case[p] for p in o.parameters]
-        choices = {"choose": Choices(crc32(self.operation.encode()) ^ int(case["seed"]))} if self.chooses else {}
+        choices = {"choose": Choices(crc32(self.name.encode()) ^ int(case["seed"]))} if self.chooses else {}
         return self.body(subject, *arguments, **choices) is not False
 
     def not_applicable(self, implementation: Implementation) -> str:
