@@ -119,7 +119,7 @@ class Examination:
                 if not trial.wants_more or (turn > _SILENT and not trial.examples):
                     break
                 alone = {name: [trial] for name in trial.cases}
-                self._draw(alone, dict.fromkeys(alone, 10), random_seed, f"more {turn}")
+                self._draw(alone, dict.fromkeys(alone, 10), random_seed, f"{trial.law.name} {turn}")
 
     def _draw(self, groups: Mapping[str, list[Trial]], numbers: Mapping[str, int], random_seed: int | None, more: str = "") -> None:
         """Put groups of laws to so many cases of each domain: of seeds drawn from the caller's, or else drawn by Hypothesis.
