@@ -121,7 +121,7 @@ def _split(turning: list[arb], positions: int, exponent: Array, scale: float, ta
 
 
 def pair_exponents(dim: int) -> list[Fraction]:
-    """2i/dim for every pair of lanes, the unfinished pair of an odd dim included."""
+    """2i/dim for every pair of channels, the unfinished pair of an odd dim included."""
     return [Fraction(2 * i, dim) for i in range(-(-dim // 2))]
 
 

@@ -5,7 +5,7 @@ proves an enclosure of the value over ℝ; the formulas below are the definition
 are validated float64 arrays with equal leading axes, `allowed` a bool array of the shape of the scores (true where a
 query may attend) or None; the scale is 1/√d unless given.  Each function returns a tuple with one `Ball` per result.
 
-Blocked entries are outside the support of the weights, so nothing in them matters.  A number that is not finite
+Masked entries are outside the support of the weights, so nothing in them matters.  A number that is not finite
 loses exactly the entries whose products read it, be the other factor 0: midpoint NaN, radius ∞.
 """
 
@@ -37,7 +37,7 @@ from oracles.logits import Features
 
 
 def hard_masked_softmax(scores: Array, allowed: Bools | None, *, conventions: Conventions, precision: int = PRECISION) -> tuple[Ball, ...]:
-    """weights[i, j] = exp(scores[i, j]) / Σ_allowed exp(scores[i, ·]), and 0 where blocked; dead rows by convention."""
+    """weights[i, j] = exp(scores[i, j]) / Σ_allowed exp(scores[i, ·]), and 0 where masked; dead rows by convention."""
     live = _allowed(scores.shape, allowed)
 
     def evaluate(s: Array, a: Bools) -> list[Matrix]:
@@ -54,7 +54,7 @@ def hard_masked_softmax_vjp(
     conventions: Conventions,
     precision: int = PRECISION,
 ) -> tuple[Ball, ...]:
-    """dscores = w ⊙ (g − Σ_allowed w ⊙ g), and 0 where blocked and in dead rows (unchecked there if they are NaN)."""
+    """dscores = w ⊙ (g − Σ_allowed w ⊙ g), and 0 where masked and in dead rows (unchecked there if they are NaN)."""
 
     def evaluate(s: Array, a: Bools, g: Array) -> list[Matrix]:
         u, a = levelled(from_array(s), a, conventions)

@@ -150,7 +150,7 @@ def row_sums(a: Matrix, b: Matrix, where: Bools) -> Matrix:
 
 
 def logits(scores: Matrix, f: Features) -> Matrix:
-    """c·tanh(s/c) + bias, or c·tanh((s + bias)/c), and −c where that is what blocked entries come to."""
+    """c·tanh(s/c) + bias, or c·tanh((s + bias)/c), and −c where that is what masked entries come to."""
     for capping in (False, True) if f.after_bias else (True, False):
         if not capping and f.bias is not None:
             scores = scores + from_array(f.bias)

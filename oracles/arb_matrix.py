@@ -1,7 +1,7 @@
 """Matrices of arb balls with a pattern, and their way back to float64.
 
-A `Matrix` knows which of its entries are read at all (`support`: all but blocked ones) and which entries a number that
-is not finite has reached (`lost`).  So a product never lets a blocked NaN through: entry (i, j) of A·B is lost only if
+A `Matrix` knows which of its entries are read at all (`support`: all but masked ones) and which entries a number that
+is not finite has reached (`lost`).  So a product never lets a masked NaN through: entry (i, j) of A·B is lost only if
 some term A[i, k]·B[k, j] has both factors in their supports and one of them lost.  A factor that is read and happens to
 be 0 lets it through, as in every IEEE kernel, where 0·NaN is NaN.  The balls themselves hold 0 where an entry is lost.
 """

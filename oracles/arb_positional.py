@@ -93,7 +93,7 @@ def apply_rotary(x: Array, cos: Array, sin: Array, back: bool, *, conventions: C
 
 
 def _turned(x: Array, cos: list[Row], sin: list[Row], back: bool, conventions: Conventions) -> Row:
-    """Row by row, with tables that have an entry for each lane."""
+    """Row by row, with tables that have an entry for each channel."""
     rows = x.reshape(prod(x.shape[:-1]), x.shape[-1]).tolist()
     results: Row = []
     for index, row in enumerate(rows):
@@ -104,7 +104,7 @@ def _turned(x: Array, cos: list[Row], sin: list[Row], back: bool, conventions: C
 
 
 def _turned_row(x: Row, cos: Row, sin: Row, back: bool, conventions: Conventions) -> Row:
-    """x[j]·cos[j] ∓ x[partner]·sin, the sine being lane j's forward and the partner's back."""
+    """x[j]·cos[j] ∓ x[partner]·sin, the sine being channel j's forward and the partner's back."""
     half = len(x) // 2
     result = []
     for j, entry in enumerate(x):

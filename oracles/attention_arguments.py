@@ -151,7 +151,7 @@ def _bias(bias: Array, shape: tuple[int, ...]) -> Array:
     if bias.ndim > len(shape) or any(have not in (1, want) for have, want in zip(bias.shape, trailing, strict=True)):
         raise ValueError(f"bias has shape {bias.shape}, but should broadcast to {shape}.")
     if not (bias < np.inf).all():
-        raise ValueError("bias has a NaN or +∞, but should be finite, or −∞ where it blocks.")
+        raise ValueError("bias has a NaN or +∞, but should be finite, or −∞ where it masks.")
     return bias
 
 

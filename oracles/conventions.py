@@ -18,9 +18,9 @@ class Conventions:
     causal            query i sees the keys j ≤ i (`top_left`) or j ≤ i + n_k − n_q (`bottom_right`)
     blocked_values    whether entries behind a mask are `finite` numbers or stay `unread`, NaN and ±∞ included; the
                       oracles themselves never read them
-    mask_polarity     whether a true mask entry allows (`true_allows`) or blocks (`true_blocks`)
-    rope_pairing      rotated pairs are lanes (2i, 2i + 1) (`adjacent`) or (i, i + d/2) (`half`, for even d only)
-    odd_lane          the unpaired lane of an odd d is multiplied by cos θ + sin θ (`literal`, as in TorchLean's
+    mask_polarity     whether a true mask entry allows (`true_allows`) or masks (`true_blocks`)
+    rope_pairing      rotated pairs are channels (2i, 2i + 1) (`adjacent`) or (i, i + d/2) (`half`, for even d only)
+    odd_lane          the unpaired channel of an odd d is multiplied by cos θ + sin θ (`literal`, as in TorchLean's
                       text), left as it is (`passthrough`), or an odd d is refused (`reject`)
     rope_base         rotary frequencies are rope_scale·rope_base^(−2i/d); a number of at least 1
     rope_scale        the factor of these frequencies, 1/4 for positions stretched fourfold; a number above 0
@@ -30,7 +30,7 @@ class Conventions:
     window            the left side of a window is a `bound` on j ≥ p − L, which allows L + 1 keys, or a `count` of keys, the
                       query's own included, of at least 1; the right side is a bound
     softcap_order     a cap acts on the score (`before_bias`), on its sum with the bias (`after_bias`), or on that and what
-                      blocks alike (`after_mask`): there blocked keys have the logit −c, and are read
+                      blocks alike (`after_mask`): there masked keys have the logit −c, and are read
     lse_base          log-sum-exps are natural (`e`) or of base `2`; so are their cotangents
     lse_sink          whether the log-sum-exp has the sink in it: `included` or `excluded`
     scale_default     the scale where none is given: 1/√d (`rsqrt`) or 1 (`one`)

@@ -49,7 +49,7 @@ def scaled_dot_product_attention(
     out[i] = Σ_j p_ij v[j],  p_ij = exp(s_ij) / Σ_allowed exp(s_il),  s = scale·q·kᵀ.
 
     Shapes: (…, n_q, d), (…, n_k, d), (…, n_k, d_v), (…, n_q, n_k) -> (…, n_q, d_v), or (…, len(rows), d_v).
-    Edge cases: a row with no allowed key follows `conventions.dead_rows`; blocked keys and values are never read; a NaN
+    Edge cases: a row with no allowed key follows `conventions.dead_rows`; masked keys and values are never read; a NaN
     or ±∞ that a row may read makes that row, or that column of it, NaN with an infinite radius; d = 0 gives the mean of
     the allowed values.
     """
@@ -77,7 +77,7 @@ def scaled_dot_product_attention_vjp(
 
     Shapes: those of q, k and v; grad_out is (…, n_q, d_v).  With `rows` only dq is returned, as the tuple (dq,), for
     those rows: dk and dv need them all. Edge cases: a row with no allowed key gets and gives no gradient (`dead_rows` =
-    nan leaves its dq unchecked, uniform adds grad_out/n_k to dv, or is a row of equal scores, by `dead_gradients`); blocked
+    nan leaves its dq unchecked, uniform adds grad_out/n_k to dv, or is a row of equal scores, by `dead_gradients`); masked
     positions get and give none.
     """
     p = plain(q, k, v, mask, scale, is_causal, rows, arithmetic, conventions, method)
@@ -115,7 +115,7 @@ def scaled_dot_product_attention_jvp(
 
     Shapes: tangents like q, k and v; the result like the output.
     Edge cases: a row with no allowed key is 0 (NaN, or the mean of dv, by `dead_rows`, or that of a row of equal scores, by
-    `dead_gradients`); tangents of blocked entries are never read.
+    `dead_gradients`); tangents of masked entries are never read.
     """
     p = plain(q, k, v, mask, scale, is_causal, rows, arithmetic, conventions, method)
     tq = p.of_rows(dq, "dq", p.q.shape[-1])

@@ -5,7 +5,7 @@
 Shapes: q (…, H, n_q, d), k (…, H_kv, n_k, d), v (…, H_kv, n_k, d_v), H a multiple of H_kv.  Every function takes by keyword
 
     mask          bool, broadcast to (…, H, n_q, n_k)
-    bias          float, broadcast to it; −∞ blocks
+    bias          float, broadcast to it; −∞ masks
     scale         a finite float64 number; 1/√d by default (1 for d = 0)
     causal        allow key j to the query at position p where j ≤ p
     offset        the position of query 0 among the keys, an int within ±2⁵³ or one for each element of the batch; by default 0, or
@@ -57,7 +57,7 @@ def attention(
 
     Shapes: out (…, H, n_q, d_v), lse (…, H, n_q).
     Edge cases: a row with no allowed key and no sink follows `conventions.dead_rows`, its lse is −∞ (unchecked under uniform); with a sink
-    it is 0, and its lse the sink; n_k = 0 is legal.  Blocked keys, values and biases are never read.
+    it is 0, and its lse the sink; n_k = 0 is legal.  Masked keys, values and biases are never read.
     """
     p = checked(
         q, k, v, mask=mask, bias=bias, scale=scale, causal=causal, offset=offset, window=window, softcap=softcap, sink=sink, rows=rows,
@@ -101,7 +101,7 @@ def attention_vjp(
     budget covers a kernel that takes them from the log-sum-exp without it, and not one that divides w by 1 − w_sink, which cancels.
 
     Shapes: grad_out like out, grad_lse like lse; the results like their inputs.
-    Edge cases: blocked entries get no gradient, an entry of −∞ of the bias neither; a dead row's grad_lse is ignored, and its dq is 0
+    Edge cases: masked entries get no gradient, an entry of −∞ of the bias neither; a dead row's grad_lse is ignored, and its dq is 0
     (unchecked under `dead_rows` = nan; grad_out/n_k is added to dv under uniform), or it is a row of equal logits, by `dead_gradients`.
     """
     p = checked(
@@ -154,7 +154,7 @@ def attention_jvp(
     dout = Σ w (dU − dlse)·v + Σ w dv.
 
     Shapes: tangents like their inputs; the results like out and lse.
-    Edge cases: tangents of blocked entries are never read, those of a bias or sink that is not given are refused; a dead row's dout is 0
+    Edge cases: tangents of masked entries are never read, those of a bias or sink that is not given are refused; a dead row's dout is 0
     (NaN, or the mean of dv, by `dead_rows`), its dlse 0, or both are those of equal logits, by `dead_gradients`.
     """
     p = checked(

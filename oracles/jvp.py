@@ -163,7 +163,7 @@ def _logit_tangents(
 
 
 def _score_tangents(p: AttentionProblem, q: Operand, k: Operand, dq: Operand, dk: Operand, allowed: Mask | None) -> tuple[Array, Array]:
-    """t = scale·(dq·kᵀ + q·dkᵀ), 0 where blocked, and how far a kernel's may be from it (or the row maxima of that)."""
+    """t = scale·(dq·kᵀ + q·dkᵀ), 0 where masked, and how far a kernel's may be from it (or the row maxima of that)."""
     t, c = p.terms, abs(p.scale)
     tangent = np.matmul(dq.raw, k.raw.swapaxes(-1, -2), out=p.tile(1, q, k))
     tangent += np.matmul(q.raw, dk.raw.swapaxes(-1, -2), out=p.tile(2, q, k))

@@ -91,7 +91,7 @@ def rotate_half(
     conventions: Conventions | None = None,
     method: Method = "auto",
 ) -> Enclosure:
-    """(−second half, first half) of x along an axis: a quarter turn of every pair of lanes (i, i + d/2).
+    """(−second half, first half) of x along an axis: a rotation by a right angle of every pair of channels (i, i + d/2).
 
     With tables of the `half` pairing, x ⊙ cos + rotate_half(x) ⊙ sin is `apply_rotary`.
 

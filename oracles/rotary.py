@@ -1,12 +1,12 @@
-"""Rotary position embeddings: every lane times a cosine, plus its partner times a sine.
+"""Rotary position embeddings: every channel times a cosine, plus its partner times a sine.
 
-A pair of lanes (first, second) turns into
+A pair of channels (first, second) becomes
 
     first·cos₁ − second·sin₁,  second·cos₂ + first·sin₂         and back by the transpose
     first·cos₁ + second·sin₂,  second·cos₂ − first·sin₁
 
-with one angle for both lanes in `rope`, and a table entry for each in `apply_rotary`.  `conventions.rope_pairing` says
-which lanes are pairs, `conventions.odd_lane` what becomes of the last lane of an odd dim.
+with one angle for both channels in `rope`, and a table entry for each in `apply_rotary`.  `conventions.rope_pairing` says
+which channels are pairs, `conventions.odd_lane` what becomes of the last channel of an odd dim.
 """
 
 from dataclasses import replace
@@ -104,8 +104,8 @@ def apply_rotary(
     """x ⊙ cos + rotated(x) ⊙ sin, where rotated(x) is (−second, first) on each pair: tables need not be rotations.
 
     Shapes: x is (…, seq, head_dim), the tables are (seq, head_dim), the result is like x.
-    Edge cases: the last lane of an odd head_dim is multiplied by cos + sin (`literal`) or left as it is
-    (`passthrough`); a NaN or ±∞ of x reaches its own pair, one of a table its own lane; axes of size 0 are legal.
+    Edge cases: the last channel of an odd head_dim is multiplied by cos + sin (`literal`) or left as it is
+    (`passthrough`); a NaN or ±∞ of x reaches its own pair, one of a table its own channel; axes of size 0 are legal.
     Under an arithmetic the entries of the tables are numbers of `arithmetic.angle.table`.
     Raises TypeError and ValueError for what are not such arrays.
     """

@@ -1,9 +1,9 @@
 """What rotary embeddings are computed from: frequencies, angles, and tables of cosines and sines, each value enclosed.
 
 The frequency of pair i is scale·base^(−2i/head_dim), in radians per position, with `conventions.rope_base` and
-`conventions.rope_scale`; there are ⌈head_dim/2⌉ of them, the last without a second lane where head_dim is odd.
+`conventions.rope_scale`; there are ⌈head_dim/2⌉ of them, the last without a second channel where head_dim is odd.
 
-Complex code takes adjacent lanes as real and imaginary part, and multiplies by z = exp(iθ), one for each pair.  For
+Complex code takes adjacent channels as real and imaginary part, and multiplies by z = exp(iθ), one for each pair.  For
 such code, with conventions of the `adjacent` pairing,
 
     np.repeat(z.real, 2, axis=-1) and np.repeat(z.imag, 2, axis=-1)    should be within `rope_tables`
@@ -116,14 +116,14 @@ def rope_tables(
     conventions: Conventions | None = None,
     method: Method = "auto",
 ) -> tuple[Enclosure, Enclosure]:
-    """(cos, sin) of the angle of every lane's pair at positions start_pos + p: tables for `apply_rotary`, enclosed.
+    """(cos, sin) of the angle of every channel's pair at positions start_pos + p: tables for `apply_rotary`, enclosed.
 
-    Lanes 2i and 2i + 1 have the angle of pair i, or lanes i and i + head_dim/2 where `conventions.rope_pairing` is
+    Channels 2i and 2i + 1 have the angle of pair i, or channels i and i + head_dim/2 where `conventions.rope_pairing` is
     `half`: the tables of each pair twice in a row, or all of them twice.  A modelled kernel returns them in the format
     of `angle.table`, and not in the output's.
 
     Shapes: both are (seq_len, head_dim).  Positions count from 0.
-    Edge cases: position 0 has cosines 1 and sines 0; the last lane of an odd head_dim has the angle of the pair that it
+    Edge cases: position 0 has cosines 1 and sines 0; the last channel of an odd head_dim has the angle of the pair that it
     would begin, or cosine 1 and sine 0 where `conventions.odd_lane` is `passthrough`; sizes may be 0.
     Raises TypeError and ValueError as `rope_angles`.
     """
@@ -229,7 +229,7 @@ def _returned(value: Ball, moved: Array, arithmetic: Arithmetic) -> Ball:
 
 
 def _lanes(of_pairs: Ball, passed: float, dim: int, conventions: Conventions) -> Ball:
-    """The values of the pairs at both of their lanes; `passed` at a last lane that is passed through."""
+    """The values of the pairs at both of their channels; `passed` at a last channel that is passed through."""
     half = conventions.rope_pairing == "half"
     lanes = np.arange(dim) % max(dim // 2, 1) if half else np.arange(dim) // 2
     mid, rad = of_pairs.mid[:, lanes], of_pairs.rad[:, lanes]

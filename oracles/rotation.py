@@ -22,7 +22,7 @@ Tables = Callable[[slice], tuple[Ball, Ball]]
 
 
 class Lanes(NamedTuple):
-    """The first and the second lanes of all pairs, and the lane that is left over in an odd dim."""
+    """The first and the second channels of all pairs, and the channel that is left over in an odd dim."""
 
     first: slice
     second: slice
@@ -38,13 +38,13 @@ class Factor:
     reach: Array
 
     def at(self, lanes: slice) -> "Factor":
-        """Some of the lanes."""
+        """Some of the channels."""
         return Factor(self.mid[..., lanes], self.width[..., lanes], self.reach[..., lanes])
 
 
 @dataclass(frozen=True)
 class Rotation:
-    """Validated arguments: the array that is turned, forward or back."""
+    """Validated arguments: the array that is rotated, forward or back."""
 
     x: Array
     back: bool
@@ -62,14 +62,14 @@ class Rotation:
 
     @property
     def lanes(self) -> Lanes:
-        """Which lanes of x are pairs."""
+        """Which channels of x are pairs."""
         half = self.channels // 2
         if self.conventions.rope_pairing == "half":
             return Lanes(slice(0, half), slice(half, 2 * half), slice(2 * half, self.channels))
         return Lanes(slice(0, 2 * half, 2), slice(1, 2 * half, 2), slice(2 * half, self.channels))
 
     def enclosed(self, tables: Tables, of_table: Lanes, arb: Callable[[], Balls], inexact: bool = False) -> Enclosure:
-        """The enclosure by the method asked for; `of_table` says where the tables keep what belongs to x's lanes.
+        """The enclosure by the method asked for; `of_table` says where the tables keep what belongs to x's channels.
 
         Where inexact angles were given, ball arithmetic knows no more: it is not worth its while.
         """

@@ -1,7 +1,7 @@
 """Scores of attention, tile by tile: each with the exponent that bounds its weight's relative error, and the entries a
 row may read.
 
-Blocked entries are never read: their scores are −∞ and their exponents 0, whatever the key holds; keys, values and
+Masked entries are never read: their scores are −∞ and their exponents 0, whatever the key holds; keys, values and
 queries enter products with their non-finite entries replaced by 0, so that 0·NaN does not arise, and NaN reaches the
 allowed rows by their scores.
 """
@@ -300,7 +300,7 @@ def _unless_zero(x: Array) -> Array | None:
 
 
 def _overflows(p: AttentionProblem, q: Operand, k: Operand, products: Array) -> Mask | None:
-    """Which scores, blocked ones included, could leave the modelled range, given |q||k|ᵀ; None where none could.
+    """Which scores, masked ones included, could leave the modelled range, given |q||k|ᵀ; None where none could.
 
     They could as they are, scaled, in units of ln 2 (1.44 times larger), or as their factors.
     """

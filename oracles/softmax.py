@@ -1,6 +1,6 @@
 """Hard-masked softmax and its VJP, each value with a rigorous enclosure.
 
-Weights are exp(s_j)/Σ_allowed exp(s_l) on allowed entries and exactly 0 on blocked ones.  A kernel's weight is
+Weights are exp(s_j)/Σ_allowed exp(s_l) on allowed entries and exactly 0 on masked ones.  A kernel's weight is
 p_j·exp(±ρ_j) with ρ_j = slope·(|s_j| + |m| + |lse|) + exp + rescale + sum + normalise − log(1 − λ) in the terms of
 `oracles.terms`: the score is an input, so it has no error of its own, and λ bounds the relative error of the sum, as in
 `oracles.quotient`.
@@ -29,12 +29,12 @@ def hard_masked_softmax(
     conventions: Conventions | None = None,
     method: Method = "auto",
 ) -> Enclosure:
-    """The softmax of each row's allowed scores, and 0 on blocked ones, enclosed.
+    """The softmax of each row's allowed scores, and 0 on masked ones, enclosed.
 
     weights[j] = exp(scores[j]) / Σ_allowed exp(scores[l]).
 
     Shapes: scores (…, n) with n ≥ 1, mask broadcasts to it; the result is like scores.
-    Edge cases: a row with no allowed entry is 0 (NaN, or 1/n throughout, by `conventions.dead_rows`); blocked scores
+    Edge cases: a row with no allowed entry is 0 (NaN, or 1/n throughout, by `conventions.dead_rows`); masked scores
     are never read; a NaN or ±∞ on an allowed entry makes its row NaN with an infinite radius. Raises ValueError and
     TypeError for shapes, types and values that do not fit.
     """
@@ -61,11 +61,11 @@ def hard_masked_softmax_vjp(
 ) -> Enclosure:
     """The gradient of Σ grad_weights ⊙ weights with respect to the scores, enclosed.
 
-    dscores = w ⊙ (g − Σ_l w_l g_l), and 0 on blocked entries.
+    dscores = w ⊙ (g − Σ_l w_l g_l), and 0 on masked entries.
 
     Shapes: mask broadcasts to scores, grad_weights and the result are like scores.
     Edge cases: a row with no allowed entry gets 0 (unchecked under `dead_rows` = nan, or what equal scores get, by `dead_gradients`);
-    blocked entries of g are never read.
+    masked entries of g are never read.
     Raises ValueError and TypeError for shapes, types and values that do not fit.
     """
     s, allowed, t, a, c = _checked(scores, mask, arithmetic, conventions, method)
@@ -108,7 +108,7 @@ def _weights(s: Array, allowed: Mask | None, t: Terms, most: Ranges, uniform: bo
     """The weights of every row; a dead row's are 0, or 1/n throughout where it is `uniform`.
 
     A row's errors are NaN, which makes radii of ∞, where a score may overflow in units of ln 2, 1.44 times as large, or
-    the sum: at blocked entries too, as exp(−∞ − NaN) is NaN.
+    the sum: at masked entries too, as exp(−∞ − NaN) is NaN.
     """
     may = np.ones(s.shape, dtype=bool) if allowed is None else allowed
     dead = np.asarray(~may.any(axis=-1, keepdims=True))
@@ -146,7 +146,7 @@ def _forward(s: Array, allowed: Mask | None, t: Terms, most: Ranges, c: Conventi
 def _vjp(s: Array, allowed: Mask | None, g: Array, t: Terms, most: Ranges, c: Conventions) -> Ball:
     """dS = p ⊙ T with T = g − Σ p g, by the product rule; Σ p g is off by what p is, stored and summed, against |g|.
 
-    Radius ∞ where T, or dS as it is stored, may overflow, and throughout a row where Σ p g may, at blocked entries too: 0·∞ is NaN.
+    Radius ∞ where T, or dS as it is stored, may overflow, and throughout a row where Σ p g may, at masked entries too: 0·∞ is NaN.
     """
     with np.errstate(all="ignore"):
         w = _weights(s, allowed, t, most, c.dead_rows_flow)

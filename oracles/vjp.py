@@ -31,7 +31,7 @@ bound of the whole sum's error; on that E acts once more: E becomes (1 + u)·E +
 All this holds as long as nothing overflows.  Where |g||v|ᵀ, δ or T may, of which δ reaches its whole row, the row's
 errors are infinite; so is that of a dP or dS, scaled or not, that may leave the format it is stored in, and that of a
 gradient where a sum of |dS||k|, |dS||q| or p|g| may leave the range of its accumulator, before or after it is scaled.
-A row whose scores, or whose Σe, may overflow may be NaN throughout, at blocked keys too, as exp(−∞ − NaN) is and 0·NaN: then nothing is
+A row whose scores, or whose Σe, may overflow may be NaN throughout, at masked keys too, as exp(−∞ − NaN) is and 0·NaN: then nothing is
 known of dk and dv of any key, and of no bias of the row, and nothing of dk and the row's biases where δ may overflow.
 """
 

@@ -187,7 +187,7 @@ ELSEWHERE: dict[str, str] = {
     "decode": "It is attention over what a program of steps has left in a cache, with an offset and a window.",
     "padding_mask": "Its mask allows the keys before a length.",
     "combine_masks": "Its mask allows what all the given ones allow.",
-    "rotate_half": "It is the quarter turn of the half layout; the definitions' pairs are adjacent.",
+    "rotate_half": "It rotates pairs by a right angle, in the half layout; the definitions' pairs are adjacent.",
 }
 """Operations that none of these definitions states, and what they are."""
 

@@ -88,7 +88,7 @@ def causal_early_queries_read_the_first_key(q: Array, k: Array, v: Array) -> Arr
     return right.scaled_dot_product_attention(q, k, v, may)
 
 
-@bug(CAUSAL, law="queries past the last key read all keys")
+@bug(CAUSAL, law="queries past the last key see all keys")
 def causal_queries_past_the_last_key_begin_anew(q: Array, k: Array, v: Array) -> Array:
     """A query past the last key reads as many keys as its place within the length of the keys says.
     Effect: With more queries than keys, later queries forget most keys. Repair: Compare the places themselves. Seen: none: places
@@ -103,7 +103,7 @@ def _cleared(x: Array, mask: Mask, shape: tuple[int, ...]) -> Array:
     return np.where(right.allowed(mask, shape).any(-2)[..., None], x, 0.0)
 
 
-@bug(SDPA, law="non finite blocked entries do not matter", promises={"conventions": Conventions(blocked_values="unread")})
+@bug(SDPA, law="non finite masked entries do not matter", promises={"conventions": Conventions(blocked_values="unread")})
 def sdpa_nan_in_masked_keys_reaches_the_weights(q: Array, k: Array, v: Array, mask: Mask = None) -> Array:
     """Masks are added to the scores as −∞, and NaN + −∞ is NaN; masked values are cleared.
     Effect: NaN in masked keys makes the output NaN; in masked values it does not. Repair: Select by the mask instead of adding it. Seen:

@@ -235,7 +235,7 @@ def attention_lse_gradient_subtracted(w: Array, of_weights: Array, delta: Array,
 # -- Scale -------------------------------------------------------------------------------------------------------------------------
 
 
-@bug.slip("scale_of", seen=ATTENTION, law="zero lanes need doubled queries")
+@bug.slip("scale_of", seen=ATTENTION, law="zero channels need doubled queries")
 def attention_scale_given_and_its_own(width: int, scale: float | None) -> float:
     """A scale that is given is multiplied by 1/√d.
     Effect: Attention is too flat where a scale is given. Repair: Take the scale that is given, or 1/√d. Seen: none: the kernel scales, and

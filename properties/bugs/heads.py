@@ -78,7 +78,7 @@ def gqa_packed_rows_masked_by_division(q: Array, k: Array, v: Array, mask: Mask 
     return right.grouped_query_attention(q, k, v, every[..., np.arange(heads)[:, None], rows, :])
 
 
-@bug(GQA, law="unread keys hold anything")
+@bug(GQA, law="keys masked for all queries do not matter")
 def gqa_one_key_head_ignores_the_mask(q: Array, k: Array, v: Array, mask: Mask = None) -> Array:
     """Where one key head serves several query heads, the mask is left out.
     Effect: With one key head masked keys are attended to. Repair: Mask there too. Seen: none: multi-query attention is its own path"""
@@ -109,7 +109,7 @@ def mha_merged_without_transpose(x: Array) -> Array:
     return joined(x)
 
 
-@bug.slip("split_heads", "merge_heads", seen=MHA, law="tokens need only those that they may read", making=True)
+@bug.slip("split_heads", "merge_heads", seen=MHA, law="tokens depend on visible tokens only", making=True)
 def mha_layout_guessed_from_the_shape() -> tuple[Callable[..., Array], ...]:
     """(n, heads, width) is taken for (heads, n, width) where n is the number of heads, and not transposed.
     Effect: With as many tokens as heads, heads attend to heads instead of tokens to tokens. Repair: Declare the layout instead of guessing

@@ -162,7 +162,7 @@ def lookup_indices_transposed(table: Array, indices: Any) -> Array:
     return np.asarray(table[indices.T if square else indices])
 
 
-@bug.slip("table_lookup", law="rows that are not read hold anything")
+@bug.slip("table_lookup", law="rows that are not read do not matter")
 def lookup_subtracts_the_mean(table: Array, indices: Any) -> Array:
     """The mean of the table's rows is subtracted.
     Effect: A row depends on all the others. Repair: Return the table's rows as they are. Seen: none: embeddings are centred in training"""
@@ -179,7 +179,7 @@ def lookup_no_indices_raises(table: Array, indices: Any) -> Array:
     return right.table_lookup(table, indices)
 
 
-@bug("learned_positional_encoding", law="rows that are not read hold anything", public=True)
+@bug("learned_positional_encoding", law="rows that are not read do not matter", public=True)
 def learned_pe_start_offset(table: Array, seq_len: int, start_pos: int = 0) -> Array:
     """Position p reads row p + 2; beyond the table's end, its last row.
     Effect: Every position gets the row of the second one after it; the first two rows are never used. Repair: Index with the position; the

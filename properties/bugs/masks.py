@@ -14,7 +14,7 @@ bug = Register()
 _DEAD = "a query with no allowed key follows its convention"
 
 
-@bug.slip("allowed", seen=SDPA, without=MULTI_HEAD, law="blocked keys and values do not matter", public=True)
+@bug.slip("allowed", seen=SDPA, without=MULTI_HEAD, law="masked keys and values do not matter", public=True)
 def sdpa_rectangular_mask_ignored(mask: Mask, shape: tuple[int, ...]) -> Any:
     """The mask is applied only when there are as many queries as keys.
     Effect: Rectangular attention (cross-attention, decoding, chunked prefill) reads masked keys. Repair: Apply the mask whatever its shape.
@@ -22,14 +22,14 @@ def sdpa_rectangular_mask_ignored(mask: Mask, shape: tuple[int, ...]) -> Any:
     return right.allowed(mask if shape[-1] == shape[-2] else None, shape)
 
 
-@bug.slip("allowed", seen=SDPA, law="blocked keys and values do not matter", public=True)
+@bug.slip("allowed", seen=SDPA, law="masked keys and values do not matter", public=True)
 def sdpa_mask_polarity_inverted(mask: Mask, shape: tuple[int, ...]) -> Any:
     """True is taken for masked instead of allowed.
     Effect: Queries attend to exactly the masked keys. Repair: Invert the mask, or declare it. Seen: InseeFrLab/torchTextClassifiers#92"""
     return right.allowed(None if mask is None else ~mask, shape)
 
 
-@bug.slip("allowed", seen=SOFTMAX_VJP, law="blocked scores hold anything")
+@bug.slip("allowed", seen=SOFTMAX_VJP, law="masked scores do not matter")
 def softmax_vjp_ignores_the_mask(mask: Mask, shape: tuple[int, ...]) -> Any:
     """The weights are recomputed without the mask.
     Effect: Masked scores get gradients, and change others. Repair: Recompute them under the mask. Seen: pytorch/pytorch#27461"""
@@ -44,7 +44,7 @@ def sdpa_one_query_ignores_the_mask(mask: Mask, shape: tuple[int, ...]) -> Any:
     return right.allowed(None if shape[-2] == 1 else mask, shape)
 
 
-@bug.slip("allowed", seen=SDPA, without=(CAUSAL,), law="unread keys hold anything")
+@bug.slip("allowed", seen=SDPA, without=(CAUSAL,), law="keys masked for all queries do not matter")
 def sdpa_mask_of_the_first_in_the_batch(mask: Mask, shape: tuple[int, ...]) -> Any:
     """Of a mask with batch axes the first entry of the first axis is used for all.
     Effect: The first of a batch is right, the others are masked like it. Repair: Index the mask by the batch as well. Seen:

@@ -25,7 +25,7 @@ def sdpa_overflow_becomes_nan(q: Array, k: Array, v: Array, mask: Mask = None) -
     return np.where(np.abs(out) > 32752, np.nan, out).astype(np.float16)
 
 
-@bug(SDPA, law="non finite blocked entries do not matter", promises={"conventions": Conventions(blocked_values="unread")})
+@bug(SDPA, law="non finite masked entries do not matter", promises={"conventions": Conventions(blocked_values="unread")})
 def sdpa_blocked_nan_reaches_the_output(q: Array, k: Array, v: Array, mask: Mask = None) -> Array:
     """Masked values are multiplied by weights of 0, and 0 times NaN is NaN.
     Effect: NaN and ±∞ in padding reach every row, although no query may read them. Repair: Zero the masked values before the product, or

@@ -127,7 +127,7 @@ def rope_lanes_beyond_64_left(x: Array, start_pos: int = 0) -> Array:
     return np.concatenate([right.rope(x, start_pos)[..., :64], x[..., 64:]], axis=-1)
 
 
-@bug("rope", law="problems do not see each other")
+@bug("rope", law="problems do not affect each other")
 def rope_last_head_to_all(x: Array, start_pos: int = 0) -> Array:
     """With several heads, each gets the result of the last.
     Effect: All heads are the last head. Repair: Give each head a buffer of its own. Seen: none: results are views of one buffer"""
@@ -228,7 +228,7 @@ def rope_vjp_one_sign_forgotten(x: Array, cos: Array, sin: Array, grad_out: Arra
     return out
 
 
-@bug.slip("apply_rotary_vjp", seen="rope_vjp", law="problems do not see each other")
+@bug.slip("apply_rotary_vjp", seen="rope_vjp", law="problems do not affect each other")
 def rope_vjp_turns_the_input(x: Array, cos: Array, sin: Array, grad_out: Array) -> Array:
     """The saved input is rotated instead of the cotangent.
     Effect: Gradients have the size of the activations, and vanish with them. Repair: Rotate the cotangent back; the saved input is not
@@ -236,7 +236,7 @@ def rope_vjp_turns_the_input(x: Array, cos: Array, sin: Array, grad_out: Array) 
     return right.apply_rotary(x, cos, sin)
 
 
-@bug("rotate_half", law="one hot rows read out the quarter turn")
+@bug("rotate_half", law="one hot rows are rotated by a right angle")
 def rotate_half_without_minus(x: Array) -> Array:
     """The halves are exchanged, and no sign changes.
     Effect: Nothing is rotated: what comes out of a rotary embedding is a reflection, and does not keep norms. Repair: Negate the second
@@ -245,7 +245,7 @@ def rotate_half_without_minus(x: Array) -> Array:
     return np.concatenate([second, first], axis=-1)
 
 
-@bug("rotate_half", law="one hot rows read out the quarter turn")
+@bug("rotate_half", law="one hot rows are rotated by a right angle")
 def rotate_half_turns_backwards(x: Array) -> Array:
     """The first half is negated instead of the second.
     Effect: Pairs rotate the wrong way: positions count backwards. Repair: Negate the second half. Seen: none: both are quarter turns"""

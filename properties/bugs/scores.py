@@ -12,21 +12,21 @@ from properties.bugs.reference import Mask
 bug = Register()
 
 
-@bug.slip("scaled", seen=SDPA, law="zero lanes need doubled queries")
+@bug.slip("scaled", seen=SDPA, law="zero channels need doubled queries")
 def sdpa_scale_missing(products: Array, width: int) -> Array:
     """The scores are not scaled.
     Effect: Attention is too sharp, above all of wide heads. Repair: Divide the scores by √d. Seen: none: common in first versions"""
     return products
 
 
-@bug.slip("scaled", seen=SDPA, law="zero lanes need doubled queries")
+@bug.slip("scaled", seen=SDPA, law="zero channels need doubled queries")
 def sdpa_scale_inverted(products: Array, width: int) -> Array:
     """Scores are divided by 1/√d, that is multiplied by √d.
     Effect: Scores are d times too large. Repair: Divide by the root. Seen: esceptico/perceiver-io#9; pytorch/pytorch#151098"""
     return np.asarray(products * np.sqrt(max(width, 1)))
 
 
-@bug.slip("scaled", seen=SDPA, law="zero lanes need doubled queries")
+@bug.slip("scaled", seen=SDPA, law="zero channels need doubled queries")
 def sdpa_scale_integer_root(products: Array, width: int) -> Array:
     """√d is rounded down to an integer.
     Effect: Attention is too sharp for widths that are no square; 1, 4, 16 and 64 are right. Repair: Take the root in floating point. Seen:
@@ -41,7 +41,7 @@ def sdpa_width_zero_not_a_number(products: Array, width: int) -> Array:
     return np.asarray(products / np.sqrt(width))
 
 
-@bug.slip(SDPA, without=MULTI_HEAD, law="zero lanes need doubled queries")
+@bug.slip(SDPA, without=MULTI_HEAD, law="zero channels need doubled queries")
 def sdpa_scale_by_value_width(q: Array, k: Array, v: Array, mask: Mask = None) -> Array:
     """The scale is 1/√d_v, the width of the values.
     Effect: Attention is too flat or too sharp as soon as values are wider or narrower than keys. Repair: Scale by the width of queries and
@@ -110,7 +110,7 @@ def sdpa_softmax_query_axis(q: Array, k: Array, mask: Mask = None) -> Array:
     return right.transposed(right.hard_masked_softmax(right.transposed(scores), right.transposed(right.allowed(mask, scores.shape))))
 
 
-@bug.slip("attention_weights", seen=SDPA, law="blocked keys and values do not matter")
+@bug.slip("attention_weights", seen=SDPA, law="masked keys and values do not matter")
 def sdpa_mask_scaled_with_the_scores(q: Array, k: Array, mask: Mask = None) -> Array:
     """−10000 is added to masked scores before they are divided by √d.
     Effect: A masked key leaks in once its score is some thousands above the allowed ones. Repair: Mask with −∞, after scaling. Seen: none:

@@ -38,7 +38,7 @@ def softmax_no_maximum(scores: Array, visible: Any) -> Array:
     return np.zeros(())
 
 
-@bug.slip("largest_of", seen=SOFTMAX, law="rows do not see each other")
+@bug.slip("largest_of", seen=SOFTMAX, law="rows do not affect each other")
 def softmax_first_score_subtracted(scores: Array, visible: Any) -> Array:
     """The first score of each row is subtracted instead of the largest.
     Effect: NaN where a score lies 709 above the first. Repair: Subtract the largest allowed score. Seen: ROCm/AMDMIGraphX#1290"""
@@ -53,14 +53,14 @@ def softmax_maximum_of_the_first_warp(scores: Array, visible: Any) -> Array:
     return right.largest_of(scores[..., :32], visible[..., :32])
 
 
-@bug.slip("largest_of", seen=SOFTMAX, law="blocked scores hold anything")
+@bug.slip("largest_of", seen=SOFTMAX, law="masked scores do not matter")
 def softmax_maximum_of_blocked_scores(scores: Array, visible: Any) -> Array:
     """The largest score is sought among all entries, masked ones too.
     Effect: Rows become zeros when a masked score lies 745 above. Repair: Mask before the maximum. Seen: allenai/allennlp#437"""
     return np.asarray(scores.max(-1, keepdims=True))
 
 
-@bug.slip("exponentials", seen=SOFTMAX, law="blocked scores hold anything")
+@bug.slip("exponentials", seen=SOFTMAX, law="masked scores do not matter")
 def softmax_blocked_scores_overflow(scores: Array, visible: Any, largest: Array) -> Array:
     """Masked exponentials are multiplied by 0, and may be ∞.
     Effect: A row is NaN when a masked score lies 709 above the allowed ones. Repair: Mask before the exponential, instead of multiplying by
@@ -75,14 +75,14 @@ def softmax_maximum_starts_at_zero(scores: Array, visible: Any) -> Array:
     return np.maximum(right.largest_of(scores, visible), 0.0)
 
 
-@bug.slip("largest_of", seen=SOFTMAX, law="rows do not see each other")
+@bug.slip("largest_of", seen=SOFTMAX, law="rows do not affect each other")
 def softmax_maximum_of_all_rows(scores: Array, visible: Any) -> Array:
     """The largest score of the whole array is subtracted from every row.
     Effect: Rows become zeros when another has scores 745 above. Repair: Take each row's own largest. Seen: none: it is right for one row"""
     return np.asarray(scores.max(where=visible, initial=-np.inf) if visible.any() else 0.0)
 
 
-@bug.slip("largest_of", seen=SDPA, law="queries do not see each other")
+@bug.slip("largest_of", seen=SDPA, law="queries do not affect each other")
 def sdpa_maximum_shared_by_queries(scores: Array, visible: Any) -> Array:
     """Tiles of 16 queries share one maximum.
     Effect: A query whose scores are far below those of its neighbours is not a number or zero. Repair: Reduce the maximum over the keys of

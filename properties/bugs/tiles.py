@@ -137,7 +137,7 @@ def sdpa_causal_loop_ends_early(q: Array, k: Array, v: Array, mask: Mask = None)
     return right.scaled_dot_product_attention(q, k, v, mask & met)
 
 
-@bug(SDPA, law="blocked keys and values do not matter")
+@bug(SDPA, law="masked keys and values do not matter")
 def sdpa_tile_judged_by_its_corners(q: Array, k: Array, v: Array, mask: Mask = None) -> Array:
     """A tile of 8 by 8 whose four corners are allowed is computed without a mask.
     Effect: Masked keys inside a tile are attended to. Repair: Look at every entry of a tile before its mask is left out. Seen: none: for
@@ -162,7 +162,7 @@ def sdpa_tile_skipped_by_its_first_row(q: Array, k: Array, v: Array, mask: Mask 
     return right.scaled_dot_product_attention(q, k, v, every)
 
 
-@bug(SDPA, law="blocked keys and values do not matter")
+@bug(SDPA, law="masked keys and values do not matter")
 def sdpa_mask_of_the_first_tile(q: Array, k: Array, v: Array, mask: Mask = None) -> Array:
     """Every tile of 32 keys is masked with the columns of the first.
     Effect: Beyond the first 32 keys, keys are masked and allowed as those 32 places before them. Repair: Move the pointer to the mask with

@@ -36,7 +36,7 @@ def softmax_vjp_sums_over_axis_one(weights: Array, grad_weights: Array) -> Array
     return np.asarray((weights * grad_weights).sum(min(1, weights.ndim - 1), keepdims=True))
 
 
-@bug.slip("softmax_backward", seen=SOFTMAX_VJP, law="blocked scores hold anything")
+@bug.slip("softmax_backward", seen=SOFTMAX_VJP, law="masked scores do not matter")
 def softmax_vjp_of_the_logarithm(weights: Array, grad_weights: Array) -> Array:
     """g − w·Σ g, the gradient of a log-softmax.
     Effect: Gradients are those of the logarithm of the weights. Repair: Multiply by the weights. Seen: none: the two backward formulas look
@@ -184,7 +184,7 @@ def vjp_values_not_normalized(q: Array, k: Array, v: Array, mask: Mask, grad_out
     return dq, dk, right.transposed(p / np.where(largest == 0, 1.0, largest)) @ grad_out
 
 
-@bug.slip(SDPA_VJP, law="unread keys hold anything")
+@bug.slip(SDPA_VJP, law="keys masked for all queries do not matter")
 def vjp_mask_forgotten(q: Array, k: Array, v: Array, mask: Mask, grad_out: Array) -> Gradients:
     """Weights are recomputed from all scores and the log-sum-exp of the allowed ones; dead rows are skipped.
     Effect: Masked keys and values get gradients, and the gradients of others may overflow. Repair: Mask the recomputed scores as the

@@ -14,7 +14,7 @@ ATTENTION, VJP = "attention", "attention_vjp"
 _BLOCK = 128
 
 
-@bug(ATTENTION, law="blocked keys can be appended")
+@bug(ATTENTION, law="masked keys can be appended")
 def attention_cap_after_the_mask(q: Array, k: Array, v: Array, *, softcap: float | None = None, **options: Any) -> tuple[Array, Array]:
     """The cap acts on scores that the mask has made −∞ already, and makes −c of them.
     Effect: Masked keys keep a weight of about e^(−2c), which a cap of 50 hides. Repair: Cap the scores, then add the bias and the mask.

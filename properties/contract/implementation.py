@@ -249,7 +249,7 @@ def implementation_of(
     `Implementation` itself.
 
     Arguments that are not None replace what an `Implementation` declares. A mapping, module or object promises: NumPy arrays of the
-    arithmetic's format in and out, unbatched and batched, any legal size, nothing about strides, blocked values finite.
+    arithmetic's format in and out, unbatched and batched, any legal size, nothing about strides, masked values finite.
     Raises TypeError and ValueError for what offers no operation, and TypeError for another class.
     """
     changes: dict[str, Any] = {"arithmetic": arithmetic, "conventions": conventions, "known_deviations": known_deviations, "name": name}

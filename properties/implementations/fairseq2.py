@@ -88,7 +88,7 @@ class LearnedPositionEncoder(PositionEncoder):
 
 
 class RotaryEncoder(PositionEncoder):
-    """Multiplies lanes (2i, 2i + 1), as real and imaginary part, by exp(j·p·θ^(−2i/E)), in float32; padding is multiplied by 0.
+    """Multiplies channels (2i, 2i + 1), as real and imaginary part, by exp(j·p·θ^(−2i/E)), in float32; padding is multiplied by 0.
 
     Raises ValueError for an odd width.
     """
@@ -116,7 +116,7 @@ class RotaryEncoder(PositionEncoder):
 
 
 class ReferenceRotaryEncoder(PositionEncoder):
-    """Turns lanes (i, i + E/2) by p·θ^(−2i/E): x ⊙ cos + (−second half, first half) ⊙ sin, in float32; padding becomes 0.
+    """Rotates channels (i, i + E/2) by p·θ^(−2i/E): x ⊙ cos + (−second half, first half) ⊙ sin, in float32; padding becomes 0.
 
     Raises ValueError for an odd width.
     """
@@ -210,7 +210,7 @@ class _Rotary:
         return torch.autograd.grad(self.rope(x.requires_grad_(), start_pos), x, grad_out)[0]
 
     def rope_tables(self, seq_len: int, head_dim: int, start_pos: int = 0) -> tuple[Tensor, Tensor]:
-        """The rows of its table, for each lane."""
+        """The rows of its table, for each channel."""
         encoder = self.encoder(head_dim, _long(start_pos, seq_len)).eval()
         rows = encoder.rows(torch.empty(seq_len, head_dim), None, start_pos)
         if isinstance(encoder, ReferenceRotaryEncoder):

@@ -54,7 +54,7 @@ def _sinusoid(seq_len: int, embed_dim: int, start_pos: int = 0) -> Array:
 
 
 def _rope(x: Array, start_pos: int = 0) -> Array:
-    """Each pair as a complex number times exp(iθ); the unpaired lane of an odd width times cos θ + sin θ, as the literal spec has it."""
+    """Each pair as a complex number times exp(iθ); the unpaired channel of an odd width times cos θ + sin θ, as the literal spec has it."""
     seq_len, d = x.shape
     _require_few(seq_len, d)
     with mpmath.workdps(_DIGITS):

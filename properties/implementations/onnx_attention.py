@@ -7,7 +7,7 @@
 
 Keys and values are those of a cache, then the new ones; query 0 stands behind the cache, or n_q places before what is padding. Inputs may
 have three axes, (batch, length, heads·width). A mask that ends before the keys do blocks the rest; one with three axes has heads.
-`qk_matmul_output_mode` shows a stage of the weights: scores (0), capped (1), with the bias, and −∞ where blocked (2), weights (3); before
+`qk_matmul_output_mode` shows a stage of the weights: scores (0), capped (1), with the bias, and −∞ where masked (2), weights (3); before
 1.22 the cap came last, and so 1 and 2 are exchanged.
 
 Source: onnx/onnx, onnx/defs/nn/defs.cc, Attention-23 to -25, as it is in 1.18, 1.20, 1.22 and 1.23.
@@ -74,7 +74,7 @@ def _masks(attn_mask: Any, n_k: int) -> tuple[Any, Any]:
 def _stage(
     attend: Callable[..., Any], q: Array, k: Array, options: dict[str, Any], softcap: float, mode: int, text: tuple[int, ...]
 ) -> Array:
-    """A stage of the weights. These are read out by values of which each has a single 1; what is blocked, by scores of 0."""
+    """A stage of the weights. These are read out by values of which each has a single 1; what is masked, by scores of 0."""
     ones = np.broadcast_to(np.eye(k.shape[2], dtype=q.dtype), (*k.shape[:3], k.shape[2]))
     if mode == 3:
         return np.asarray(attend(q, k, ones, **options, softcap=softcap or None)[0])

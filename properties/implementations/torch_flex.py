@@ -1,7 +1,7 @@
 """`torch.nn.attention.flex_attention`, not compiled: the path that its documentation gives for debugging, which forms all scores.
 
 A mask goes in as a block mask, by `create_block_mask` from a `mask_mod` that looks it up, and in one implementation as a `score_mod` that
-makes blocked scores −∞. Inputs are 4-D, and keys are at least one lane wide: the scale divides by √d, and raises ZeroDivisionError. A row
+makes masked scores −∞. Inputs are 4-D, and keys are at least one channel wide: the scale divides by √d, and raises ZeroDivisionError. A row
 with no allowed key is 0. On the CPU there is neither a reverse mode (pytorch/pytorch#169224, #148752) nor a forward one.
 """
 

@@ -1,6 +1,6 @@
 """`torch.nn.MultiheadAttention`, on each of its paths: with and without weights, in training and evaluation, and its fast path.
 
-Its weights are stored transposed, the three input projections stacked; its boolean mask is True where a key is blocked, an additive one
+Its weights are stored transposed, the three input projections stacked; its boolean mask is True where a key is masked, an additive one
 −∞ there, and its key padding mask blocks a key for all queries. The spec has no biases. The fast path, one native kernel, is taken in
 evaluation where there are biases, an even number of heads, a batch, a boolean mask or none, and no gradients: there the biases are zero.
 
@@ -37,7 +37,7 @@ def _each(mask: Any, x: Any, num_heads: int) -> Any:
 
 
 def _padding(mask: Any, x: Any) -> tuple[Any, Any]:
-    """A mask in two: the keys that no query may attend to, for each sequence, and what else is blocked, or None if nothing is."""
+    """A mask in two: the keys that no query may attend to, for each sequence, and what else is masked, or None if nothing is."""
     padded = mask.all(-2)
     rest = mask & ~padded[..., None, :]
     return padded.expand(*x.shape[:-1]), rest if rest.any() else None

@@ -226,16 +226,16 @@ def _declared(reason: str, *operations: str, names: tuple[str, ...]) -> dict[str
 
 _OVERFLOWING = {
     **_declared(_EXP, _SOFTMAX, names=("softmax is within its budget", "one key has all the weight however low its score")),
-    **_declared(_EXP, _SOFTMAX, f"{_SOFTMAX}_vjp", names=("rows do not see each other", "a constant added to a row changes nothing")),
-    **_declared(_EXP, _SOFTMAX, f"{_SOFTMAX}_vjp", names=("blocked scores can be appended",)),
+    **_declared(_EXP, _SOFTMAX, f"{_SOFTMAX}_vjp", names=("rows do not affect each other", "a constant added to a row changes nothing")),
+    **_declared(_EXP, _SOFTMAX, f"{_SOFTMAX}_vjp", names=("masked scores can be appended",)),
     **_declared(
         *(_EXP, f"{_SDPA}_vjp", f"{_SDPA}_jvp"),
-        names=("blocked keys can be appended", "where one key may be read its score does not matter"),
+        names=("masked keys can be appended", "where one key is visible its score does not matter"),
     ),
     **_declared(_EXP, f"{_SOFTMAX}_vjp", f"{_SDPA}_vjp", names=("the vjp is within its budget",)),
     **_declared(_EXP, f"{_SDPA}_jvp", names=("the jvp is within its budget",)),
     **_declared(
-        _EXP, f"{_SDPA}_vjp", f"{_SDPA}_jvp", names=("queries do not see each other", "a vector added to all keys changes nothing")
+        _EXP, f"{_SDPA}_vjp", f"{_SDPA}_jvp", names=("queries do not affect each other", "a vector added to all keys changes nothing")
     ),
     **_declared(_DEAD, f"{_SDPA}_vjp", names=("a query with no allowed key follows its convention",)),
 }
@@ -243,7 +243,7 @@ _ROWS = (
     "the order of tokens does not matter",
     "the order of heads does not matter",
     "the order of columns within heads does not matter",
-    "tokens need only those that they may read",
+    "tokens depend on visible tokens only",
 )
 _DERIVED = ("it is certified by the derivative of the forward", "no derivative passes the mask")
 _OF_GRADIENTS = (

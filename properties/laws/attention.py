@@ -132,7 +132,7 @@ def blocks_of_keys_merge_by_log_sum_exp(subject: Subject, q: Any, k: Any, v: Any
 
 
 @law(SDPA)
-def blocked_keys_and_values_do_not_matter(subject: Subject, q: Any, k: Any, v: Any, mask: Any, choose: Choices) -> bool:
+def masked_keys_and_values_do_not_matter(subject: Subject, q: Any, k: Any, v: Any, mask: Any, choose: Choices) -> bool:
     """For every mask and query: whatever finite numbers stand in the keys that it may not read and in their values, its output is the same.
 
     So are those of all queries that may read none of these keys. The keys are as long as formats allow, and along the query, so
@@ -155,7 +155,7 @@ def _reads_what_is_blocked(i: Implementation) -> str:
 
 
 @law(SDPA, domains=("padded masks",), exempts=_reads_what_is_blocked)
-def non_finite_blocked_entries_do_not_matter(subject: Subject, q: Any, k: Any, v: Any, mask: Any, choose: Choices) -> bool:
+def non_finite_masked_entries_do_not_matter(subject: Subject, q: Any, k: Any, v: Any, mask: Any, choose: Choices) -> bool:
     """For keys that no query may read, and then for their values: NaN or ±∞ there leaves the output as it is.
 
     Within budget. It exempts implementations whose convention for `blocked_values` is not `unread`.

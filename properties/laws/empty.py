@@ -96,7 +96,7 @@ def queries_before_the_first_key_are_fully_masked(subject: Subject, q: Any, k: A
 
 
 @law(CAUSAL, domains=("more queries than keys",), exempts=_last)
-def queries_past_the_last_key_read_all_keys(subject: Subject, q: Any, k: Any, v: Any, choose: Choices) -> bool:
+def queries_past_the_last_key_see_all_keys(subject: Subject, q: Any, k: Any, v: Any, choose: Choices) -> bool:
     """For more queries than keys, aligned at the first: a query past the last key has what it has in the place of that key."""
     n, n_q = k.shape[-2], q.shape[-2]
     if n_q <= n:

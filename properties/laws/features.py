@@ -68,10 +68,10 @@ def a_chunk_of_queries_is_part_of_the_whole(c: Case) -> Sequence[Term] | None:
     ATTENTION,
     domains=("everyday", "rows without keys", "broadcast biases"),
     features=("bias", "mask"),
-    name="a bias of −∞ blocks as a mask does",
+    name="a bias of −∞ masks its key",
 )
-def a_bias_of_minus_infinity_blocks_as_a_mask_does(c: Case) -> Sequence[Term] | None:
-    """For every mask and bias: −∞ where the mask blocks, instead of the mask, gives the same."""
+def a_bias_of_minus_infinity_masks_its_key(c: Case) -> Sequence[Term] | None:
+    """For every mask and bias: −∞ where a key is masked, instead of the mask, gives the same."""
     shape, i = scores_shape(c.arguments), c.implementation
     if c.mask is None or not (rules_compose(c.arguments, i) and blocked_are_gone(i)):
         return None
@@ -121,7 +121,7 @@ def a_scale_is_a_factor_of_the_queries(c: Case) -> Sequence[Term] | None:
 
 
 @row(ATTENTION, domains=("everyday", "sinks"), features=("mask",))
-def blocked_keys_can_be_appended(c: Case) -> Sequence[Term] | None:
+def masked_keys_can_be_appended(c: Case) -> Sequence[Term] | None:
     """For every case: with masked keys after the last one, whatever they hold, the result is the same."""
     shape, count, x, i = scores_shape(c.arguments), c.choose.among([1, 3, 16]), c.arguments, c.implementation
     mask = lengthened(c.mask, shape, count)

@@ -108,7 +108,7 @@ def the_order_of_columns_within_heads_does_not_matter(c: Case) -> Sequence[Term]
 
 
 @row(HEADS, domains=("everyday", "padded masks", "masks of rows"))
-def tokens_need_only_those_that_they_may_read(c: Case) -> Sequence[Term] | None:
+def tokens_depend_on_visible_tokens_only(c: Case) -> Sequence[Term] | None:
     """For every mask, and some tokens, the first ones for instance: their outputs are the same without the tokens that none of them
     reads."""
     n = c.size("seq_len")
@@ -149,7 +149,7 @@ def the_order_of_heads_does_not_matter_again(c: Case) -> Sequence[Term] | None:
 
 
 @row(HEADS)
-def heads_with_zero_lanes_need_doubled_queries(c: Case) -> Sequence[Term]:
+def heads_with_zero_channels_need_doubled_queries(c: Case) -> Sequence[Term]:
     """For every case: with heads four times as wide, of zeros, wq is doubled."""
     width, n = c.size("heads_width") // c.num_heads, c.size("heads_width")
     index = np.array([h * width + channel if channel < width else n for h in range(c.num_heads) for channel in range(4 * width)], int)

@@ -84,7 +84,7 @@ def the_order_of_pairs_does_not_matter(c: Case) -> Sequence[Term] | None:
 
 
 @row(LOOKUP, LEARNED)
-def rows_that_are_not_read_hold_anything(c: Case) -> Sequence[Term] | None:
+def rows_that_are_not_read_do_not_matter(c: Case) -> Sequence[Term] | None:
     """For every table: whatever the rows hold that are not read, the result is the same."""
     read = c.indices if c.forward.name == LOOKUP else np.arange(c.start_pos, c.start_pos + c.seq_len)
     unread = ~np.isin(np.arange(len(c.table)), read)[:, None]

@@ -3,7 +3,7 @@
 QUICK = (
     "outputs beyond the largest number may overflow[scaled_dot_product_attention]",
     "attention of width zero takes the mean[scaled_dot_product_attention]",
-    "non finite blocked entries do not matter[scaled_dot_product_attention]",
+    "non finite masked entries do not matter[scaled_dot_product_attention]",
     "one key has all the weight however low its score[scaled_dot_product_attention]",
     "a query with no allowed key follows its convention[scaled_dot_product_attention]",
     "without queries there is nothing to return[scaled_dot_product_attention]",
@@ -24,7 +24,7 @@ QUICK = (
     "a query with no allowed key follows its convention[multi_head_attention_vjp]",
     "a row with no allowed entry follows its convention[hard_masked_softmax]",
     "it prints nothing and leaves the interpreter alone[hard_masked_softmax]",
-    "blocked scores hold anything[hard_masked_softmax_vjp]",
+    "masked scores do not matter[hard_masked_softmax_vjp]",
     "a query with no allowed key follows its convention[hard_masked_softmax_vjp]",
     "empty arrays give empty results[padding_mask]",
     "empty arrays give empty results[combine_masks]",

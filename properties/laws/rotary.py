@@ -1,4 +1,4 @@
-"""Laws of rotations of pairs of channels: by a position, by tables, by a quarter turn, and back."""
+"""Laws of rotations of pairs of channels: by a position, by tables, by a right angle, and back."""
 
 from typing import Any
 
@@ -90,7 +90,7 @@ def without_cosines_channels_are_exchanged(subject: Subject, *arguments: Any) ->
 
 
 @law(_HALF)
-def one_hot_rows_read_out_the_quarter_turn(subject: Subject, x: Any, choose: Choices) -> None:
+def one_hot_rows_are_rotated_by_a_right_angle(subject: Subject, x: Any, choose: Choices) -> None:
     """For every even width d and row that is 1 in one channel: 1 in channel i becomes 1 in channel i + d/2, and from there −1 in channel i.
 
     Exact: 0, 1 and −1 are numbers of every format.

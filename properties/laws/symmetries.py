@@ -27,7 +27,7 @@ _BATCHED = (*_EVERY, _SOFTMAX, _HEADS, _ROPE, _TABLES, _HALF, _MERGE)
 
 
 for _axis, _what, _forwards in (
-    ("n_k", "keys", _BY_PLACE), ("n_q", "queries", _BY_PLACE), ("head_dim", "lanes", _EVERY),
+    ("n_k", "keys", _BY_PLACE), ("n_q", "queries", _BY_PLACE), ("head_dim", "channels", _EVERY),
     ("value_dim", "columns of values", _EVERY), ("n_q", "queries", (_MERGE,)), ("value_dim", "columns of values", (_MERGE,)),
     ("n_k", "scores", (_SOFTMAX,)), ("n_q", "rows", (_SOFTMAX,)), ("batch 0", "problems", _BATCHED),
     ("batch 1", "batches", tuple(name for name in _BATCHED if name not in (_GROUPED, _FEATURED))),
@@ -58,7 +58,7 @@ for _what, _axis, _factor, _parameter, _forwards in (
 ):  # fmt: skip
     row(
         *_forwards,
-        name=f"{_what} do not see each other",
+        name=f"{_what} do not affect each other",
         statement=f"For every second of the {_what}: with the others {_factor:g} times as large the result is the same.",
     )(beside(_axis, _factor, _parameter))
 
@@ -91,7 +91,7 @@ for _forwards, _parameters in (
 
 
 @row(*_EVERY)
-def zero_lanes_need_doubled_queries(c: Case) -> Sequence[Term]:
+def zero_channels_need_doubled_queries(c: Case) -> Sequence[Term]:
     """For every case: with 3·d channels of zeros more, queries are doubled, for the scale is 1/√d."""
     pad = Pad(-1, 3 * c.size("head_dim"))
     by_width = c.arguments.get("scale") is None and c.conventions.scale_default == "rsqrt"
@@ -120,7 +120,7 @@ def an_orthogonal_change_of_basis_changes_nothing(c: Case) -> Sequence[Term] | N
 
 
 @row(*_BY_PLACE, domains=("padded masks", "rows without keys", "sinks"))
-def unread_keys_hold_anything(c: Case) -> Sequence[Term] | None:
+def keys_masked_for_all_queries_do_not_matter(c: Case) -> Sequence[Term] | None:
     """For every mask, and keys that no query may read: whatever finite numbers they and their values hold, the result is the same."""
     if c.mask is None or not (rules_compose(c.arguments, c.implementation) and blocked_are_gone(c.implementation)):
         return None
@@ -154,14 +154,14 @@ def sequences_side_by_side_are_computed_apart(c: Case) -> Sequence[Term] | None:
 
 
 @row(_SOFTMAX, domains=("padded masks",))
-def blocked_scores_hold_anything(c: Case) -> Sequence[Term] | None:
+def masked_scores_do_not_matter(c: Case) -> Sequence[Term] | None:
     """For every mask: whatever finite numbers the masked scores are, the weights are the same."""
     blocked = np.zeros((), bool) if c.mask is None else ~c.mask
     return [Term({"scores": [Put(blocked, c.choose.among([1.0, -1.0]) * max(c.largest, 8192.0))]})] if blocked.any() else None
 
 
 @row(*_MASKED, domains=("everyday", "extreme scores"))
-def blocked_keys_can_be_appended(c: Case) -> Sequence[Term]:
+def masked_keys_can_be_appended(c: Case) -> Sequence[Term]:
     """For every case: with masked keys after the last one, whatever they hold, the result is the same."""
     count, size = c.choose.among([1, 3, 16, c.size("n_k")]), c.largest
     mask = lengthened(c.mask, (*c.q.shape[:-1], c.size("n_k")), count)
@@ -169,7 +169,7 @@ def blocked_keys_can_be_appended(c: Case) -> Sequence[Term]:
 
 
 @row(_SOFTMAX, domains=("everyday", "extreme scores"))
-def blocked_scores_can_be_appended(c: Case) -> Sequence[Term]:
+def masked_scores_can_be_appended(c: Case) -> Sequence[Term]:
     """For every case: with masked scores after the last one the weights before are the same."""
     pad = Pad(-1, c.choose.among([1, 3, 16]), c.largest)
     return [Term({"scores": [pad]}, [Back(pad)], {"mask": lengthened(c.mask, c.scores.shape, pad.count)})]
@@ -194,6 +194,6 @@ def a_constant_added_to_a_row_changes_nothing(c: Case) -> Sequence[Term]:
 
 
 @row(*_MASKED, _HEADS, domains=("one key each",))
-def where_one_key_may_be_read_its_score_does_not_matter(c: Case) -> Sequence[Term]:
+def where_one_key_is_visible_its_score_does_not_matter(c: Case) -> Sequence[Term]:
     """For every mask that allows each query one key, and scores of any size: with scores of 0 the result is the same."""
     return [Term({"wq" if c.forward.name == _HEADS else "q": [Times(0.0)]})]

@@ -199,7 +199,7 @@ _domain(
     mask=masks.none, share=0.04, finish=finishing.few_keys,
 )  # fmt: skip
 _domain("one position", "Sequences of one row.", "rope", "rope_vjp", sizes={"seq_len": (1,)}, share=0.4)
-_domain("odd widths", "Widths that leave a last lane without a partner.", *_ROTARY, sizes={"head_dim": ODD}, share=0.2)
+_domain("odd widths", "Odd widths: the last channel has no partner.", *_ROTARY, sizes={"head_dim": ODD}, share=0.2)
 _domain("odd widths", "Widths that end with a sine.", "sinusoidal_positional_encoding", sizes={"embed_dim": ODD}, share=0.2)
 _domain(
     "a sine at the end",

@@ -31,7 +31,7 @@ def dominating(
 ) -> tuple[Array, ...]:
     """(q, k, v) in a format, in which up to 8 keys, the last and such at the edges of tiles, have scores of about `score`.
 
-    Query i is not 0 in lane i mod width alone; there each key has a number of its own, by which its score is what was drawn, but for the
+    Query i is not 0 in channel i mod width alone; there each key has a number of its own, by which its score is what was drawn, but for the
     rounding of the number. The keys that matter have one-hot values, one more of them than columns a value of 0, as all others have.
     """
     edges = {e for power in range(18) for e in (2**power - 1, 2**power)}

@@ -3,6 +3,7 @@
 from typing import Any
 
 import numpy as np
+from flint import arb, ctx
 
 from properties.contract.implementation import Implementation
 from properties.contract.operations import Operation
@@ -31,8 +32,8 @@ __all__ = [
 def far(o: Operation, i: Implementation, x: dict[str, Any], choose: Choices) -> None:
     """Scores of any size that the formats have: they vary within a row, share a sign, or differ by everyday numbers far from 0.
 
-    Where they vary by thousands one key has all the weight, and gradients are 0; where a lane that all keys share brings them far from 0,
-    weights and gradients are those of everyday scores.
+    Where they vary by thousands one key has all the weight, and gradients are 0; where a channel that all keys share brings them far from
+    0, weights and gradients are those of everyday scores.
     """
     if "mask" not in x:
         alive(o, i, x, choose)
@@ -63,7 +64,7 @@ def far(o: Operation, i: Implementation, x: dict[str, Any], choose: Choices) -> 
 
 def ties(o: Operation, i: Implementation, x: dict[str, Any], choose: Choices) -> None:
     """Scores that are equal, or nearly so, and large: up to where rounding them moves a weight by a thousandth, beyond which budgets say
-    nothing. What is large is a lane that all keys share, in powers of two, which every format has."""
+    nothing. What is large is a channel that all keys share, in powers of two, which every format has."""
     if "mask" not in x:
         alive(o, i, x, choose)
     a, d = i.resolved_arithmetic, x["q"].shape[-1]
@@ -137,7 +138,7 @@ def untold(o: Operation, i: Implementation, x: dict[str, Any], choose: Choices) 
 
 
 def decoders(o: Operation, i: Implementation, x: dict[str, Any], choose: Choices) -> None:
-    """One mask for all problems, and a row for all queries of each, half blocked, where there are as many problems as queries."""
+    """One mask for all problems, and a row for all queries of each, half masked, where there are as many problems as queries."""
     shape = np.broadcast_shapes(x["first"].shape, x["second"].shape)
     if len(shape) == 3 and shape[0] == shape[1]:
         x["first"], x["second"] = choose.bits(shape[1:], 0.5), choose.bits((shape[0], 1, shape[2]), 0.5)
@@ -150,10 +151,13 @@ def rotations(o: Operation, i: Implementation, x: dict[str, Any], choose: Choice
     (n, d), target = x["cos"].shape, i.resolved_arithmetic.angle.table
     pairs = np.arange(d) % max(d // 2, 1) if i.resolved_conventions.rope_pairing == "half" else np.arange(d) // 2
     start = choose.among([choose.integer(0, 16), choose.among(EDGES), choose.integer(0, 2**20)])
-    theta = (start + np.arange(n))[:, None] * (
-        i.resolved_conventions.rope_scale * i.resolved_conventions.rope_base ** (-2.0 * pairs / max(d, 1))
-    )
-    x["cos"], x["sin"] = rounded(np.cos(theta), target), rounded(np.sin(theta), target)
+    with ctx.workprec(128):  # rounded once, so that a seed is the same case on every processor: NumPy's differ with its SIMD level
+        exponents = [arb(-2.0 * pair / max(d, 1)) for pair in range(pairs.max(initial=0) + 1)]
+        frequencies = [i.resolved_conventions.rope_scale * arb(i.resolved_conventions.rope_base) ** exponent for exponent in exponents]
+        angles = [position * frequency for position in range(start, start + n) for frequency in frequencies]
+        table = np.array([[float(value.mid()) for value in angle.sin_cos()] for angle in angles])
+    sin, cos = table.reshape(n, len(frequencies), 2)[:, pairs].transpose(2, 0, 1)
+    x["cos"], x["sin"] = rounded(cos, target), rounded(sin, target)
 
 
 def parts(o: Operation, i: Implementation, x: dict[str, Any], choose: Choices) -> None:

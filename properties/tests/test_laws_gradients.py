@@ -24,7 +24,7 @@ ROWS = {
     "heads are computed apart",
     "the order of heads does not matter",
     "the order of columns within heads does not matter",
-    "tokens need only those that they may read",
+    "tokens depend on visible tokens only",
 }
 OURS = {
     operation: [law for law in LAWS if law.operation == operation and (law.id in NAMED or (law.name in ROWS and operation in (HEADS, GQA)))]

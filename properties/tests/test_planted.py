@@ -22,7 +22,7 @@ SDPA, VJP, GROUPED, CAUSAL = (
 )
 SINUSOID = "sinusoidal_positional_encoding"
 NO_QUERIES, NO_KEYS = "without queries there is nothing to return", "without keys every row is fully masked"
-LOW, NAN = "one key has all the weight however low its score", "non finite blocked entries do not matter"
+LOW, NAN = "one key has all the weight however low its score", "non finite masked entries do not matter"
 WITHIN = {
     SDPA: "attention is within its budget", VJP: "the vjp is within its budget", "rope": "rope is within its budget",
     "attention": "attention with its features is within its budget", "inv_freq": "frequencies are within their budget",

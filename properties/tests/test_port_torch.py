@@ -45,7 +45,7 @@ def test_an_inverted_mask_is_caught(name):
     def wrong(q, k, v, mask=None):
         return scaled_dot_product_attention(q, k, v, None if mask is None else ~mask)
 
-    assert status(name, f"blocked keys and values do not matter[{SDPA}]", **{SDPA: wrong}) == "violated"
+    assert status(name, f"masked keys and values do not matter[{SDPA}]", **{SDPA: wrong}) == "violated"
 
 
 @pytest.mark.parametrize("name", ["torch math float64", "torch flash float32", "torch flex float32"])

@@ -95,7 +95,7 @@ def test_what_would_take_too_long_is_refused(name, of, arguments, sentence):
         ("rotary, revised", "the odd channel follows its convention[rope]"),
         ("attention, seed, ℝ", "attention is within its budget[scaled_dot_product_attention]"),
         ("attention, revised", "attention is within its budget[scaled_dot_product_attention]"),
-        ("multi-head attention, revised", "tokens need only those that they may read[multi_head_attention]"),
+        ("multi-head attention, revised", "tokens depend on visible tokens only[multi_head_attention]"),
         ("multi-head attention, seed, ℝ, one head", "multi head attention is within its budget"),
     ],
 )

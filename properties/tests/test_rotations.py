@@ -19,8 +19,10 @@ from properties.contract.operations import OPERATIONS
 from properties.implementations import numpy_frequencies, torch_frequencies
 from properties.laws.rotations import axes_of
 from properties.measurements.mutants import kills_of
-from properties.strategies import rotations
+from properties.strategies import finishing, rotations
 from properties.strategies.cases import Cases
+from properties.strategies.choices import Choices
+from properties.strategies.domain import EDGES
 from properties.strategies.domains import DOMAINS, ROTATIONS
 from properties.strategies.kinds import ends, rises
 from properties.verifier.relaid import relaid
@@ -100,6 +102,23 @@ def test_frequencies_that_are_drawn_are_powers_rounded_once():
     with mpmath.workprec(200):
         wanted = [float(mpmath.mpf(1e6) ** x) for x in exponents.tolist()]
     assert rotations._powers(1e6, exponents).tolist() == wanted
+
+
+def test_tables_that_are_drawn_are_cosines_and_sines_rounded_once():
+    """NumPy's depend on the processor, too; two tables in three are no rotations, and stay as they were."""
+    reference, rotated = Implementation("reference", REFERENCE), 0
+    for seed in range(1, 30):
+        choose, drawn = Choices(seed), {"cos": np.zeros((2, 6)), "sin": np.zeros((2, 6))}
+        finishing.rotations(OPERATIONS["apply_rotary"], reference, drawn, Choices(seed))
+        if choose.integer(0, 2) == 2:
+            start, rotated = choose.among([choose.integer(0, 16), choose.among(EDGES), choose.integer(0, 2**20)]), rotated + 1
+            with mpmath.workprec(200):
+                angles = [(start + p) * mpmath.mpf(10000) ** (-2.0 * (j // 2) / 6) for p in range(2) for j in range(6)]
+                assert drawn["cos"].ravel().tolist() == [float(mpmath.cos(angle)) for angle in angles]
+                assert drawn["sin"].ravel().tolist() == [float(mpmath.sin(angle)) for angle in angles]
+        else:
+            assert not drawn["cos"].any()
+    assert rotated > 3
 
 
 MEANT = [

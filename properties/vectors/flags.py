@@ -44,9 +44,13 @@ def _case(choice: Choice, arguments: tuple[Any, ...]) -> _Case:
     return _Case(choice, x, sizes, visible)
 
 
+_POISONING = ("masked keys", "masked scores", "keys masked for all queries", "non finite masked entries")
+"""How the laws begin that put something into what is masked."""
+
+
 def _is_poisoned(c: _Case) -> bool:
     far = any(x.dtype == np.float64 and bool((~(np.abs(x) < 128)).any()) for x in c.arrays())
-    return "blocked" in c.choice.law and c.visible is not None and far
+    return c.choice.law.startswith(_POISONING) and c.visible is not None and far
 
 
 def _cuts(c: _Case) -> bool:

@@ -22,11 +22,15 @@ MARGIN = 2.0
 
 _REMEMBERING = ("strided views", "two calls in a row")
 _CONDUCT = ("inputs are not written", "the result is no view of an input", "it prints nothing and leaves the interpreter alone")
-_UNBOUNDED = (
-    *("without queries there is nothing to return", "without keys every row is fully masked"),
-    "one key has all the weight however low its score",
-)
-"""Laws of cases that may be refused, or of which no budget says anything."""
+_UNCERTIFIED = {
+    "without queries there is nothing to return": "The definitions refuse a call without queries, and so may code: a file does not know "
+    "which exceptions are an implementation's refusals.",
+    "without keys every row is fully masked": "The definitions refuse a call without keys: no value is certified, and its law asks for a "
+    "convention of fully masked rows, or a refusal.",
+    "one key has all the weight however low its score": "Scores as low as that may each be off by more than exp can tell, so that no "
+    "budget bounds the result: its law compares with scores of 0.",
+}
+"""Why a file has no right answer to the cases of a law."""
 
 
 @cache
@@ -43,15 +47,15 @@ def mutants_of(choice: Choice) -> list[Mutant]:
 
 
 def beyond_vectors(mutant: Mutant) -> str:
-    """Why no single call on plain arrays shows a mutant, as a sentence; "" where one can."""
+    """Why no test of a file, a single call on plain arrays, shows a mutant, as a sentence; "" where one can."""
     if mutant.operation == "decode":
         return "It takes a program of several calls."
     if "supports" in mutant.bug.promises and "conventions" not in mutant.bug.promises:
         return "It answers what it promises to refuse."
     if "twins" in mutant.bug.promises:
         return "It is wrong by another path."
-    if mutant.bug.law in _UNBOUNDED:
-        return f"It is seen where there is no budget: {mutant.bug.law}."
+    if mutant.bug.law in _UNCERTIFIED:
+        return _UNCERTIFIED[mutant.bug.law]
     needed = [need for need in _REMEMBERING if need in mutant.bug.requires]
     return f"It takes {needed[0]}." if needed else f"It is seen by what it does: {mutant.bug.law}." if mutant.bug.law in _CONDUCT else ""
 

@@ -43,7 +43,8 @@ def _summary(found: list[Chosen]) -> Iterator[str]:
         asked = [name for name in shown if _concerns(name, arithmetic)]
         yield f"| {arithmetic} | {tests} | {sum(arithmetic in told[name] for name in asked)} | {len(asked)} |"
     yield ""
-    yield f"{len(MUTANTS) - len(shown)} mutants are beyond vectors: no single call on plain arrays shows them. They stand below, with why."
+    yield f"{len(MUTANTS) - len(shown)} mutants are beyond vectors: no single call on plain arrays shows them, or a file has no right"
+    yield "answer to the calls that do. They stand below, with why."
 
 
 def _concerns(name: str, arithmetic: str) -> bool:

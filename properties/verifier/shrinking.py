@@ -116,7 +116,7 @@ def _fewer(o: Operation, case: Case, fixed: tuple[str, ...]) -> Iterator[Case]:
             yield from (one_of_lead(o, case, axis, place, gone=False) for place in range(min(n, _PLACES) if n > 1 else 0))
     sizes = o.sizes(tuple(case[p] for p in o.parameters))
     for name, n in movable(o, case, fixed).items():
-        least = 1 + (name == "head_dim" and ("n_q" not in sizes or bool(case.get("rotates"))))  # lanes of pairs, by pairs
+        least = 1 + (name == "head_dim" and ("n_q" not in sizes or bool(case.get("rotates"))))  # channels of pairs, by pairs
         for part in (range(n // 2 // least * least), range(n // 2 // least * least, n), range(n - least), range(least, n)):
             if 0 < len(part) < n:
                 yield along(o, case, name, part)

@@ -25,9 +25,9 @@ _SEEDS = {"it prints nothing and leaves the interpreter alone[multi_head_attenti
 _SUBTRACTED = dict.fromkeys(
     (
         "attention is within its budget",
-        "unread keys hold anything",
-        "blocked keys and values do not matter",
-        "blocked keys can be appended",
+        "keys masked for all queries do not matter",
+        "masked keys and values do not matter",
+        "masked keys can be appended",
         "a query with no allowed key follows its convention",
     ),
     "Attention subtracts 10⁹ from masked scores: a masked key with a larger one wins",

@@ -251,7 +251,7 @@ def _rope(x: Array, start_pos: int, scalar: Context) -> Balls:
 
 
 def _rope_vjp(_x: Array, g: Array, start_pos: int, scalar: Context) -> Balls:
-    """J · rope(J · g) with J = diag(1, −1, 1, …): both lanes of a pair share their cosine and their sine."""
+    """J · rope(J · g) with J = diag(1, −1, 1, …): both channels of a pair share their cosine and their sine."""
     turned: Balls = positional.rope_apply_spec(tensor(g * _signs(g), ARB), start_pos, scalar) * _signs(g).astype(object)
     return turned
 

@@ -69,7 +69,7 @@ def far_below_the_cap(rng: Generator, arrays: dict[str, Array], said: dict[str, 
 
 
 def blocked_to_the_cap(rng: Generator, arrays: dict[str, Array], said: dict[str, Any]) -> None:
-    """Scores near the cap, and blocked ones that come to −c and take part."""
+    """Scores near the cap, and masked ones that come to −c and take part."""
     near_the_cap(rng, arrays, said)
     said["causal"], said["conventions"] = True, replace(said["conventions"], softcap_order="after_mask")
 

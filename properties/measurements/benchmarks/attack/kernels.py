@@ -129,7 +129,7 @@ class Kernel:
         return x if self.form.base == "e" else self.work(x * float(self.work(np.array(LOG2E))))
 
     def part(self, s: Array, v: Array, signs: Array, apart: Array | None = None) -> Part:
-        """The output, the log-sum-exp and the weights of some keys, by an online softmax over tiles; 0, −∞ and 0 where all are blocked.
+        """The output, the log-sum-exp and the weights of some keys, by an online softmax over tiles; 0, −∞ and 0 where all are masked.
 
         `apart` is a logit without a value, added to the sum when all keys are.
         """

@@ -150,7 +150,7 @@ def any_sizes(a: Arithmetic, rng: Generator) -> tuple[int, int, int]:
 
 
 def any_mask(rng: Generator, n_q: int, n_k: int) -> Mask | None:
-    """No mask, a causal one that starts anywhere, whole tiles blocked, or a random one; every row keeps a key."""
+    """No mask, a causal one that starts anywhere, whole tiles masked, or a random one; every row keeps a key."""
     kind = rng.random()
     if kind < 0.6:
         return None

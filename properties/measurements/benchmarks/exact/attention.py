@@ -46,7 +46,7 @@ def per_unit(r: Reading, lse: Balls) -> Balls:
 
 
 def _by_rows(r: Reading, x: dict[str, Balls], scalar: Context) -> dict[str, Any]:
-    """q, k and v of rows that are heads of one query each, with scores scale·q·k + bias; −c where every key takes part, blocked or not."""
+    """q, k and v of rows that are heads of one query each, with scores scale·q·k + bias; −c where every key takes part, masked or not."""
     *batch, heads, n_q, n_k = r.visible.shape
     group, d, d_v = heads // x["k"].shape[-3], x["q"].shape[-1], x["v"].shape[-1]
     scale = 1 / flint.arb(max(d, 1)).sqrt() if r.said["scale"] is None else flint.arb(r.said["scale"])

@@ -43,7 +43,7 @@ class Reading:
 
     @property
     def everything(self) -> bool:
-        """Whether every key takes part, blocked or not."""
+        """Whether every key takes part, masked or not."""
         return self.said["softcap"] is not None and self.conventions.softcap_order == "after_mask"
 
     @property

@@ -43,7 +43,7 @@ def angle_tables(positions: NDArray[Any], head_dim: int, name: str) -> tuple[Arr
 
 
 def rope(x: Array, start_pos: int, name: str) -> Array:
-    """Neighbouring lanes turned by tables of the format."""
+    """Neighbouring channels rotated by tables of the format."""
     wide = FORMATS[name][0]
     cos, sin = (t.astype(wide) for t in angle_tables(start_pos + np.arange(len(x)), x.shape[1], name))
     a, b = x[:, 0::2].astype(wide), x[:, 1::2].astype(wide)
