@@ -16,9 +16,8 @@ _FAMILIES = (
     symmetries, masks, softmax, attention, empty, features, merging, alibi, caches, gradients, tangents, multi_head, positional,
     frequencies, frequency_kinds, frequency_bands, rotary, rotations, tables, odd_widths, conduct, interleaving, twins,
 )  # fmt: skip
-_OF_FAMILIES: list[Law] = [law for family in _FAMILIES for law in family.law.laws]
-_ORDER = list(OPERATIONS)
-LAWS: tuple[Law, ...] = tuple(sorted((*AGREEMENT, *_OF_FAMILIES), key=lambda law: _ORDER.index(law.operation)))
+_EVERY: list[Law] = [*AGREEMENT, *(law for family in _FAMILIES for law in family.law.laws)]
+LAWS: tuple[Law, ...] = tuple(sorted(_EVERY, key=lambda law: [*OPERATIONS].index(law.operation)))
 
 
 def find(text: str) -> list[Law]:

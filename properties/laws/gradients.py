@@ -142,15 +142,16 @@ def no_derivative_passes_the_mask(subject: Subject, *case: Any, choose: Choices)
     return True
 
 
-def _flowing(i: Implementation) -> str:
-    return "Gradients flow in rows that may read nothing: agreement tells." if i.resolved_conventions.dead_rows_flow else ""
+def flowing(i: Implementation) -> str:
+    """Why laws of rows that may read nothing do not hold of their derivatives; "" where they do."""
+    return "Derivatives flow in rows that may read nothing: agreement tells." if i.resolved_conventions.dead_rows_flow else ""
 
 
 def _no_reading_of_dead_tokens(i: Implementation) -> str:
     return "" if i.resolved_conventions.dead_rows == "zero" else "Its gradients of weights are not defined where tokens may read nothing."
 
 
-@law(VJP, SOFTMAX, domains=("dead rows",), exempts=_flowing)
+@law(VJP, SOFTMAX, domains=("dead rows",), exempts=flowing)
 @law(HEADS, domains=("dead rows",), exempts=_no_reading_of_dead_tokens)
 def a_query_with_no_allowed_key_follows_its_convention(subject: Subject, *case: Any) -> bool:
     """For every query, row of scores or token that may read nothing, by the convention dead_rows: all gradients are as if its row of the

@@ -11,6 +11,7 @@ from properties.contract.results import results_of
 from properties.contract.subject import Subject
 from properties.laws.algebra import inner, kept
 from properties.laws.averages import allowed, mean
+from properties.laws.gradients import flowing
 from properties.laws.law import Laws
 from properties.laws.reading import by_name
 from properties.strategies.choices import Choices, rounded
@@ -149,12 +150,7 @@ def no_derivative_passes_the_mask(subject: Subject, *case: Any, choose: Choices)
     return True
 
 
-def _undefined_or_flowing(i: Implementation) -> str:
-    flows = i.resolved_conventions.dead_rows_flow
-    return _undefined(i) or ("Derivatives flow in rows that may read nothing: agreement tells." if flows else "")
-
-
-@law(*JVPS, domains=("dead rows",), exempts=_undefined_or_flowing, watches=True)
+@law(*JVPS, domains=("dead rows",), exempts=lambda i: _undefined(i) or flowing(i), watches=True)
 def a_query_with_no_allowed_key_follows_its_convention(subject: Subject, *case: Any) -> bool:
     """For every query, or token, that may read nothing: its output has derivative 0; under dead_rows=uniform that of the mean of values.
 
