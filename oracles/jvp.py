@@ -146,6 +146,7 @@ def _logit_tangents(
     far a kernel's may be from them."""
     f, t = p.features, p.terms
     assert f is not None
+    spoilt = np.isinf(spread)
     for capping in (False, True) if f.after_bias else (True, False):
         if capping and f.cap is not None:
             h, off = slope_of(u, f.cap, exponents, t)
@@ -158,7 +159,7 @@ def _logit_tangents(
             spread = spread + t.biased * (np.abs(tangent) + np.abs(moves) + spread)
             tangent = tangent + moves
     if allowed is not None:
-        tangent, spread = np.where(allowed, tangent, 0.0), np.where(allowed, spread, 0.0)
+        tangent, spread = np.where(allowed, tangent, 0.0), np.where(allowed, spread, np.where(spoilt, np.inf, 0.0))
     return tangent, spread
 
 
@@ -190,6 +191,6 @@ def _score_tangents(p: AttentionProblem, q: Operand, k: Operand, dq: Operand, dk
             spread[overflow] = np.inf
     if allowed is not None:
         np.copyto(tangent, 0.0, where=~allowed)
-        if p.elementwise:
-            np.copyto(spread, 0.0, where=~allowed)
+        if p.elementwise:  # what overflows there spoils the row: a weight of 0 times ∞ is NaN
+            np.copyto(spread, 0.0, where=~(allowed if overflow is None else allowed | overflow))
     return tangent, spread

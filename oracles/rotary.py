@@ -147,12 +147,19 @@ def _rope(
     pairs = -(-channels // 2) if rotation.x.size else 0
     found = angles(place, farthest, pairs, channels, arithmetic=rotation.arithmetic, conventions=rotation.conventions, **options)
     of_table = Lanes(slice(0, channels // 2), slice(0, channels // 2), slice(channels // 2, None))
+    rotation = replace(rotation, gain=_largest(by.attention_factor))
     return rotation.enclosed(
         lambda rows: found.tables(rows, rotation.arithmetic),
         of_table,
         lambda: arb_positional.rope(rotation.rows, found.exactly, back, channels, found.most, conventions=rotation.conventions),
         found.inexact,
     )
+
+
+def _largest(factor: Any) -> float:
+    """How large an attention factor may be, and what comes of it once it has been rounded."""
+    size = float(np.max(np.abs(factor.mid) + factor.rad, initial=0.0)) if isinstance(factor, Enclosure) else abs(float(factor))
+    return size if size == 1 else size * (1 + 2.0**-6)
 
 
 def _channels(dim: int, by: _Choice) -> int:

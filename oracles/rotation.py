@@ -17,6 +17,7 @@ from oracles.enclosure import Enclosure
 from oracles.formats import Arithmetic
 from oracles.judging import AFFORDABLE, Balls, Evaluation, Method, require_method, settle
 from oracles.positional import ARB_WORK, stored
+from oracles.visible import Mask
 
 Tables = Callable[[slice], tuple[Ball, Ball]]
 
@@ -44,7 +45,10 @@ class Factor:
 
 @dataclass(frozen=True)
 class Rotation:
-    """Validated arguments: the array that is rotated, forward or back."""
+    """Validated arguments: the array that is rotated, forward or back.
+
+    `gain` is the largest number by which a kernel may multiply x before it rotates it, instead of the tables: ∞ where that may overflow.
+    """
 
     x: Array
     back: bool
@@ -53,6 +57,7 @@ class Rotation:
     method: Method
     channels: int
     alike: bool = True
+    gain: float = 1.0
 
     @property
     def rows(self) -> Array:
@@ -89,7 +94,16 @@ class Rotation:
                 for x, mid_part, rad_part in zip(batch[:, rows], mid[:, rows], rad[:, rows], strict=True):
                     for lanes, result in self._turned(x, cos, sin, of_table):
                         mid_part[:, lanes], rad_part[:, lanes] = result.mid, result.rad
+                    if self.arithmetic is not None and self.gain > 1:
+                        self._lose(np.abs(x) * self.gain > self.arithmetic.elementwise.largest, rad_part)
         return ball(mid.reshape(self.x.shape), rad.reshape(self.x.shape))
+
+    def _lose(self, beyond: Mask, rad: Array) -> None:
+        """Nothing is known of a pair of which a channel may overflow before it is rotated."""
+        lanes = self.lanes
+        lost = beyond[:, lanes.first] | beyond[:, lanes.second]
+        for channels in lanes[:2]:
+            rad[:, channels][lost] = np.inf
 
     def _turned(self, x: Array, cos: Factor, sin: Factor, of_table: Lanes) -> Iterator[tuple[slice, Ball]]:
         lanes, model = self.lanes, self.arithmetic

@@ -344,3 +344,25 @@ def test_a_subnormal_scale_may_be_flushed(after: float) -> None:
     for budget, value in zip((out, tangent, *gradients), (*flushed[:2], *flushed[2]), strict=True):
         assert (budget.excess(value) <= 1).all()
     assert (scaled_dot_product_attention(q, k, v, scale=scale, arithmetic="float32").excess(flushed[0]) > 1).all()
+
+
+def test_an_attention_factor_may_overflow_where_it_multiplies_what_is_rotated() -> None:
+    """x·m is beyond the largest number, though x·(m·cos) would not be: nothing is known of that pair, and all of the others."""
+    x = np.array([[2.0**127, 0.0, 1.0, 2.0]])
+    told = {"positions": np.array([1]), "inv_freq": np.array([1.5, 0.5]), "attention_factor": 2.5}
+    budget = rope(x, **told, arithmetic="float32")
+    assert np.isinf(budget.rad[0, :2]).all()
+    assert np.isfinite(budget.rad[0, 2:]).all()
+    assert np.isfinite(rope(x, **told | {"attention_factor": 0.5}, arithmetic="float32").rad).all()
+
+
+@pytest.mark.parametrize("cap", [None, 20.0])
+def test_a_masked_tangent_that_overflows_spoils_its_row(cap: float | None) -> None:
+    """A weight of 0 times ∞ is NaN, where a kernel stores tangents of all scores in float16."""
+    q, k, v = np.ones((1, 1, 1)), np.array([[[1.0], [1024.0]]]), np.ones((1, 2, 1))
+    mask = np.array([[[True, False]]])
+    for moves, known in ((256.0, False), (1.0, True)):
+        told = {"scale": 1.0, "softcap": cap, "arithmetic": "float16-eager"}
+        dout, dlse = attention_jvp(q, k, v, dq=np.full((1, 1, 1), moves), dk=0 * k, dv=0 * v, mask=mask, **told)
+        assert np.isfinite(dout.rad).all() == known
+        assert np.isfinite(dlse.rad).all() == known

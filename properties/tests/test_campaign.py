@@ -297,7 +297,7 @@ def test_a_database_is_of_one_campaign(tmp_path):
     with pytest.raises(ValueError, match=r"text cannot be used as a database: file is not a database\.$"):
         Store(tmp_path / "text", {})
     sqlite3.connect(tmp_path / "other.db").execute("CREATE TABLE chunk (x)").connection.close()
-    with pytest.raises(ValueError, match=r"other.db has tables of version 0, but should have those of a campaign of version 1\.$"):
+    with pytest.raises(ValueError, match=r"other.db has tables of version 0, but should have those of a campaign of version 2\.$"):
         Store(tmp_path / "other.db", {})
     with pytest.raises(ValueError, match=r"^There is no file .*none.db\.$"):
         reading(tmp_path / "none.db")

@@ -204,7 +204,7 @@ def test_what_is_no_implementation_is_exit_status_2_and_a_sentence(adapters, cap
         (["bugs", "integer"], "'integer' may mean "),
         (
             ["verify", "adapters:right", "--convention", "rope_pairs=half"],
-            "There is no convention 'rope_pairs', but there are dead_rows, causal, blocked_values, mask_polarity, rope_pairing, odd_lane, ",
+            "There is no convention 'rope_pairs', but there are dead_rows, dead_gradients, causal, blocked_values, mask_polarity, ",
         ),
         (
             ["verify", "adapters:right", "--convention", "rope_pairing=halves"],

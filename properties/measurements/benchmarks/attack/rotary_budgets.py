@@ -148,7 +148,8 @@ def _rotated(a: Arithmetic, trial: RotaryTrial, x: Array, cos: Array, sin: Array
         b, c = work(b * m), work(c * m)
     y[..., first] = work(work(b * cos) - way * work(c * sin))
     y[..., second] = work(work(c * cos) + way * work(b * sin))
-    return rounding(a.output, a.flush_to_zero)(y)
+    y[..., :channels] = rounding(a.output, a.flush_to_zero)(y[..., :channels])  # the others are copied, which flushes nothing
+    return y
 
 
 def tables(a: Arithmetic, trial: RotaryTrial) -> dict[str, float]:
