@@ -22,7 +22,8 @@ __all__ = ["Setting", "compared", "main", "settings"]
 ROOT = Path(__file__).resolve().parents[2]
 
 KERNELS = ("Prescott", "Nehalem", "Sandybridge", "Haswell", "Zen", "SkylakeX", "Cooperlake")
-"""OpenBLAS' for x86, from old to new. It takes another where the processor cannot run one, or where two have the same code."""
+"""OpenBLAS' for x86, from old to new. It takes another where two have the same code, and where the processor cannot run one, but for the
+last ones, of which a process dies."""
 
 TORCH = {"X86_V3": "avx2", "X86_V4": "avx512"}
 """NumPy's SIMD levels that torch has too, under its names."""
@@ -40,6 +41,8 @@ _VALUES = ("seconds", "worst_excess")  # of an outcome: what may differ between 
 _PROBE = """
 import json, numpy, threadpoolctl
 simd = numpy.show_config("dicts")["SIMD Extensions"]
+for dtype in "fd":
+    numpy.ones((96, 96), dtype) @ numpy.ones((96, 96), dtype)
 print(json.dumps([[x["architecture"] for x in threadpoolctl.threadpool_info() if "architecture" in x], simd.get("found", [])]))
 """
 
@@ -53,23 +56,29 @@ class Setting:
     reason: str = ""
 
 
-def _probed(environment: dict[str, str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The BLAS kernels and NumPy's SIMD levels beyond its baseline, as a process with these variables finds them."""
-    ran = subprocess.run(
-        [sys.executable, "-c", _PROBE], env={**os.environ, **environment}, capture_output=True, text=True, check=True, cwd=ROOT
-    )
+def _probed(environment: dict[str, str]) -> tuple[tuple[str, ...], tuple[str, ...]] | None:
+    """The BLAS kernels and NumPy's SIMD levels beyond its baseline, as a process with these variables finds them; None where it dies of a
+    product, as of an instruction that the processor does not have."""
+    ran = subprocess.run([sys.executable, "-c", _PROBE], env={**os.environ, **environment}, capture_output=True, text=True, cwd=ROOT)
+    if ran.returncode < 0:
+        return None
+    ran.check_returncode()
     kernels, levels = json.loads(ran.stdout)
     return tuple(kernels), tuple(levels)
 
 
 def settings() -> Iterator[Setting]:
     """The machine's own setting, then every other BLAS kernel, and every lower SIMD level; those that cannot be had with the reason."""
-    own, levels = _probed({})
+    own, levels = _probed({}) or ((), ())
     yield Setting(f"this machine's own ({' and '.join(own) or 'no OpenBLAS'})")
     seen = {own: "this machine's own"}
     for kernel in KERNELS:
         environment = {"OPENBLAS_CORETYPE": kernel}
-        found, _ = _probed(environment)
+        probed = _probed(environment)
+        if probed is None:
+            yield Setting(kernel, environment, "This processor does not have its instructions: a process with it dies.")
+            continue
+        found, _ = probed
         same = f"OpenBLAS takes {' and '.join(found) or 'nothing'} for it, as for {seen[found]}." if found in seen else ""
         yield Setting(kernel, environment, same)
         seen.setdefault(found, kernel)

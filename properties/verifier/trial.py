@@ -21,7 +21,7 @@ TIME, FAILED = "Time was up", "The run ended at the first violation"
 """Why no further case is drawn: a budget of time, or fail-fast."""
 
 _ENOUGH = 4  # violations of a law after which it is not put to further cases
-_SAID = 3  # informative examples that a law is given, where cases of its domains are informative at all
+_SAID = 4  # informative examples that a law is given, where cases of its domains are informative at all
 _KEPT = 24  # calls, right and wrong, that are kept for the diagnosis
 
 
