@@ -2,8 +2,6 @@
 
 import pytest
 
-from properties import Implementation, verify
-from properties.bugs.reference_caches import Buffered
 from properties.measurements.named import LEAST, Row, bugs, markdown, named, readings, share
 
 SEED = 3
@@ -21,31 +19,3 @@ def test_what_was_told_instead_is_counted():
     row = Row("a=b", "rope", (("a=b", "c"), ("c", "a=b"), ("c",), (), ("held",)))
     assert (row.among(1), row.among(2), row.instead) == (1, 2, "c 1, nothing 1, no law broken 1")
     assert "Of the conventions, in 5 runs, 40.0% are named: 20.0% first." in markdown([row], [row])
-
-
-class Counting(Buffered):
-    """Its window is a count, and so is what it refuses."""
-
-    def __init__(self, d, d_v, window=None, capacity=None):
-        super().__init__(d, d_v, None if window is None else window - 1, capacity)
-
-
-class Silent(Counting):
-    """It gives no log-sum-exp."""
-
-    def attend(self, q):
-        return super().attend(q)[0]
-
-
-class Narrow(Buffered):
-    """Its window is a count, and it refuses what a bound would."""
-
-    def visible(self, p, j):
-        return (j <= p) & (j > (-1 if self.left is None else p - self.left))
-
-
-@pytest.mark.parametrize("cache", [Counting, Silent, Narrow])
-def test_a_window_that_is_a_count_is_named_of_caches_whatever_they_refuse(cache):
-    report = verify(Implementation("mine", {"decode": cache}), max_examples=40)
-    (cause,) = report.causes
-    assert cause.diagnosis[0].id == "window=count"

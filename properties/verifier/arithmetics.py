@@ -180,7 +180,7 @@ def explained(
         if not all(_holds(c, law, implementation, v.calls, v.counterexample) for law, v in broken):
             continue
         budgets = [(c.expected(call, implementation), call, w) for call, w in outside]
-        testify = sum(any(_tells(e, w) for e, w in zip(several, ws, strict=True)) for several, _, ws in budgets)
+        testify = sum(any(_tells(e, w) for e, w in zip(several, ws, strict=False)) for several, _, ws in budgets)
         if 2 * testify < len(outside):
             continue
         excess = max(
@@ -202,7 +202,7 @@ def _tells(e: Enclosure, wrong: Mask) -> bool:
 
 def _radii(budgets: list[tuple[tuple[Enclosure, ...], Call, list[Mask]]]) -> Array:
     """How wide budgets are where outputs are wrong; the sum of the logarithms of those that all bound tells who is narrowest."""
-    radii = np.concatenate([e.rad[w] for several, _, ws in budgets for e, w in zip(several, ws, strict=True)])
+    radii = np.concatenate([e.rad[w] for several, _, ws in budgets for e, w in zip(several, ws, strict=False)])
     found: Array = np.maximum(radii, np.finfo(float).tiny)
     return found
 
