@@ -338,7 +338,7 @@ def test_the_version_is_that_of_the_distribution(capsys):
 
 
 def test_every_law_has_a_page(capsys):
-    for law in LAWS:
+    for law in {law.name: law for law in LAWS}.values():
         assert main(["explain", law.id]) == 0
         assert law.name in capsys.readouterr().out
     assert main(["laws"]) == 0

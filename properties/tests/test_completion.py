@@ -13,7 +13,7 @@ from oracles.formats import PRESETS
 from properties.bugs import CATALOGUE
 from properties.command.cli import main
 from properties.contract.operations import OPERATIONS
-from properties.laws import LAWS
+from properties.laws import LAWS, find
 
 
 def ask(line, folder, *flags):
@@ -42,9 +42,11 @@ def test_laws_are_offered_with_hyphens(line, tmp_path):
 
 
 def test_what_is_offered_for_a_law_is_a_name_of_it(capsys):
-    for law in LAWS:
-        assert main(["explain", law.name.replace(" ", "-")]) == 0
-        assert capsys.readouterr().out.startswith(law.name + "\n")
+    names = dict.fromkeys(law.name for law in LAWS)
+    assert all({law.name for law in find(name.replace(" ", "-"))} == {name} for name in names)
+    name = next(iter(names))
+    assert main(["explain", name.replace(" ", "-")]) == 0
+    assert capsys.readouterr().out.startswith(name + "\n")
 
 
 def test_the_operations_of_a_law_are_offered_after_a_bracket(tmp_path):
