@@ -55,6 +55,7 @@ cases: $(READY) ## choose the cases of the vectors anew, after a change to a dom
 .PHONY: seeds
 seeds: $(READY) ## look for false alarms on what comes with attnspec, 50 seeds, and go on where it was stopped; writes docs/seeds.txt [EXAMPLES=100 JOBS=2]
 	@mkdir -p build
+	@case "$(REVISION)" in *-dirty) rm -f build/seeds-$(REVISION).db;; esac  # of another state of the same name
 	$(BIN)/attnspec campaign properties.implementations:GROUPS --seeds 0:50 --climb 0 --max-examples $(EXAMPLES) --jobs $(JOBS) \
 		--database build/seeds-$(REVISION).db --examples build/seeds-examples || [ $$? -eq 1 ]
 	$(BIN)/python -m properties.measurements.seeds build/seeds-$(REVISION).db

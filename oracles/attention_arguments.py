@@ -187,7 +187,7 @@ def _band(window: Any, causal: bool, c: Conventions) -> tuple[int | None, int | 
     left = None if window[0] is None else arrays.natural(window[0], "window[0]", int(counts)) - counts
     right = None if window[1] is None else arrays.natural(window[1], "window[1]")
     if causal:
-        right = 0 if right is None else min(0, right)
+        right = 0
     return None if left is None else -left, right
 
 

@@ -99,7 +99,7 @@ def jvp(
         for at, p, (tq, tk, tv) in _pieces(q, k, v, setting, dq, dk, dv):
             p = _levelled(p, setting.conventions)
             tangents = Tangents(tq, tk, tv, None if of_bias is None else of_bias.at(at), None if of_sink is None else of_sink[at])
-            uniform = uniform_rows(p._replace(v=tv)) if setting.conventions.dead_rows == "uniform" and p.n_k else None
+            uniform = uniform_rows(p._replace(v=tv)) if _averages(setting) and p.n_k else None
             for rows in p.row_tiles():
                 found = rows_jvp(p, tangents, rows)
                 _store(out, at, rows, *_of_rows(p, setting, found.dead, uniform, found.dout, found.dout_error))
@@ -163,7 +163,7 @@ def vjp(
             of = None if of_lse is None else of_lse[at]
             here = [x.at(at) for x in finer]
             dq, dq_error, dk, dk_error, dv, dv_error = gradients(p, cotangent, unchecked, of, here)
-            if setting.conventions.dead_rows == "uniform":
+            if _averages(setting):
                 dead = _dead_rows(p, slice(0, p.n_q))
                 share = np.where(dead, cotangent.raw, 0.0).sum(axis=-2, keepdims=True) / p.n_k
                 size = np.where(dead, cotangent.reach, 0.0).sum(axis=-2, keepdims=True) / p.n_k
@@ -280,6 +280,11 @@ def _dead_rows(p: AttentionProblem, rows: slice) -> Mask:
     if p.features is not None and p.features.sink is not None:
         dead &= p.features.sink[..., rows, :] == -np.inf
     return dead
+
+
+def _averages(setting: Setting) -> bool:
+    """Whether derivatives of dead rows are those of a mean with constant weights."""
+    return setting.conventions.dead_rows == "uniform" and not setting.conventions.dead_rows_flow
 
 
 def _levelled(p: AttentionProblem, conventions: Conventions) -> AttentionProblem:

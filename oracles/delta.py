@@ -15,6 +15,7 @@ As rowsum(p·dP) it is Σ_j p_j exp(t_j + r)(dP_j + E_j), and as Σ p_j T_j = 0,
 The oracle takes δ from o; so a kernel of the second form is as far from it as both bounds together.
 """
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -22,13 +23,16 @@ import numpy as np
 from oracles.ball import ROUNDOFF, Array, expm1_upwards, gamma
 from oracles.quotient import Rows, Unshared, live
 from oracles.scores import AttentionProblem, Operand, part
-from oracles.terms import Terms
+from oracles.terms import KEY_TILE, Terms
+from oracles.visible import Mask
 
 
 def delta_spread(p: AttentionProblem, rows: slice, forward: Rows, g: Operand) -> Array:
     """Δ: how far a kernel's δ may be from the oracle's, ∞ where its row may overflow.
 
-    Both forms of δ are at most max_j (|g||v|ᵀ)_ij + Δ, the output being a mean of values, and |T| is at most twice that.
+    Both forms of δ are at most max_j (|g||v|ᵀ)_ij + Δ, the output being a mean of values, and |T| is at most twice that.  A dP − δ that
+    overflows where it is masked spoils the row as well, for a weight of 0 times ∞ is NaN: there |g||v|ᵀ may be .55 of the range, and δ a
+    quarter of it.
     """
     turns = None if forward.unshared is None else _turns(p, forward, g)
     spread = _delta_of_output(p, forward, g, p.terms, forward.unshared, turns)
@@ -40,18 +44,25 @@ def delta_spread(p: AttentionProblem, rows: slice, forward: Rows, g: Operand) ->
     spread = np.asarray(live(np.where((forward.error == np.inf).any(axis=-1, keepdims=True), np.inf, spread), forward.dead))
     if not p.elementwise:
         return spread
-    stored = (np.abs(forward.out) + forward.error).max(axis=-1, keepdims=True, initial=0.0)
+    stored = live((np.abs(forward.out) + forward.error).max(axis=-1, keepdims=True, initial=0.0), forward.dead)
     spread = np.where(stored <= p.ranges.saved_output, spread, np.inf)
     longest = g.length.max(initial=0.0) * p.v.length.max(initial=0.0)
     most = min(p.ranges.work, p.ranges.grad_weights) / 4
     if longest <= most and spread.max(initial=0.0) <= most:
         return spread
-    farthest = np.zeros(spread.shape)
-    for keys, allowed in p.key_tiles(rows):
+    every = ((slice(first, min(first + KEY_TILE, p.n_k)), None) for first in range(0, p.n_k, KEY_TILE))
+    visible, masked = (_farthest(p, g, tiles) for tiles in (p.key_tiles(rows), every))
+    return np.where((visible + spread <= most) & (masked <= 2.2 * most), spread, np.inf)
+
+
+def _farthest(p: AttentionProblem, g: Operand, tiles: Iterable[tuple[slice, Mask | None]]) -> Array:
+    """The largest of |g||v|ᵀ in each row, among some tiles of keys."""
+    found = np.zeros((*g.shape[:-1], 1))
+    for keys, allowed in tiles:
         products = g.reach @ part(p.v, keys).reach.swapaxes(-1, -2)
         where = True if allowed is None else allowed
-        farthest = np.maximum(farthest, products.max(axis=-1, keepdims=True, initial=0.0, where=where))
-    return np.where(farthest + spread <= most, spread, np.inf)
+        found = np.maximum(found, products.max(axis=-1, keepdims=True, initial=0.0, where=where))
+    return found
 
 
 class _Turns(NamedTuple):

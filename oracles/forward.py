@@ -16,7 +16,7 @@ import numpy as np
 
 from oracles.ball import LARGEST, ROUNDOFF, UNDERFLOW, Array, expm1_upwards, gamma
 from oracles.quotient import Bound, Rows, Sums, bounded
-from oracles.scores import AttentionProblem, Operand, distances, expm1, growth, over_keys, part, scores, sizes
+from oracles.scores import AttentionProblem, Operand, distances, expm1, growth, levelled, over_keys, part, scores, sizes
 from oracles.terms import Terms
 from oracles.visible import Mask
 
@@ -45,7 +45,7 @@ def rows_forward(p: AttentionProblem, rows: slice, g: Operand | None = None) -> 
         s = x.u
         reads = reads | (True if allowed is None else allowed.any(axis=-1, keepdims=True))
         highest = np.maximum(m, s.max(axis=-1, keepdims=True))
-        growths = growth(p, rows, q, k, x, allowed, t.shared.slope)
+        growths = levelled(p, rows, growth(p, q, k, x, allowed, t.shared.slope))
         tau = np.maximum(tau, growths.max(axis=-1, keepdims=True) if p.elementwise else growths)
         slopes = x.size if p.elementwise and t.separate.slope else None
         s -= highest

@@ -16,7 +16,7 @@ from oracles.ball import Array, expm1_upwards
 from oracles.groups import Gathered
 from oracles.logits import Logits, lost_by_slope, slope_of
 from oracles.quotient import Rows
-from oracles.scores import AttentionProblem, Operand, expm1, growth, part, row_products, scores
+from oracles.scores import AttentionProblem, Operand, expm1, growth, levelled, part, row_products, scores
 from oracles.terms import Terms
 from oracles.visible import Mask
 
@@ -76,9 +76,10 @@ def grad_scores(
     is added to the gradient of the bias."""
     t, k, v, shift, delta = p.terms, part(p.k, keys), part(p.v, keys), of.shift, of.error
     u = scores(p, rows, keys, q, k, allowed)
-    excess = growth(p, rows, q, k, u, allowed, t.anew.slope)
+    excess = growth(p, q, k, u, allowed, t.anew.slope)
     cap = None if p.features is None else p.features.cap
     slope = None if cap is None else slope_of(u, cap, excess, t)
+    excess = levelled(p, rows, excess)
     np.subtract(u.u, forward.lse, out=u.u)
     weights = np.exp(u.u, out=u.u)
     ds = np.matmul(g.raw, v.raw.swapaxes(-1, -2), out=p.tile(1, q, k))

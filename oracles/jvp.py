@@ -23,6 +23,7 @@ from oracles.scores import (
     Operand,
     expm1,
     growth,
+    levelled,
     over_keys,
     part,
     row_products,
@@ -64,10 +65,11 @@ def rows_jvp(p: AttentionProblem, tangents: Tangents, rows: slice) -> Moved:
     for keys, allowed in p.key_tiles(rows):
         k, v, dk, dv = (part(x, keys) for x in (p.k, p.v, tangents.k, tangents.v))
         u = scores(p, rows, keys, q, k, allowed)
-        excess = growth(p, rows, q, k, u, allowed, t.anew.slope)
+        excess = growth(p, q, k, u, allowed, t.anew.slope)
         tangent, spread = _score_tangents(p, q, k, dq, dk, allowed)
         if p.features is not None:
             tangent, spread = _logit_tangents(p, u, tangents, rows, keys, tangent, spread, excess, allowed)
+        excess = levelled(p, rows, excess)
         excess += forward.entry + forward.common
         np.subtract(u.u, forward.lse, out=u.u)
         weights = np.exp(u.u, out=u.u)
@@ -146,20 +148,20 @@ def _logit_tangents(
     far a kernel's may be from them."""
     f, t = p.features, p.terms
     assert f is not None
-    spoilt = np.isinf(spread)
+    of_masked = np.where(np.isinf(spread), np.inf, 0.0)
     for capping in (False, True) if f.after_bias else (True, False):
         if capping and f.cap is not None:
             h, off = slope_of(u, f.cap, exponents, t)
             lost = off * (np.abs(tangent) + spread) + t.grad_scores * np.abs(tangent) + lost_by_slope(t, f.cap)
             tangent, spread = tangent * h, spread * h + lost
-            if u.blocked is not None:  # there nothing is read of a tangent
-                tangent, spread = (np.where(u.blocked, 0.0, x) for x in (tangent, spread))
+            if u.blocked is not None:  # there nothing is read of a tangent, unless it overflows: ∞ times a slope of 0 is NaN
+                tangent, spread = np.where(u.blocked, 0.0, tangent), np.where(u.blocked, of_masked, spread)
         elif not capping and f.bias is not None and tangents.bias is not None:
             moves = tangents.bias.tile(rows, keys)
             spread = spread + t.biased * (np.abs(tangent) + np.abs(moves) + spread)
             tangent = tangent + moves
     if allowed is not None:
-        tangent, spread = np.where(allowed, tangent, 0.0), np.where(allowed, spread, np.where(spoilt, np.inf, 0.0))
+        tangent, spread = np.where(allowed, tangent, 0.0), np.where(allowed, spread, of_masked)
     return tangent, spread
 
 

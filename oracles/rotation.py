@@ -17,7 +17,6 @@ from oracles.enclosure import Enclosure
 from oracles.formats import Arithmetic
 from oracles.judging import AFFORDABLE, Balls, Evaluation, Method, require_method, settle
 from oracles.positional import ARB_WORK, stored
-from oracles.visible import Mask
 
 Tables = Callable[[slice], tuple[Ball, Ball]]
 
@@ -47,7 +46,7 @@ class Factor:
 class Rotation:
     """Validated arguments: the array that is rotated, forward or back.
 
-    `gain` is the largest number by which a kernel may multiply x before it rotates it, instead of the tables: ∞ where that may overflow.
+    `gain` is the largest number by which a kernel may multiply x before it rotates it, or after, instead of the tables; 1 where none does.
     """
 
     x: Array
@@ -94,14 +93,15 @@ class Rotation:
                 for x, mid_part, rad_part in zip(batch[:, rows], mid[:, rows], rad[:, rows], strict=True):
                     for lanes, result in self._turned(x, cos, sin, of_table):
                         mid_part[:, lanes], rad_part[:, lanes] = result.mid, result.rad
-                    if self.arithmetic is not None and self.gain > 1:
-                        self._lose(np.abs(x) * self.gain > self.arithmetic.elementwise.largest, rad_part)
+                    if self.arithmetic is not None and self.gain != 1:
+                        self._lose(x, rad_part, self.arithmetic.elementwise.largest)
         return ball(mid.reshape(self.x.shape), rad.reshape(self.x.shape))
 
-    def _lose(self, beyond: Mask, rad: Array) -> None:
-        """Nothing is known of a pair of which a channel may overflow before it is rotated."""
+    def _lose(self, x: Array, rad: Array, largest: float) -> None:
+        """Nothing is known of a pair that may overflow where it is multiplied and not yet rotated, or rotated and not yet multiplied."""
         lanes = self.lanes
-        lost = beyond[:, lanes.first] | beyond[:, lanes.second]
+        a, b = np.abs(x[:, lanes.first]), np.abs(x[:, lanes.second])
+        lost = np.maximum(self.gain * np.maximum(a, b), a + b) > largest
         for channels in lanes[:2]:
             rad[:, channels][lost] = np.inf
 

@@ -193,18 +193,18 @@ def scores(p: AttentionProblem, rows: slice, keys: slice, q: Operand, k: Operand
     return found
 
 
-def growth(p: AttentionProblem, rows: slice, q: Operand, k: Operand, x: Logits, allowed: Mask | None, slope: float) -> Array:
+def growth(p: AttentionProblem, q: Operand, k: Operand, x: Logits, allowed: Mask | None, slope: float) -> Array:
     """The exponent τ of each weight's error that comes with its logit: (rows, keys), or its row maxima (rows, 1).
 
     τ = (dot.terms + product + scale_on_inputs)·R + (dot.result + stored_scores + slope)·|s| + underflow + what the inputs'
     radii add, with R = |scale|·|q||k|ᵀ; then what `features` add, and the slope of the logit instead of the score's.
     A scaled q that underflows by η moves a score by at most η‖k‖₁, a scaled k by
-    η‖q‖₁.  0 where a row may not read a key, and in level rows.
+    η‖q‖₁.  0 where a row may not read a key: masked scores that overflow should do no harm.  `levelled` says what is
+    left of it in level rows.
     """
     if not p.elementwise:
         tau = _row_growth(p, q, k, allowed, 0.0 if p.features is not None else slope)
-        tau = tau if p.features is None else passed(x, p.features, p.terms, tau, slope, p.ranges)
-        return tau if p.level is None else np.where(p.level[..., rows, :], 0.0, tau)
+        return tau if p.features is None else passed(x, p.features, p.terms, tau, slope, p.ranges)
     t, c, of_logit = p.terms, abs(p.scale), slope
     slope = 0.0 if p.features is not None else slope
     tau = q.reach @ k.reach.swapaxes(-1, -2)
@@ -228,9 +228,16 @@ def growth(p: AttentionProblem, rows: slice, q: Operand, k: Operand, x: Logits, 
         tau = passed(x, p.features, t, tau, of_logit, p.ranges)
     if allowed is not None:
         np.copyto(tau, 0.0, where=~allowed)
-    if p.level is not None:
-        np.copyto(tau, 0.0, where=p.level[..., rows, :])
     return tau
+
+
+def levelled(p: AttentionProblem, rows: slice, tau: Array) -> Array:
+    """The exponents of weights, given those of their logits: 0 in level rows, but where a kernel's score may overflow, as a fill that is
+    added to ∞ levels nothing.  The slope of a cap is that of the score itself, whose error stays."""
+    if p.level is None:
+        return tau
+    level = p.level[..., rows, :]
+    return np.where(level & (tau < np.inf) if p.elementwise else level, 0.0, tau)
 
 
 def row_products(a: Operand, b: Operand, allowed: Mask | None) -> Array:
@@ -300,7 +307,7 @@ def _unless_zero(x: Array) -> Array | None:
 
 
 def _overflows(p: AttentionProblem, q: Operand, k: Operand, products: Array) -> Mask | None:
-    """Which scores, masked ones included, could leave the modelled range, given |q||k|ᵀ; None where none could.
+    """Which scores could leave the modelled range, given |q||k|ᵀ; None where none could.
 
     They could as they are, scaled, in units of ln 2 (1.44 times larger), or as their factors.
     """

@@ -147,9 +147,11 @@ def _vjp(s: Array, allowed: Mask | None, g: Array, t: Terms, most: Ranges, c: Co
     """dS = p ⊙ T with T = g − Σ p g, by the product rule; Σ p g is off by what p is, stored and summed, against |g|.
 
     Radius ∞ where T, or dS as it is stored, may overflow, and throughout a row where Σ p g may, at masked entries too: 0·∞ is NaN.
+    So of a masked entry of g its size matters, and nothing else.
     """
     with np.errstate(all="ignore"):
         w = _weights(s, allowed, t, most, c.dead_rows_flow)
+        size = np.where(np.isfinite(g), np.abs(g), 0.0)
         g = np.where(w.allowed, np.where(np.isfinite(g), g, np.nan), 0.0)
         stored = w.error + float(np.expm1(t.weights + t.saved_weights + t.sum.positive + t.normalise + t.delta_sum.positive)) * (
             w.p + w.error
@@ -164,7 +166,7 @@ def _vjp(s: Array, allowed: Mask | None, g: Array, t: Terms, most: Ranges, c: Co
         fits = (2 * mean_size <= most.work) & (2 * reach <= most.work) & (2 * (np.abs(w.p * centred) + error) <= most.grad_scores)
         error = np.where(fits, error + t.output * (np.abs(w.p * centred) + error) + t.output_underflow, np.inf)
         inflation = 1 + 8 * gamma(s.shape[-1] + 8, ROUNDOFF)
-        blocked = np.where(2 * mean_size <= most.work, 0.0, np.inf)
+        blocked = np.where(2 * (size + mean_size) <= most.work, 0.0, np.inf)
         mid, rad = np.where(w.allowed, w.p * centred, 0.0), np.where(w.allowed, error * inflation, blocked)
     if c.dead_rows == "nan":
         mid, rad = np.where(w.dead, np.nan, mid), np.where(w.dead, np.inf, rad)

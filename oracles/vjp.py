@@ -23,14 +23,15 @@ p̃·(dP − δ) + p̃'·g, as autograd does of two results, where p̃' is exp(u
 do not share the factor T, which may cancel. So z has |dP − δ| + |g| ≤ |T| + 2|g| in place of |T|; and of what is common to a row,
 p·T has the share of p̃, to which p̃' adds 2·(exp(ρ) − 1)·p·|g| at most, as each entry's own.  Both products may be stored, and their sum:
 what that rounds is counted twice, and what underflows three times; and each product should be in range, where their sum may cancel.
+So should T be with g: beside a dP and a δ as `oracles.delta` allows them, |g| may be a sixth of the range.
 
 **Heads that share a key head.** A kernel may add up all rows of dk and dv at once, or those of each query head, round these to the
 output's format, and add up the heads' own: then |dk_h + e_h|·u, u the output's, comes to it for each head h, Σ|e_h| ≤ E where E is the
 bound of the whole sum's error; on that E acts once more: E becomes (1 + u)·E + u·(1 + queries_sum.result)·Σ_h|dk_h|, and what underflows.
 
-All this holds as long as nothing overflows.  Where |g||v|ᵀ, δ or T may, of which δ reaches its whole row, the row's
-errors are infinite; so is that of a dP or dS, scaled or not, that may leave the format it is stored in, and that of a
-gradient where a sum of |dS||k|, |dS||q| or p|g| may leave the range of its accumulator, before or after it is scaled.
+All this holds as long as nothing overflows.  Where |g||v|ᵀ, masked or not, δ or T may, the row's errors are infinite; so
+is that of a dP or dS, scaled or not, that may leave the format it is stored in, and that of a gradient where a sum of
+|dS||k|, |dS||q| or p|g| may leave the range of its accumulator, before or after it is scaled.
 A row whose scores, or whose Σe, may overflow may be NaN throughout, at masked keys too, as exp(−∞ − NaN) is and 0·NaN: then nothing is
 known of dk and dv of any key, and of no bias of the row, and nothing of dk and the row's biases where δ may overflow.
 """
@@ -93,7 +94,7 @@ def gradients(
             if of_sink is not None:  # exp(sink − m) may overflow, and all weights be lost
                 lost = lost | np.isinf(forward.error).any(axis=-1, keepdims=True)
             dv_error[lost.any(axis=(-2, -1))] = np.inf
-            lost = lost | live(np.isinf(delta), forward.dead, False)
+            lost = lost | np.isinf(delta)
             dk_error[lost.any(axis=(-2, -1))] = np.inf
             if of_bias is not None and lost.any():
                 unknown = np.broadcast_to(np.where(lost, np.inf, 0.0), (*lost.shape[:-1], p.n_k))
@@ -125,6 +126,7 @@ def gradients(
             lift = np.exp(forward.common)
             dq_error[..., rows, :] += live(c * lift * delta * (np.abs(mean) + slack), forward.dead)
             dq_error[..., rows, :] += expm1_upwards(forward.common, c) * np.abs(dq[..., rows, :])
+            np.copyto(dq_error[..., rows, :], np.inf, where=np.isinf(delta))
         if dead_rows_are_unchecked:
             dq[..., rows, :] = live(dq[..., rows, :], forward.dead, np.nan)
     inflation = 1 + 8 * gamma(max(p.n_q, p.n_k) + d + d_v + 8, ROUNDOFF)
@@ -159,15 +161,17 @@ def _shift(p: AttentionProblem, rows: slice, forward: Rows, g: Operand, delta: A
         of, relative = live(of * factor, dead), live(relative, dead)
     size = np.abs(of)
     error = delta + p.terms.biased * (np.abs(shift) + delta + size) + relative * size
+    error = np.where(6 * size <= p.ranges.work, error, np.inf)
     apart = size if p.elementwise else None
     return Shift(shift - of, error, apart, relative * size, *((shift, delta) if alone is not None else (shift - of, error, apart)))
 
 
 def _sinks(p: AttentionProblem, rows: slice, forward: Rows, of: Shift) -> tuple[Array, Array]:
-    """The gradient of each row's sink, −w_sink·shift, and its error."""
+    """The gradient of each row's sink, −w_sink·shift, and its error, ∞ where it may leave the format in which dS is stored."""
     weight, spread = sink_weights(p, rows, forward)
     size = np.abs(of.sink) if of.sink_apart is None else np.abs(of.sink) + 2 * of.sink_apart
     error = spread * (size + of.sink_error) + weight * of.sink_error + p.terms.grad_underflow * (weight + spread > 0)
+    error = np.where(2 * (weight + spread) * (size + of.sink_error) <= p.ranges.grad_scores, error, np.inf)
     return -weight * of.sink, error * (1 + 2.0**-40)
 
 

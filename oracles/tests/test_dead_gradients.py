@@ -84,3 +84,44 @@ def test_gradients_flow_only_where_weights_are_equal(conventions):
     for a, b in zip(*(ATTENTION(*_case(), conventions=c) for c in (conventions, plain)), strict=True):
         np.testing.assert_array_equal(a.mid, b.mid)
         np.testing.assert_array_equal(a.rad, b.rad)
+
+
+def _cancelling(rng, dtype):
+    """Scores near 0 that come of products of up to 1e12, under a cap of 1, in a row that may read nothing."""
+    a, b = large = np.round(rng.uniform(1e5, 1e6, 2))
+    parts, rest = rng.uniform(1, 7, 4), rng.normal(size=4)
+    q, k = np.array([[[*large, 1.0]]]), np.stack([b * parts, -a * parts, rest], -1)[None]
+    q, k, v, g = (x.astype(dtype) for x in (q, k, rng.normal(size=(1, 4, 2)), rng.normal(size=(1, 1, 2))))
+    return q, k, v, g, {"mask": np.zeros((1, 1, 4), bool), "scale": 1.0, "softcap": 1.0, "conventions": FLOW}
+
+
+def test_the_slope_of_a_cap_is_as_uncertain_in_a_dead_row_as_in_any_other():
+    """Logits do not matter there, but gradients are multiplied by 1 − tanh² of the score."""
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        q, k, v, g, told = _cancelling(rng, np.float64)
+        for f, more in ((oracles.attention_vjp, (g,)), (oracles.attention_jvp, (q, -k, v))):
+            fast, exact = (f(q, k, v, *more, method=method, **told) for method in ("fast", "arb"))
+            for x, y in zip(fast, exact, strict=True):
+                assert x is y is None or (np.abs(x.mid - y.mid) <= x.rad + y.rad).all()
+
+
+def test_a_kernel_whose_capped_scores_cancel_is_within_its_budget_in_a_dead_row_too():
+    rng = np.random.default_rng(1)
+    for _ in range(20):
+        q, k, v, g, told = _cancelling(rng, np.float32)
+        given = [torch.from_numpy(x).requires_grad_() for x in (q, k, v)]
+        logits = torch.tanh(given[0] @ given[1].mT) + torch.finfo(torch.float32).min
+        found = torch.autograd.grad(logits.softmax(-1) @ given[2], given, torch.from_numpy(g))
+        budgets = oracles.attention_vjp(q, k, v, g, arithmetic="float32", **told)
+        assert all((budget.excess(x.numpy()) <= 1).all() for x, budget in zip(found, budgets, strict=False))
+
+
+def test_scores_that_overflow_are_not_levelled_by_a_fill():
+    """∞ + a fill is ∞ in binary16."""
+    q, v, g, mask = np.full((1, 1), 256.0), np.array([[1.0], [2.0]]), np.ones((1, 1)), np.zeros((1, 2), bool)
+    for key, known in ((1024.0, False), (1.0, True)):
+        k = np.array([[1.0], [key]])
+        found = ATTENTION(q, k, v, mask, g, arithmetic="float16-eager", conventions=FLOW)
+        assert [np.isfinite(x.rad).all() for x in found] == [known] * 3
+        assert [np.isfinite(x.rad).all() for x in ATTENTION(q, k, v, mask, g, conventions=FLOW)] == [True] * 3

@@ -13,7 +13,7 @@ from oracles.formats import BINARY16, BRAIN16, FLOAT32, preset
 from oracles.frequencies import rotary_frequencies
 from oracles.generalised_attention import attention, attention_jvp, attention_vjp
 from oracles.merge import merge_attention
-from oracles.rotary import rope
+from oracles.rotary import rope, rope_vjp
 from oracles.rotary_parts import rotary_tables
 from oracles.softmax import hard_masked_softmax, hard_masked_softmax_vjp
 from oracles.tests.kernels import DTYPES, to
@@ -356,13 +356,56 @@ def test_an_attention_factor_may_overflow_where_it_multiplies_what_is_rotated() 
     assert np.isfinite(rope(x, **told | {"attention_factor": 0.5}, arithmetic="float32").rad).all()
 
 
-@pytest.mark.parametrize("cap", [None, 20.0])
-def test_a_masked_tangent_that_overflows_spoils_its_row(cap: float | None) -> None:
+@pytest.mark.parametrize(("size", "known"), [(48000.0, False), (30000.0, True)])
+@pytest.mark.parametrize("back", [False, True])
+def test_an_attention_factor_may_come_too_late_for_what_is_rotated(size: float, known: bool, back: bool) -> None:
+    """A kernel that rotates, and then multiplies by 1/2, forms √2·x before: the gradient of one that multiplies first does so."""
+    x, told = np.full((1, 2), size), {"positions": np.array([1]), "inv_freq": np.array([0.785]), "attention_factor": 0.5}
+    budget = rope_vjp(x, x, **told, arithmetic="float16-elementwise") if back else rope(x, **told, arithmetic="float16-elementwise")
+    assert np.isfinite(budget.rad).all() == known
+
+
+@pytest.mark.parametrize(("cap", "conventions"), [(None, None), (20.0, None), (20.0, Conventions(softcap_order="after_mask"))])
+def test_a_masked_tangent_that_overflows_spoils_its_row(cap: float | None, conventions: Conventions | None) -> None:
     """A weight of 0 times ∞ is NaN, where a kernel stores tangents of all scores in float16."""
     q, k, v = np.ones((1, 1, 1)), np.array([[[1.0], [1024.0]]]), np.ones((1, 2, 1))
     mask = np.array([[[True, False]]])
     for moves, known in ((256.0, False), (1.0, True)):
-        told = {"scale": 1.0, "softcap": cap, "arithmetic": "float16-eager"}
+        told = {"scale": 1.0, "softcap": cap, "arithmetic": "float16-eager", "conventions": conventions}
         dout, dlse = attention_jvp(q, k, v, dq=np.full((1, 1, 1), moves), dk=0 * k, dv=0 * v, mask=mask, **told)
         assert np.isfinite(dout.rad).all() == known
         assert np.isfinite(dlse.rad).all() == known
+
+
+@pytest.mark.parametrize(("arithmetic", "v", "g"), [("float16-eager", 1024.0, 256.0), ("float32-materialized", 2.0**127, 4.0)])
+def test_a_masked_product_that_overflows_spoils_the_gradients_of_its_row(arithmetic: str, v: float, g: float) -> None:
+    """dP of a key that is masked is ∞, and P·(dP − ΣP·dP) NaN throughout the row."""
+    q, k, mask = np.ones((1, 1)), np.ones((2, 1)), np.array([[True, False]])
+    for size, known in ((v, False), (1.0, True)):
+        dq, dk, dv = scaled_dot_product_attention_vjp(q, k, np.array([[1.0], [size]]), mask, np.array([[g]]), arithmetic=arithmetic)
+        assert [np.isfinite(x.rad).all() for x in (dq, dk, dv)] == [known, known, True]
+
+
+@pytest.mark.parametrize(("g_lse", "known"), [(60000.0, False), (10000.0, True)])
+def test_the_cotangent_of_the_log_sum_exp_may_overflow_where_it_is_added(g_lse: float, known: bool) -> None:
+    """dP − δ + g is beyond binary16, though the weight makes it small."""
+    q, k, v = np.ones((1, 1, 1)), np.array([[[0.0], [-7.0]]]), np.array([[[0.0], [120.0]]])
+    told = {"grad_lse": np.full((1, 1), g_lse), "bias": np.zeros((1, 1, 2)), "arithmetic": "float16-elementwise"}
+    _, dk, _, dbias, _ = attention_vjp(q, k, v, np.full((1, 1, 1), 100.0), **told)
+    assert (np.isfinite(dk.rad[0, 1]).all(), np.isfinite(dbias.rad[0, 0, 1])) == (known, known)
+
+
+@pytest.mark.parametrize(("size", "known"), [(1000.0, False), (10.0, True)])
+def test_a_row_s_gradient_of_a_sink_may_overflow_before_rows_are_added_up(size: float, known: bool) -> None:
+    """The two rows' are ∓150 · g, which are ±∞ as binary16 stores them."""
+    zeros, v = np.zeros((1, 2, 1)), np.full((1, 1, 1), 300.0)
+    found = attention_vjp(zeros, zeros[:, :1], v, np.array([[[size], [-size]]]), sink=np.zeros(1), arithmetic="float16")
+    assert np.isfinite(found[-1].rad).all() == known
+
+
+@pytest.mark.parametrize(("size", "known"), [(40000.0, False), (1000.0, True)])
+def test_a_masked_entry_of_a_cotangent_may_overflow_beside_the_mean(size: float, known: bool) -> None:
+    """Its weight of 0 times −40000 − 30000, which is −∞ in binary16, is NaN."""
+    mask, g = np.array([[True, True, False]]), np.array([[size, size / 2, -size]])
+    budget = hard_masked_softmax_vjp(np.zeros((1, 3)), mask, g, arithmetic="float16-elementwise")
+    assert np.isfinite(budget.rad[0]).tolist() == [True, True, known]

@@ -142,23 +142,28 @@ def no_derivative_passes_the_mask(subject: Subject, *case: Any, choose: Choices)
     return True
 
 
-def flowing(i: Implementation) -> str:
-    """Why laws of rows that may read nothing do not hold of their derivatives; "" where they do."""
-    return "Derivatives flow in rows that may read nothing: agreement tells." if i.resolved_conventions.dead_rows_flow else ""
+def all_within(subject: Subject, *case: Any) -> bool:
+    """All results are within their budgets: of rows that may read nothing, where agreement leaves these to a law."""
+    for result in results_of(subject(*case)):
+        subject.within(result)
+    return True
 
 
 def _no_reading_of_dead_tokens(i: Implementation) -> str:
     return "" if i.resolved_conventions.dead_rows == "zero" else "Its gradients of weights are not defined where tokens may read nothing."
 
 
-@law(VJP, SOFTMAX, domains=("dead rows",), exempts=flowing)
+@law(VJP, SOFTMAX, domains=("dead rows",))
 @law(HEADS, domains=("dead rows",), exempts=_no_reading_of_dead_tokens)
 def a_query_with_no_allowed_key_follows_its_convention(subject: Subject, *case: Any) -> bool:
     """For every query, row of scores or token that may read nothing, by the convention dead_rows: all gradients are as if its row of the
-    cotangent were 0. Its own is 0, and may be anything for `nan`; for `uniform` dv of every key gets 1/n_k of its row of grad_out besides.
+    cotangent were 0. Its own is 0, and may be anything for `nan`; for `uniform` dv of every key gets 1/n_k of its row of grad_out besides,
+    or all are those of equal scores, by `dead_gradients`.
 
-    Exact for its own, else within budget. It exempts `dead_gradients` = flow, and multi-head attention with other conventions than `zero`.
+    Exact for its own, else within budget. It exempts multi-head attention with other conventions than `zero`.
     """
+    if subject.conventions.dead_rows_flow:
+        return all_within(subject, *case)
     *inputs, mask, g = case
     may, convention = _may(inputs, mask, g), subject.conventions.dead_rows
     live = may.any(-1, keepdims=True)

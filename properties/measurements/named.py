@@ -40,9 +40,6 @@ _PAGE = Path(__file__).parents[2] / "docs/named.md"
 CASES = 100
 LEAST = 0.9
 """The share that is to be named, of conventions and of bugs."""
-NUMBERS = {"rope_base": 500_000.0, "rope_scale": 0.25}
-"""Of numbers the other reading that is planted."""
-
 SAME = {
     **{("dead_rows", value, "causal_attention"): "from the top left every query sees a key" for value in ("nan", "uniform")},
     ("dead_rows", "uniform", "hard_masked_softmax_vjp"): "equal weights of what is masked have no gradient either",
@@ -85,14 +82,13 @@ def _in_float32(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def readings() -> Iterator[Planted]:
-    """Each other value of every convention, in each operation that it concerns, but where it is the same there."""
+    """Each other value of every convention but the numbers, in each operation that it concerns, but where it is the same there."""
     for field in fields(Conventions):
         usual = getattr(DEFAULT, field.name)
-        for value in (NUMBERS[field.name],) if field.name in NUMBERS else get_args(field.type):
+        for value in get_args(field.type):
             for o in OPERATIONS.values():
                 if value != usual and field.name in o.conventions and (field.name, value, o.name) not in SAME:
-                    name = f"{field.name}={value:g}" if field.name in NUMBERS else f"{field.name}={value}"
-                    yield Planted(name, o.name, _meaning(o, Conventions(**{field.name: value})))
+                    yield Planted(f"{field.name}={value}", o.name, _meaning(o, Conventions(**{field.name: value})))
 
 
 def _meaning(o: Operation, meant: Conventions) -> Callable[..., Any]:
@@ -194,7 +190,7 @@ def markdown(conventions: Sequence[Row], known: Sequence[Row]) -> str:
         *(f"- `{field}={value}` in `{operation}`: {why}." for (field, value, operation), why in SAME.items()),
         "- `blocked_values=unread`: it promises more, and changes no result.",
         "",
-        "Of `rope_base` and `rope_scale` one other number is planted.",
+        "Nor are other numbers as `rope_base` and `rope_scale`, of which diagnosis tries the usual ones.",
         "",
         "## Bugs",
         "",

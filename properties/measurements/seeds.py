@@ -11,29 +11,33 @@ from pathlib import Path
 from typing import Any
 
 from properties.campaign.store import reading
+from properties.implementations import GROUPS
+from properties.verifier.plan import grouped, plan
 from properties.verifier.report import counted
 from properties.views.whole import write_whole
 
 __all__ = ["main", "page"]
 
 _PAGE = Path(__file__).parents[2] / "docs/seeds.txt"
-_ROWS = "count(DISTINCT implementation || '[' || operation)"
-_SEEDS = f"SELECT seed FROM chunk GROUP BY seed HAVING {_ROWS} = (SELECT {_ROWS} FROM chunk)"
+_DRAWN = "kind = 'draw' AND chunk LIKE '% cases=' || (SELECT value FROM campaign WHERE name = 'max_examples')"  # not what was known before
+_SEEDS = f"SELECT seed FROM chunk WHERE {_DRAWN} GROUP BY seed HAVING count(*) = :rows"
 _IMPLEMENTATIONS = f"""
 SELECT implementation, sum(held), sum(declared), sum(cases), sum(examples), max(excess), max(line), sum(suspicious),
     sum(violated + vacuous + not_run)
-FROM chunk WHERE seed IN ({_SEEDS}) GROUP BY implementation ORDER BY implementation
+FROM chunk WHERE {_DRAWN} AND seed IN ({_SEEDS}) GROUP BY implementation ORDER BY implementation
 """
 _ALARMS = f"""
-SELECT implementation, seed, law, operation, summary FROM violation JOIN chunk USING (chunk) WHERE seed IN ({_SEEDS}) ORDER BY 1, 2, 3, 4
+SELECT implementation, seed, law, operation, summary FROM violation JOIN chunk USING (chunk) WHERE {_DRAWN} AND seed IN ({_SEEDS})
+ORDER BY 1, 2, 3, 4
 """
 
 
-def page(database: sqlite3.Connection) -> tuple[str, int]:
-    """What the campaign says of the seeds whose every chunk is done, as text, and how many false alarms there are."""
+def page(database: sqlite3.Connection, number: int) -> tuple[str, bool]:
+    """What the campaign says of the seeds that are done, in which so many operations of implementations are, as text; and whether there
+    are such seeds, without a false alarm."""
 
     def rows(query: str) -> list[Any]:
-        return database.execute(query).fetchall()
+        return database.execute(query, {"rows": number}).fetchall()
 
     seeds, every = [seed for (seed,) in rows(_SEEDS)], rows(_IMPLEMENTATIONS)
     ((most,),) = rows("SELECT ifnull(max(cases), 0) FROM chunk")
@@ -41,7 +45,8 @@ def page(database: sqlite3.Connection) -> tuple[str, int]:
     alarms = [f"{name}, seed {seed}: {law}[{operation}]: {summary}" for name, seed, law, operation, summary in rows(_ALARMS)]
     lines = [
         f"False alarms on what comes with attnspec: {counted(len(seeds), 'seed')}, {min(seeds, default=0)} to {max(seeds, default=0)}, "
-        f"{most} cases of each operation for each seed, {sum(row[3] for row in every):,} in all.",
+        f"{most} cases of each operation for each seed, {sum(row[3] for row in every):,} in all, "
+        f"of {number} operations of implementations.",
         "",
         f"{'implementation':{width}}  {'held':>7}  {'declared':>8}  {'cases':>7}  {'examples':>9}  {'max error ÷ budget':>18}  "
         f"{'÷ line':>6}  {'suspicious':>10}  {'false alarms':>12}",
@@ -52,21 +57,26 @@ def page(database: sqlite3.Connection) -> tuple[str, int]:
         "",
         *(alarms or ["No false alarm."]),
     ]
-    return "\n".join(lines) + "\n", sum(row[-1] for row in every)
+    return "\n".join(lines) + "\n", bool(seeds) and not alarms and not sum(row[-1] for row in every)
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """Write the page; returns 1 if there was a false alarm, or no seed is done."""
+def planned() -> int:
+    """How many operations of implementations come with attnspec that can be run here, and that some law is about."""
+    available = [i for group in GROUPS.values() for i in group if not i.unavailable]
+    return sum(len(grouped(plan(i))) for i in available)
+
+
+def main(arguments: list[str] | None = None, rows: int | None = None) -> int:
+    """Write the page; returns 1 if there was a false alarm, or no seed is done. The campaign has so many `rows`, or those `planned`."""
     parser = argparse.ArgumentParser(prog="python -m properties.measurements.seeds", description=__doc__)
     parser.add_argument("database", type=Path, metavar="DATABASE", help="of the campaign")
     parser.add_argument("--output", type=Path, default=_PAGE, help="the page (docs/seeds.txt)")
     options = parser.parse_args(arguments)
     with reading(options.database) as database:
-        text, alarms = page(database)
-        done = bool(database.execute(_SEEDS).fetchone())
+        text, fine = page(database, planned() if rows is None else rows)
     write_whole(options.output, text)
     print(text, end="")
-    return 0 if done and not alarms else 1
+    return 0 if fine else 1
 
 
 if __name__ == "__main__":

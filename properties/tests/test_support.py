@@ -8,6 +8,7 @@ import pytest
 import torch
 from rich.console import Console
 
+import oracles
 from oracles import Conventions
 from properties import Implementation, verify
 from properties.bugs.reference import OPERATIONS as REFERENCE
@@ -170,17 +171,27 @@ def _added_vjp(q, k, v, mask, grad_out):
 def test_gradients_that_flow_through_an_added_finite_fill_are_judged_where_that_is_declared():
     laws = ["the vjp is within its budget", "a query with no allowed key follows its convention"]
 
-    def judged(gradients):
+    def judged(function, gradients):
         meant = Conventions(dead_rows="uniform", dead_gradients=gradients)
-        supports = ["finite masks" if gradients == "flow" else "additive masks", "positive sizes"]
-        function = _added_vjp if gradients == "flow" else lambda q, k, v, mask, g: _added_vjp(q, k, v, _finite(mask), g)
+        supports = ["finite masks" if function is _added_vjp else "additive masks", "positive sizes"]
         return verify(Implementation("added", {VJP: function}, conventions=meant, supports=supports), laws=laws, max_examples=30)
 
-    def _finite(mask):
-        return None if mask is None else np.maximum(mask, -np.finfo(np.float64).max)
+    def of_numbers(q, k, v, mask, g):
+        return _added_vjp(q, k, v, None if mask is None else np.maximum(mask, -np.finfo(np.float64).max), g)
 
-    assert [o.status for o in judged("flow").outcomes] == ["held", "not applicable"]
-    assert [cause.diagnosis[0].id for cause in judged("stop").causes] == ["dead_gradients=flow"]
+    def constant(q, k, v, mask, g):
+        found = oracles.scaled_dot_product_attention_vjp(q, k, v, mask, g, conventions=Conventions(dead_rows="uniform"))
+        return tuple(x.mid.copy() for x in found)
+
+    assert [o.status for o in judged(_added_vjp, "flow").outcomes] == ["held", "held"]
+    assert [cause.diagnosis[0].id for cause in judged(of_numbers, "stop").causes] == ["dead_gradients=flow"]
+    wrong = verify(
+        Implementation("constant", {VJP: constant}, conventions=Conventions(dead_rows="uniform", dead_gradients="flow")),
+        laws=laws,
+        max_examples=30,
+    )
+    assert [o.status for o in wrong.outcomes] == ["held", "violated"]
+    assert [cause.diagnosis[0].id for cause in wrong.causes] == ["dead_gradients=stop"]
 
 
 def test_finite_masks_make_all_keys_alike_for_a_query_without_keys_and_leave_its_gradients_undrawn():

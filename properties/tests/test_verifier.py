@@ -1,7 +1,9 @@
 """The verifier counts what it tried, says what is wrong in a sentence, shrinks it, and goes on whatever an implementation does."""
 
+import importlib
 import itertools
 import json
+import pkgutil
 import re
 import sys
 import types
@@ -14,14 +16,15 @@ from rich.console import Console
 
 import properties
 from oracles import Conventions, Enclosure
-from properties.bugs import reference
+from properties.bugs import CATALOGUE, reference
+from properties.bugs.bug import Register
 from properties.bugs.reference import OPERATIONS as OPERATIONS_
 from properties.bugs.reference import rope
 from properties.contract.implementation import Implementation, implementation_of
 from properties.contract.operations import OPERATIONS
 from properties.contract.results import BrokenError, Result
 from properties.contract.subject import Subject
-from properties.laws import LAWS, find
+from properties.laws import LAWS, LONG, find
 from properties.laws.law import Laws
 from properties.verifier.plan import plan
 from properties.verifier.replay import replay
@@ -420,3 +423,37 @@ def test_a_violation_is_shown_on_a_small_input():
     assert (q.shape[:-1], k.shape[-2]) == ((1,), 30)
     assert q.shape[-1] == 1
     assert found.shrunk
+
+
+@pytest.mark.parametrize(("package", "name"), [("laws", "law"), ("bugs", "bug")])
+def test_every_module_that_registers_some_is_among_the_families(package, name):
+    room = importlib.import_module(f"properties.{package}")
+    modules = [
+        importlib.import_module(each.name)
+        for each in pkgutil.iter_modules(room.__path__, f"{room.__name__}.")
+        if not each.name.endswith(".equivalent")  # no bugs
+    ]
+    registers = [getattr(module, name) for module in modules if isinstance(getattr(module, name, None), Laws | Register)]
+    found = [each for register in registers for each in (register.laws if package == "laws" else register.bugs)]
+    assert len(registers) > 10
+    known = [*LAWS, *LONG] if package == "laws" else [*CATALOGUE.values()]
+    assert {each.id for each in found} <= {each.id for each in known}
+
+
+def test_further_cases_of_one_law_are_judged_by_agreement_too():
+    """Of one case for each law the wrong lengths come up among those that are drawn for a law that has said too little."""
+
+    def wrong(x, start_pos=0):
+        return OPERATIONS_["rope"](x, start_pos) * (1.5 if x.shape[-2] in (5, 7) else 1.0)
+
+    report = verify({"rope": wrong}, laws=["rope is within its budget", "parts add up"], max_examples=1)
+    assert "rope is within its budget" in {v.law for v in report.violations}
+
+
+def test_a_law_s_calls_of_another_operation_are_not_judged_as_its_own():
+    def wrong(x, start_pos=0):
+        return OPERATIONS_["rope"](x, start_pos) * 1.5
+
+    offered = {"rope": wrong, "rope_vjp": OPERATIONS_["rope_vjp"]}
+    report = verify(offered, laws=["rope is within its budget[rope_vjp]", "it is the adjoint of its forward"], max_examples=1)
+    assert [o.status for o in report.outcomes] == ["held", "violated"]

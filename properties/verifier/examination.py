@@ -127,7 +127,7 @@ class Examination:
         """
         if random_seed is None:
             for name, group in groups.items():
-                self._draw_by_profile(name, group, numbers[name])
+                self._draw_by_profile(name, group, numbers[name], more)
             return
         turns = [
             (n / numbers[name], name, seed) for name in groups for n, seed in enumerate(self._seeds(name, numbers[name], random_seed, more))
@@ -137,8 +137,7 @@ class Examination:
                 for trial in groups[name]:
                     trial.cut_short = why
             elif not more or any(trial.wants_more for trial in groups[name]):
-                put = self._further if more and not groups[name][0].law.agreement else self._case
-                put(groups[name][0].cases[name].draw(seed), seed, groups[name], name in QUIRKS)
+                self._put_to(name, seed, groups[name], more)
 
     def _seeds(self, domain: str, number: int, random_seed: int, more: str) -> list[int]:
         """The seeds of so many cases of a domain, drawn from the caller's; the simplest case comes first, unless they are some more."""
@@ -151,17 +150,23 @@ class Examination:
             return FAILED
         return TIME if time.monotonic() >= self.until else ""
 
-    def _draw_by_profile(self, name: str, group: list[Trial], number: int) -> None:
+    def _draw_by_profile(self, name: str, group: list[Trial], number: int, more: str) -> None:
         """Put a group of laws to cases of a domain, drawn by Hypothesis, as its profile says, which keeps those that fail."""
 
         def hold(seed: int) -> None:
-            self._case(group[0].cases[name].draw(seed), seed, group, name in QUIRKS)
+            if not more or any(trial.wants_more for trial in group):
+                self._put_to(name, seed, group, more)
             if any(trial.violations for trial in group):
                 raise _FirstError
 
         hold.__name__ = hold.__qualname__ = f"{group[0].law.name}_{self.operation}_{name}".replace(" ", "_")  # by which failures are kept
         with suppress(_FirstError):
             by_profile(hold, number, _SEEDS)
+
+    def _put_to(self, name: str, seed: int, group: list[Trial], more: str) -> None:
+        """Put a group of laws to a case of a domain; one law by itself, if it is one more."""
+        put = self._further if more and not group[0].law.agreement else self._case
+        put(group[0].cases[name].draw(seed), seed, group, name in QUIRKS)
 
     def _case(self, arguments: tuple[Any, ...], seed: int, group: list[Trial], quirk: bool) -> None:
         """A case, its own call, and the laws whose turn it is; of a quirk a law of its own says what should be."""
@@ -198,10 +203,16 @@ class Examination:
             self.evidence.narrowest.look(subject.calls)
 
     def _further(self, arguments: tuple[Any, ...], seed: int, group: list[Trial], quirk: bool) -> None:
-        """A case for one law that has said too little: of many of them it says nothing, and then nothing is called."""
+        """A case for one law that has said too little: of many of them it says nothing, and then nothing is called.
+
+        The operation's first call is judged, which is the case's own, and those of the other terms of a square.
+        """
+        agreement = [] if quirk else [trial for trial in self.trials.values() if trial.law.agreement]
         self.subject.begin()
-        if self._put(group[0], arguments, seed, []) and self.subject.calls and not quirk:
-            self._judge([], 0)
+        said = self._put(group[0], arguments, seed, agreement)
+        own = [place for place, call in enumerate(self.subject.calls) if call.operation == self.operation]
+        if said and own and not quirk:
+            self._judge(agreement, own[0])
         self.evidence.cases += 1
 
     def _put(self, trial: Trial, arguments: tuple[Any, ...], seed: int, agreement: list[Trial]) -> bool:

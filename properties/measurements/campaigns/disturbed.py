@@ -57,9 +57,11 @@ def main() -> int:
         page.append(f"In peace, {options.peaceful or options.cases:,} cases, {chunks(peaceful)} chunks: {time.monotonic() - began:.0f} s.")
         alike = chunks(peaceful) > 0 and verdicts(peaceful) == verdicts(disturbed, peaceful)
         page.append(f"The two databases say {'the same' if alike else 'DIFFERENT THINGS'} of every chunk.")
+        whole = planned(disturbed) >= options.cases
+        page.append("Nothing is lost." if whole else "CHUNKS ARE MISSING.")
     write_whole(_PAGE, "\n".join(page) + "\n")
     print("\n".join(page))
-    return 0 if alike else 1
+    return 0 if alike and whole else 1
 
 
 def _disturbed(start: Callable[[], "subprocess.Popen[str]"], database: Path, cases: int, kills: int, random: Random) -> list[str]:

@@ -34,7 +34,7 @@ _TIMED = (("right", "plain"), ("right", "torch"), ("wrong", "the mean of the val
 
 
 def main() -> int:
-    """Measure, and write the page; 0 where every right candidate is accepted, and no adversary."""
+    """Measure, and write the page; 0 where every right candidate is accepted, and no adversary, of those that could be judged."""
     parser = argparse.ArgumentParser(prog="python -m properties.measurements.gates", description=main.__doc__)
     parser.add_argument("--seeds", type=int, default=50, metavar="N", help="of each right candidate (50)")
     parser.add_argument("--repeats", type=int, default=5, metavar="N", help="of each time (5)")
@@ -48,6 +48,7 @@ def main() -> int:
         accepted = [*pool.map(_accepted, product(RIGHT, ARITHMETICS, range(options.seeds)))]
         names = list(WRONG)[: options.adversaries]
         passed = [*pool.map(partial(_passed, listening.getsockname()[1]), names)]
+    judged = [each for each in passed if each is not None]
     lines = [
         f"A verdict on scaled_dot_product_attention in float32, by the command, on {counted(os.cpu_count() or 1, 'core')} "
         f"with {busy:.1f} other processes at work before it: medians of {options.repeats}, by turns.",
@@ -56,13 +57,13 @@ def main() -> int:
         "",
         f"Right candidates: {sum(accepted)} of {len(accepted)} accepted, in {len(RIGHT)} structures, {len(ARITHMETICS)} arithmetics, "
         f"with {counted(options.seeds, 'seed')}, by the quick plan.",
-        f"Adversaries: {passed.count(True)} of {len(passed)} accepted.",
+        f"Adversaries: {passed.count(True)} of {len(judged)} accepted.",
         *_unjudged(names, passed),
     ]
     text = "\n".join(lines) + "\n"
     write_whole(options.output, text)
     print(text, end="")
-    return 0 if all(accepted) and True not in passed else 1
+    return 0 if accepted and all(accepted) and judged and not any(judged) and not any("exit status" in row for row in times) else 1
 
 
 def _times(repeats: int) -> list[str]:
@@ -81,7 +82,8 @@ def _times(repeats: int) -> list[str]:
             found[key].append(_timed(command))
     rows = [f"{'candidate':{_WIDTH}}  plan     verdict       seconds  of processors"]
     for (kind, name, plan), times in found.items():
-        said = "accepted" if {code for code, _, _ in times} == {0} else "not accepted" if {code for code, _, _ in times} == {1} else "BOTH"
+        codes = {code for code, _, _ in times}
+        said = {"right": "accepted", "wrong": "not accepted"}[kind] if codes == {kind == "wrong"} else f"exit status {sorted(codes)}"
         seconds, processors = (median(each) for each in list(zip(*times, strict=True))[1:])
         rows.append(f"{f'{kind}: {name}':{_WIDTH}}  {plan:7}  {said:12}  {seconds:7.2f}  {processors:13.2f}")
     return rows
