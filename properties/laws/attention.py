@@ -231,5 +231,5 @@ def a_query_with_no_allowed_key_follows_its_convention(subject: Subject, q: Any,
         own = v if subject.operation == SDPA else v[..., own_heads(subject.implementation, q.shape[-3], k.shape[-3]), :, :]
         subject.close(out.ball[dead], mean(own, np.ones(may.shape, bool))[dead])
     else:
-        subject.same(out.value[dead], np.full(out.value[dead].shape, 0.0 if convention == "zero" else np.nan), "a dead row")
+        subject.same(out.value[dead], np.full(out.value[dead].shape, 0.0 if convention == "zero" else np.nan), "a fully masked row")
     subject.close(out.ball[~dead], subject(q, k, v, may | dead[..., None]).ball[~dead])

@@ -58,7 +58,7 @@ def a_row_with_no_allowed_entry_follows_its_convention(subject: Subject, scores:
         equal = np.full(weights.value[dead].shape, 1.0 / scores.shape[-1])
         subject.close(weights.ball[dead], ball(equal, equal * 2.0**-53))
     else:
-        subject.same(weights.value[dead], np.full(weights.value[dead].shape, 0.0 if convention == "zero" else np.nan), "a dead row")
+        subject.same(weights.value[dead], np.full(weights.value[dead].shape, 0.0 if convention == "zero" else np.nan), "a fully masked row")
     subject.close(weights.ball[~dead], subject(scores, may | dead[..., None]).ball[~dead])
 
 
