@@ -57,14 +57,20 @@ class Band(Factored):
         return np.full(self.of.channels // 2, gamma(BLEND, u))
 
     def gain_shifts(self, powers: Array, gains: Array, moved: Array, u: float) -> Array:
-        """Within the band: to the farther end of the interval, and by the roundings of what are no small numbers."""
+        """Within the band: to the farther end of the interval, and by the roundings of what are no small numbers.
+
+        Where a kernel's line may leave [0, 1] these are as much larger, and those of the blend cancel no more, though the slope be 0; where
+        the line may be anything, as 0/0 is, nothing is known.
+        """
         least, most = self.lines(powers, moved, u)
         slope, ends = 1 - 1 / self.factor, 1 + 1 / self.factor
+        beyond = np.maximum(0.0, np.maximum(most - 1, -least))
         with np.errstate(invalid="ignore"):
             reach = np.abs(np.array([least, most]) * slope + 1 / self.factor - gains).max(axis=0)
-        reach = np.where(np.isnan(reach), 0.0 if slope == 0 else np.inf, reach)
+        reach = reach + ((gamma(COMPLEMENTS, u) + 16 * ROUNDOFF) + gamma(COMPLEMENTS + BLEND, u) * beyond) * ends
+        reach = np.where(np.isfinite(beyond), reach, np.inf)
         inside = ~((least >= 1) | (most <= 0))
-        return np.where(inside, reach + (gamma(COMPLEMENTS, u) + 16 * ROUNDOFF) * ends, 0.0) * (1 + OUTWARD)
+        return np.where(inside, reach, 0.0) * (1 + OUTWARD)
 
 
 @dataclass(frozen=True)

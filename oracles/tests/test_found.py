@@ -303,6 +303,14 @@ def test_two_gradients_that_are_stored_by_themselves_may_overflow_where_their_su
     assert (budget.excess(dk) <= 1).all()
 
 
+def test_a_band_without_a_width_in_its_format_is_no_line_even_where_nothing_is_divided() -> None:
+    """high − low is 0 in float32, and 0/0 NaN, whatever the factor."""
+    told = {"kind": "llama3", "base": 1e4, "factor": 1.0, "original_max_position_embeddings": 1029, "low_freq_factor": 163.77043644156032}
+    for high, known in ((163.77043659408344, False), (200.0, True)):
+        frequencies, _ = rotary_frequencies(head_dim=6, rotary_dim=4, **told, high_freq_factor=high, arithmetic="float32")
+        assert np.isfinite(frequencies.rad).all() == known
+
+
 def test_a_ramp_may_have_its_low_end_rounded_in_one_of_two_differences() -> None:
     """As transformers has it: i − low of tensors in binary32, over high − low of Python's floats. At the last pair it is 1, or not."""
     rng, c, i = np.random.default_rng(0), Conventions(yarn_upper="last_pair"), np.arange(4)
