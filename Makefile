@@ -64,21 +64,17 @@ seeds: $(READY) ## look for false alarms on what comes with attnspec, 50 seeds, 
 gates: $(READY) ## time the gate, and put right candidates in five structures and three dtypes to it, with 50 seeds, and every adversary; writes docs/gate.txt [JOBS=2]
 	$(BIN)/python -m properties.measurements.gates --jobs $(JOBS)
 
-# The processes share the processors: if each of them used all for a product of matrices, they would wait for each other.
 .PHONY: test
-test: export OMP_NUM_THREADS ?= 1
 test: $(READY) ## run every test
 	$(BIN)/python -m pytest --numprocesses $(JOBS)
 
 .PHONY: another
-another: export OMP_NUM_THREADS ?= 1
 another: $(READY) ## run the tests whose outcome could depend on the processor as on another one: its BLAS kernel, its SIMD level
 	$(BIN)/python -m properties.measurements.portable --another --jobs $(JOBS)
 
 # Each Python has an environment of its own, .venv-python3.12, which the first run sets up.
 .PHONY: portable
 portable: EXAMPLES = 25
-portable: export OMP_NUM_THREADS ?= 1
 portable: $(READY) ## compare verdicts and run these tests under every BLAS kernel and SIMD level, and all tests with every Python at hand [PYTHONS="python3.12 python3.13"]
 	$(BIN)/python -m properties.measurements.portable --examples $(EXAMPLES) --jobs $(JOBS)
 	@for python in $(PYTHONS); do \
