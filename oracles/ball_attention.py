@@ -166,14 +166,15 @@ def vjp(
             if _averages(setting):
                 dead = _dead_rows(p, slice(0, p.n_q))
                 share = np.where(dead, cotangent.raw, 0.0).sum(axis=-2, keepdims=True) / p.n_k
-                size = np.where(dead, cotangent.reach, 0.0).sum(axis=-2, keepdims=True) / p.n_k
+                reach = np.where(dead, cotangent.reach, 0.0).sum(axis=-2, keepdims=True)
+                size = reach / p.n_k  # which may underflow
                 uniform = uniform_rows(p)
                 relative = uniform.entry + uniform.common + p.terms.queries_sum.positive + p.terms.weights + p.terms.product
                 apart = p.group if p.group > 1 else 0  # heads whose own gradients are rounded
                 relative = relative + (apart > 0) * p.terms.output
                 dv, dv_error = dv + share, dv_error + np.expm1(relative) * size * (1 + 2.0**-40)
                 dv_error = dv_error + p.terms.weight_underflow * p.n_k * size
-                dv_error = dv_error + (p.terms.sum_underflow + apart * p.terms.output_underflow) * (size > 0)
+                dv_error = dv_error + (p.terms.sum_underflow + apart * p.terms.output_underflow) * (reach > 0)
                 dv_error = np.where(4 * size <= (p.ranges.output if apart else p.ranges.gradients), dv_error, np.inf)
                 if cotangent.rad is not None:
                     dv_error = dv_error + np.where(dead, cotangent.rad, 0.0).sum(axis=-2, keepdims=True) / p.n_k

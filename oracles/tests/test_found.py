@@ -417,3 +417,12 @@ def test_a_masked_entry_of_a_cotangent_may_overflow_beside_the_mean(size: float,
     mask, g = np.array([[True, True, False]]), np.array([[size, size / 2, -size]])
     budget = hard_masked_softmax_vjp(np.zeros((1, 3)), mask, g, arithmetic="float16-elementwise")
     assert np.isfinite(budget.rad[0]).tolist() == [True, True, known]
+
+
+def test_a_share_of_a_cotangent_that_underflows_is_no_exact_zero() -> None:
+    """The smallest number over two keys, which a row without keys weighs alike, is half of it, and 0 in float64."""
+    q, k, g = np.zeros((1, 1)), np.zeros((2, 1)), np.full((1, 1), 2.0**-1074)
+    mask, conventions = np.zeros((1, 2), bool), Conventions(dead_rows="uniform")
+    for method in ("fast", "auto", "arb"):
+        *_, dv = scaled_dot_product_attention_vjp(q, k, k, mask, g, conventions=conventions, method=method)  # type: ignore[arg-type]
+        assert (dv.rad > 0).all()
