@@ -15,6 +15,7 @@ from properties.contract.operations import OPERATIONS
 from properties.contract.results import BrokenError
 from properties.contract.subject import Subject
 from properties.gatehouse.candidate import Candidate
+from properties.laws.conduct import another
 from properties.strategies.cases import Cases, UnsupportedError
 from properties.strategies.domains import DOMAINS
 from properties.verifier.report import Outcome, Violation
@@ -52,7 +53,8 @@ class _Made:
 
 
 def checked(implementation: Implementation, first: Candidate, second: Candidate, number: int, seed: int) -> Iterator[Outcome]:
-    """The outcomes of the checks that call it, on so many further cases of each operation; both processes have the same functions."""
+    """The outcomes of the checks that call it, on so many further cases of each operation, each other one of the shapes of the one before:
+    a candidate that keeps results by their shapes is wrong on it. Both processes have the same functions."""
     random = Random(f"{seed} afterwards")
     for operation in implementation.operations:
         outcome = partial(_outcome, implementation.name, operation)
@@ -65,7 +67,8 @@ def checked(implementation: Implementation, first: Candidate, second: Candidate,
         except UnsupportedError as unsupported:
             yield from (unasked(name, status="not applicable", reason=str(unsupported)) for name in _CALLING)
             continue
-        cases = [drawn.draw(random.randint(1, _SEEDS)) for _ in range(number)]
+        pairs = [drawn.draw(random.randint(1, _SEEDS)) for _ in range(number // 2)]
+        cases = [each for case in pairs for each in (case, another(OPERATIONS[operation], implementation, case))]
         again = _made(implementation, second, operation, cases[::-1])[::-1]
         alone = _made(implementation, first, operation, cases)
         first.in_two_threads = True

@@ -77,6 +77,12 @@ def test_an_adversary_is_not_accepted_and_it_is_told_why(name, port, tmp_path):
     jsonschema.validate(verdict.to_dict(), SCHEMA)
 
 
+@pytest.mark.parametrize("seed", [0, 2, 3])
+def test_what_keeps_results_by_their_shapes_is_not_accepted_by_chance(seed, port):
+    """The quick plan has few laws that call twice with the same shapes: the checks do."""
+    assert not gate(adversary("memorised by shape", port), quick=True, seed=seed, limits=replace(PATIENT, call=2.0)).accepted
+
+
 def test_there_are_thirty_adversaries():
     assert len(WRONG) >= 30
 
