@@ -31,8 +31,8 @@ def delta_spread(p: AttentionProblem, rows: slice, forward: Rows, g: Operand) ->
     """Δ: how far a kernel's δ may be from the oracle's, ∞ where its row may overflow.
 
     Both forms of δ are at most max_j (|g||v|ᵀ)_ij + Δ, the output being a mean of values, and |T| is at most twice that.  A dP − δ that
-    overflows where it is masked spoils the row as well, for a weight of 0 times ∞ is NaN: there |g||v|ᵀ may be .55 of the range, and δ a
-    quarter of it.
+    overflows where it is masked spoils the row as well, for a weight of 0 times ∞ is NaN: there dP, with its own error, may be .55 of the
+    range, and δ a quarter.
     """
     turns = None if forward.unshared is None else _turns(p, forward, g)
     spread = _delta_of_output(p, forward, g, p.terms, forward.unshared, turns)
@@ -52,6 +52,7 @@ def delta_spread(p: AttentionProblem, rows: slice, forward: Rows, g: Operand) ->
         return spread
     every = ((slice(first, min(first + KEY_TILE, p.n_k)), None) for first in range(0, p.n_k, KEY_TILE))
     visible, masked = (_farthest(p, g, tiles) for tiles in (p.key_tiles(rows), every))
+    masked = masked * (1 + p.terms.grad_dot.positive + p.terms.product)
     return np.where((visible + spread <= most) & (masked <= 2.2 * most), spread, np.inf)
 
 

@@ -43,7 +43,7 @@ def main() -> int:
     parser.add_argument("--output", type=Path, default=_PAGE, help="the page (docs/gate.txt)")
     options = parser.parse_args()
     busy = os.getloadavg()[0]
-    times = _times(options.repeats)
+    times, timed_right = _times(options.repeats)
     with ProcessPoolExecutor(options.jobs) as pool, socket.create_server(("127.0.0.1", 0)) as listening:
         accepted = [*pool.map(_accepted, product(RIGHT, ARITHMETICS, range(options.seeds)))]
         names = list(WRONG)[: options.adversaries]
@@ -63,11 +63,11 @@ def main() -> int:
     text = "\n".join(lines) + "\n"
     write_whole(options.output, text)
     print(text, end="")
-    return 0 if accepted and all(accepted) and judged and not any(judged) and not any("exit status" in row for row in times) else 1
+    return 0 if timed_right and accepted and all(accepted) and judged and not any(judged) else 1
 
 
-def _times(repeats: int) -> list[str]:
-    """A row for each candidate and plan: the verdict, and the medians of the seconds."""
+def _times(repeats: int) -> tuple[list[str], bool]:
+    """A row for each candidate and plan, the verdict and the medians of the seconds; and whether all verdicts are as they should be."""
     with tempfile.TemporaryDirectory() as folder:
         commands = {}
         for (kind, name), plan in product(_TIMED, ("quick", "default")):
@@ -80,13 +80,14 @@ def _times(repeats: int) -> list[str]:
         found = {key: list[tuple[int, float, float]]() for key in commands}
         for key, command in [*commands.items()] * repeats:
             found[key].append(_timed(command))
-    rows = [f"{'candidate':{_WIDTH}}  plan     verdict       seconds  of processors"]
+    rows, fine = [f"{'candidate':{_WIDTH}}  plan     verdict       seconds  of processors"], True
     for (kind, name, plan), times in found.items():
         codes = {code for code, _, _ in times}
-        said = {"right": "accepted", "wrong": "not accepted"}[kind] if codes == {kind == "wrong"} else f"exit status {sorted(codes)}"
+        fine &= codes == {kind == "wrong"}
+        said = "accepted" if codes == {0} else "not accepted" if codes == {1} else f"exit {sorted(codes)}"
         seconds, processors = (median(each) for each in list(zip(*times, strict=True))[1:])
         rows.append(f"{f'{kind}: {name}':{_WIDTH}}  {plan:7}  {said:12}  {seconds:7.2f}  {processors:13.2f}")
-    return rows
+    return rows, fine
 
 
 _WIDTH = max(len(f"{kind}: {name}") for kind, name in _TIMED)
