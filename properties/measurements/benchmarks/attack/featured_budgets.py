@@ -120,10 +120,16 @@ def cancelling_heads(rng: Generator, arrays: dict[str, Array], said: dict[str, A
 
 
 def rows_without_keys(rng: Generator, arrays: dict[str, Array], said: dict[str, Any]) -> None:
-    """Rows that may read nothing, among others, and read all keys alike where they do; at times a bias of −∞ says so."""
+    """Rows that may read nothing, among others, and read all keys alike where they do, constants or not; at times a bias of −∞ says so."""
     n_heads, n_q, n_k = _scores(arrays, said).shape
     seen = np.broadcast_to(rng.random((n_heads, n_q, 1)) < 0.5, (n_heads, n_q, n_k))
-    said["conventions"] = replace(said["conventions"], dead_rows="uniform", mask_polarity="true_allows", causal_with_mask="compose")
+    said["conventions"] = replace(
+        said["conventions"],
+        dead_rows="uniform",
+        dead_gradients=str(rng.choice(["stop", "flow"])),
+        mask_polarity="true_allows",
+        causal_with_mask="compose",
+    )
     if rng.random() < 0.3:
         arrays["bias"] = np.where(seen, rng.standard_normal((1, n_k)), -np.inf)
     else:
@@ -224,6 +230,8 @@ def _problems(a: Arithmetic, trial: FeaturedTrial, reading: Reading) -> list[_Ro
         if name not in trial.arrays:
             return None
         x = reading.meant(trial.arrays[name][axes])
+        if name == "bias":
+            x = np.where(x == -np.inf, 0.0, x)  # which keys are read is said besides
         return np.asarray(np.broadcast_to(x, (n_heads, n_q, columns)).reshape(kv_heads, group * n_q, columns))
 
     of_head, of_row, full = (slice(None), None, None), (slice(None), slice(None), None), (...,)
@@ -246,6 +254,7 @@ def _problems(a: Arithmetic, trial: FeaturedTrial, reading: Reading) -> list[_Ro
             heads=places // n_q,
             alone=c.lse_sink == "excluded" and "sink" in trial.arrays,
             alike=alike.reshape(kv_heads, -1)[j][places][:, None],
+            flows=c.dead_rows_flow,
             **{name: None if x is None else x[j][places] for name, x in by_row.items()},
         )
         keyless = not (seen.any(axis=1).all() or reading.everything)

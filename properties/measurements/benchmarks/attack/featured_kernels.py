@@ -21,7 +21,7 @@ __all__ = ["FeaturedKernel", "Features"]
 class Features(NamedTuple):
     """What a problem has besides scores, by rows: a bias (rows, keys), finite; sinks (rows, 1); the cotangent of the log-sum-exp (rows, 1);
     the tangents of bias and sinks; what comes to −c (rows, keys); which query head a row is of; whether the log-sum-exp is that of keys
-    alone; and which rows (rows, 1) may read nothing and read all keys alike."""
+    alone; which rows (rows, 1) may read nothing and read all keys alike; and whether derivatives flow there."""
 
     cap: float | None = None
     after_bias: bool = False
@@ -35,6 +35,7 @@ class Features(NamedTuple):
     heads: NDArray[np.int64] | None = None
     alone: bool = False
     alike: Mask | None = None
+    flows: bool = False
 
 
 class FeaturedKernel(Kernel):
@@ -79,8 +80,8 @@ class FeaturedKernel(Kernel):
         return s if self.of.alike is None else np.where(self.of.alike, 0.0, s)
 
     def live(self, x: Array) -> Array:
-        """A cotangent or a tangent of scores, which a row that reads all keys alike has none of."""
-        return x if self.of.alike is None else np.where(self.of.alike, 0.0, x)
+        """A cotangent or a tangent of scores, which a row that reads all keys alike has none of, if these are constants."""
+        return x if self.of.alike is None or self.of.flows else np.where(self.of.alike, 0.0, x)
 
     def logits(self, s: Array) -> Array:
         """The cap, the bias, and the change of base."""

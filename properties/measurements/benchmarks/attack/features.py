@@ -5,6 +5,7 @@ and a family that is aimed at one of them sets it last. Cotangents and tangents 
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -27,6 +28,7 @@ POISON = (None, None, np.nan, np.inf, -np.inf, 1e300)
 
 CHOICES: dict[str, tuple[str, ...]] = {
     "dead_rows": ("zero", "nan", "uniform"),
+    "dead_gradients": ("stop", "flow"),
     "kv_heads": ("repeat", "tile"),
     "causal": ("top_left", "bottom_right"),
     "mask_polarity": ("true_allows", "true_blocks"),
@@ -209,6 +211,30 @@ def one_bias_for_all(rng: Generator, arrays: Arrays, said: Options) -> None:
     arrays["bias"] = rng.standard_normal((1, 1) if rng.random() < 0.5 else (n_q, 1)) * 10.0 ** rng.uniform(-3, 6)
 
 
+def _cancelled(rng: Generator, arrays: Arrays) -> None:
+    """Two channels more, (a, b) and x·(b, −a): what a score has of them is all rounding."""
+    a, b = of_queries = rng.uniform(1, 10, 2) * 10.0 ** rng.uniform(3, 13)
+    arrays["q"] = np.concatenate([arrays["q"], np.broadcast_to(of_queries, (*arrays["q"].shape[:-1], 2))], axis=-1)
+    x = rng.uniform(1, 8, (*arrays["k"].shape[:-1], 1))
+    arrays["k"] = np.concatenate([arrays["k"], x * b, -x * a], axis=-1)
+
+
+def level_rows(rng: Generator, arrays: Arrays, said: Options) -> None:
+    """Rows that may read nothing, among others, and have the derivatives of equal logits; the slope of a cap is their scores' own, which
+    may cancel."""
+    if rng.random() < 0.4:
+        _cancelled(rng, arrays)
+    *_, n_heads, n_q, _ = arrays["q"].shape
+    seen = rng.random((n_heads, n_q, 1)) < 0.3
+    said["conventions"] = replace(
+        said["conventions"], dead_rows="uniform", dead_gradients="flow", mask_polarity="true_allows", causal_with_mask="compose"
+    )
+    said["mask"] = seen & (rng.random((n_heads, n_q, arrays["k"].shape[-2])) < rng.choice([0.6, 1.0]))
+    if rng.random() < 0.7:
+        near_the_cap(rng, arrays, said)
+    arrays.pop("sink", None)
+
+
 def every_feature(rng: Generator, arrays: Arrays, said: Options) -> None:
     """Bias, cap, sink, window and causality together."""
     arrays["bias"], arrays["sink"] = bias(rng, arrays, said["scale"]), sinks(rng, arrays)
@@ -233,11 +259,18 @@ def ordinary(rng: Generator) -> Operands:
     return ORDINARY[int(rng.integers(len(ORDINARY)))](rng)
 
 
-FEATURED: dict[str, tuple[Callable[[Generator], Operands], Aim]] = (
-    {"normal": (normal, unaimed)}
-    | {name: (family, unaimed) for name, family in ATTENTION.items()}
-    | {f.__name__.replace("_", " "): (ordinary, f) for f in AIMS}
-)
+def any_of_plain(rng: Generator) -> Operands:
+    """Of any family of plain attention that has a few keys."""
+    short = sorted(ATTENTION.keys() - set(LONG))
+    return ATTENTION[short[int(rng.integers(len(short)))]](rng)
+
+
+FEATURED: dict[str, tuple[Callable[[Generator], Operands], Aim]] = {
+    "normal": (normal, unaimed),
+    **{name: (family, unaimed) for name, family in ATTENTION.items()},
+    **{f.__name__.replace("_", " "): (ordinary, f) for f in AIMS},
+    "level rows": (any_of_plain, level_rows),
+}
 """Each family: what makes q, k and v, and what it is aimed at."""
 
 

@@ -1,8 +1,12 @@
 """The exact derivatives of attention: those that `spec.extended` writes out, or those of the forward definition over series.
 
 Series know no formula; they are the only ones where a cap acts after the bias, and elsewhere a witness of their own.
+
+A dead row whose derivatives are those of equal logits is neither's: its weights are 1/n_k whatever the scores are, and a logit moves with
+its score by the slope of the cap. What it has of its own is added.
 """
 
+from collections.abc import Iterator
 from typing import Any
 
 import flint
@@ -30,7 +34,7 @@ def attention_jvp(given: Given) -> tuple[Balls, ...]:
     if r.conventions.lse_sink == "excluded" and "sink" in x:
         alone = {name: y for name, y in (x | tangents).items() if "sink" not in name}
         dlse = derivatives.attention_jvp(**alone, **said, scalar=ARB)[1]
-    return rows_of(given, r, *with_dead_rows(r, dout, per_unit(r, dlse), tangents["dv"]))
+    return _tangents_of_rows(given, r, dout, per_unit(r, dlse), tangents)
 
 
 def _operands(r: Reading) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -54,7 +58,49 @@ def jvp_by_series(given: Given) -> tuple[Balls, ...]:
     tangents = _tangents(r, given)
     zeros = {"d" + name: tensor(np.zeros(x.shape), ARB) for name, x in r.x.items()}
     dout, dlse = _along(r, zeros | tangents)
-    return rows_of(given, r, *with_dead_rows(r, dout, dlse, tangents["dv"]))
+    return _tangents_of_rows(given, r, dout, dlse, tangents)
+
+
+def _tangents_of_rows(given: Given, r: Reading, dout: Balls, dlse: Balls, tangents: dict[str, Balls]) -> tuple[Balls, ...]:
+    """Those that are asked for, dead rows by convention: in level rows dlse is the mean of dU, and dout that of (dU − dlse)·v + dv."""
+    dout, dlse = with_dead_rows(r, dout, dlse, tangents["dv"])
+    dbias = np.zeros(()) if given.get("dbias") is None else r.meant(given["dbias"])
+    dbias = np.broadcast_to(tensor(dbias, ARB), r.visible.shape)
+    level = np.zeros_like(dlse)
+    for row, keys, scale, slope in _level_rows(r):
+        q, k, v, dq, dk = *(tensor(r.x[name], ARB) for name in ("q", "k", "v")), tangents["dq"], tangents["dk"]
+        ds = scale * (_products(dk[keys], q[row]) + _products(k[keys], dq[row]))
+        du = slope * (ds + dbias[row]) if r.bent else slope * ds + dbias[row]
+        mean = _sum(du) / len(du)
+        dout[row] += _products(v[keys].T, du - mean) / len(du)
+        level[row] = mean
+    return rows_of(given, r, dout, dlse + per_unit(r, level))
+
+
+def _level_rows(r: Reading) -> Iterator[tuple[tuple[int, ...], tuple[int, ...], flint.arb, Balls]]:
+    """Each level row (…, h, i), the place of its keys, the scale, and by key the slope 1 − tanh² of what is capped, 1 without a cap; a bias
+    of −∞, which a fill stands for, counts as 0."""
+    heads, kv_heads, n_k = r.visible.shape[-3], r.x["k"].shape[-3], r.visible.shape[-1]
+    q, k = (tensor(r.x[name], ARB) for name in ("q", "k"))
+    scale = 1 / flint.arb(max(q.shape[-1], 1)).sqrt() if r.said["scale"] is None else flint.arb(r.said["scale"])
+    bias = r.x["bias"] if r.bent and "bias" in r.x else np.zeros(())
+    bias = np.broadcast_to(tensor(np.where(bias == -np.inf, 0.0, bias), ARB), r.visible.shape)
+    for *b, h, i in zip(*np.nonzero(r.level & bool(n_k)), strict=True):
+        row, keys = (*b, h, i), (*b, h // (heads // kv_heads))
+        slope = tensor(np.ones(n_k), ARB)
+        if (cap := r.said["softcap"]) is not None:
+            capped = scale * _products(k[keys], q[row]) + bias[row]
+            slope = np.array([1 - (s / flint.arb(cap)).tanh() ** 2 for s in capped])
+        yield row, keys, scale, slope
+
+
+def _products(rows: Balls, x: Balls) -> Balls:
+    """Every row times x, 0 without columns."""
+    return np.array([_sum(row * x) for row in rows])
+
+
+def _sum(x: Balls) -> flint.arb:
+    return sum(x.flat, flint.arb(0))
 
 
 def _along(r: Reading, tangents: dict[str, Balls]) -> tuple[Balls, Balls]:
@@ -81,7 +127,7 @@ def attention_vjp(given: Given) -> tuple[Balls, ...]:
         found = [a if b is None else a + b for a, b in zip(first, second, strict=True)]
     else:
         found = list(derivatives.attention_vjp(**x, grad_out=g, grad_lse=of_lse, **said, scalar=ARB))
-    return _gradients(r, g, found)
+    return _gradients(r, g, of_lse, found)
 
 
 def vjp_by_series(given: Given) -> tuple[Balls, ...]:
@@ -105,7 +151,7 @@ def vjp_by_series(given: Given) -> tuple[Balls, ...]:
             if of_lse is not None:
                 gradient[index] += sum((of_lse * _natural(r, dlse)).flat, flint.arb(0))
         found.append(gradient)
-    return _gradients(r, g, found)
+    return _gradients(r, g, of_lse, found)
 
 
 def _natural(r: Reading, dlse: Balls) -> Balls:
@@ -119,16 +165,27 @@ def _cotangents(r: Reading, given: Given) -> tuple[Balls, Balls | None]:
     return tensor(r.meant(g), ARB), None if of_lse is None else per_unit(r, tensor(r.meant(of_lse[..., None])[..., 0], ARB))
 
 
-def _gradients(r: Reading, g: Balls, found: list[Balls | None]) -> tuple[Balls, ...]:
+def _gradients(r: Reading, g: Balls, of_lse: Balls | None, found: list[Balls | None]) -> tuple[Balls, ...]:
     """The gradients with heads as they were given; dead rows read all keys alike under that convention."""
     dq, dk, dv, dbias, dsink = found
     assert dq is not None
+    assert dk is not None
     assert dv is not None
     if r.conventions.dead_rows == "uniform":
         group, n_k = r.visible.shape[-3] // dv.shape[-3], dv.shape[-2]
         for *b, h, i in zip(*np.nonzero(r.dead), strict=True):
             for j in range(n_k):
                 dv[*b, h // group, j] += g[*b, h, i] / n_k
+    for row, keys, scale, slope in _level_rows(r):
+        q, k, v = (tensor(r.x[name], ARB) for name in ("q", "k", "v"))
+        dp = _products(v[keys], g[row])
+        du = (dp - _sum(dp) / len(dp) + (flint.arb(0) if of_lse is None else of_lse[row])) / len(dp)
+        ds = slope * du * scale
+        dq[row] += _products(k[keys].T, ds)
+        dk[keys] += ds[:, None] * q[row]
+        if dbias is not None:
+            for j, x in enumerate(slope * du if r.bent else du):
+                dbias[tuple(at % n for at, n in zip((*row, j)[-dbias.ndim :], dbias.shape, strict=True))] += x
     dq = r.given(dq) if r.order.size > 1 else dq
     dbias = dbias if dbias is None or dbias.ndim < 3 or dbias.shape[-3] == 1 else r.given(dbias)
     dsink = None if dsink is None else dsink[r.order]

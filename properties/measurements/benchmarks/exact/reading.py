@@ -57,6 +57,11 @@ class Reading:
         """Which rows have neither a key nor a sink."""
         return self.keyless & (self.x["sink"] == -np.inf)[:, None] if "sink" in self.x else self.keyless
 
+    @property
+    def level(self) -> Any:
+        """Which dead rows have the derivatives of a row that reads every key by equal logits."""
+        return self.dead & self.conventions.dead_rows_flow
+
     def given(self, found: Balls) -> Balls:
         """Results (…, H, n_q, ·) with heads as they were given."""
         return np.asarray(np.take(found, self.order, axis=-3))
