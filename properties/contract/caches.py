@@ -23,7 +23,7 @@ import numpy as np
 import oracles
 from oracles import Arithmetic, Conventions, Enclosure
 from oracles.rotated_attention import rotated_attention
-from properties.contract.programs import Held, Step, attends, parse
+from properties.contract.programs import Held, Step, attends, parse, played
 from properties.contract.results import BrokenError, RaisedError
 from properties.contract.wording import said, shown
 
@@ -141,16 +141,13 @@ def _made(method: Callable[..., Any], handed: tuple[Any, ...], place: int, step:
 def require_refused(steps: Sequence[Step], empty: Held) -> None:
     """Put steps to right caches that are empty as one is: raises BrokenError, as a `Decoder` of them does, where these refuse a step that
     is not said to be refused, or take one that is."""
-    held = {other: replace(empty) for other in (False, True)}
 
-    def step_of(step: Step) -> None:
-        own = held[step.other]
+    def answer(step: Step, own: Held) -> None:
         if own.refuses(step):
             raise ValueError("It is refused.")
-        own.take(step)
 
-    for place, step in enumerate(steps, 1):
-        _made(step_of, (step,), place, step)
+    for place, (step, own) in enumerate(played(steps, empty), 1):
+        _made(answer, (step, own), place, step)
 
 
 def _parts(returned: Any, shape: tuple[int, int], place: str) -> tuple[Any, Any]:

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from properties.contract.wording import shown
 
-__all__ = ["Attend", "Held", "Step", "attends", "is_legal", "parse", "rows_of_part", "written"]
+__all__ = ["Attend", "Held", "Step", "attends", "is_legal", "parse", "played", "rows_of_part", "written"]
 
 _STEP = re.compile(
     r"(other )?(?:(append|attend|rollback|evict) ([1-9]\d*)( refused)?|(restart)|(poison) (nan|-?(?:inf|\d+(?:\.\d*)?(?:e[+-]?\d+)?)))"
@@ -163,13 +163,18 @@ class Held:
             self.first = self.dropped = self.end = 0
 
 
-def is_legal(steps: Sequence[Step], empty: Held) -> bool:
-    """Whether exactly those steps are said to be refused that should be, by caches that are empty as one is; and something is asked."""
+def played(steps: Sequence[Step], empty: Held) -> Iterator[tuple[Step, Held]]:
+    """Each step, and what right caches that are empty as one is hold before it: they do nothing where they refuse it."""
     held = {other: replace(empty) for other in (False, True)}
     for step in steps:
         own = held[step.other]
-        if step.refused != own.refuses(step) or not own.is_plain(step):
-            return False
-        if not step.refused:
+        yield step, own
+        if not own.refuses(step):
             own.take(step)
+
+
+def is_legal(steps: Sequence[Step], empty: Held) -> bool:
+    """Whether exactly those steps are said to be refused that should be, by caches that are empty as one is; and something is asked."""
+    if not all(step.refused == own.refuses(step) and own.is_plain(step) for step, own in played(steps, empty)):
+        return False
     return any(step.name == "attend" and not step.refused for step in steps) and any(step.name == "append" for step in steps)

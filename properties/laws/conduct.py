@@ -14,7 +14,7 @@ from properties.contract.results import BrokenError, RaisedError, results_of
 from properties.contract.subject import Subject
 from properties.contract.support import EVERY_SIZE, SIZES, WORDS
 from properties.laws.law import Laws
-from properties.laws.odd_widths import refused
+from properties.laws.refusals import refused
 from properties.strategies import kinds
 from properties.strategies.cases import Cases, UnsupportedError
 from properties.strategies.choices import Choices
