@@ -29,11 +29,16 @@ _ARGUMENTS: dict[str, tuple[str, dict[str, Any]]] = {
         "what it takes, if not all: head_dim=64,128, or words, as 'positive sizes'; may be repeated",
         _MANY | {"metavar": "TEXT"},
     ),
+    "--batch-ranks": (
+        "how many leading axes it takes (0 1 2): 2 for (batch, heads, length, width) alone",
+        {"type": int, "nargs": "+", "metavar": "N"},
+    ),
+    "--nondeterministic": ("the same call may give another result, within the budget", {"action": "store_true"}),
     "--arrays": ("what it takes and returns (numpy)", {"choices": ("numpy", "torch")}),
     "--library": ("a distribution that it may import, besides that of its arrays; may be repeated", _MANY | {"metavar": "NAME"}),
-    "--quick": ("few laws on few cases: a verdict within 2 s instead of 10 s", {"action": "store_true"}),
+    "--quick": ("few laws on few cases: a verdict in a few seconds", {"action": "store_true"}),
     "--seed": ("what the cases are drawn from: by default nobody can know it before", {"type": int, "metavar": "N"}),
-    "--timeout": ("for one call (2, or 1 with --quick)", {"type": float, "metavar": "SECONDS"}),
+    "--timeout": ("for one call (2, or 1 with --quick); an import may take 60", {"type": float, "metavar": "SECONDS"}),
     "--budget": ("for all calls of it together (6, or 1.5 with --quick)", {"type": float, "metavar": "SECONDS"}),
     "--memory": ("GiB of address space (4)", {"type": float, "metavar": "GIB"}),
     "--json": ("write the verdict as JSON too; - writes it to standard output, and nothing else", {"metavar": "FILE"}),
@@ -136,6 +141,10 @@ def _promises(options: argparse.Namespace, submission: Any) -> dict[str, Any]:
         found["conventions"] = replace(submission.promises.get("conventions", Conventions()), **parsed(options.convention))
     if options.feature:
         found["features"] = tuple(options.feature)
+    if options.batch_ranks:
+        found["batch_ranks"] = tuple(options.batch_ranks)
+    if options.nondeterministic:
+        found["deterministic"] = False
     if options.supports:
         found["supports"] = [*submission.promises.get("supports", ()), *map(_supported, options.supports)]
     return found

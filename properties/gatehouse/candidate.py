@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from properties.contract.implementation import Implementation
 from properties.contract.operations import OPERATIONS, Operation
 from properties.contract.results import BrokenError
 from properties.contract.wording import printable
@@ -15,9 +16,12 @@ from properties.gatehouse import wire
 from properties.gatehouse.answers import FINISHED, IMPORTED, RAISED, answers, has
 from properties.gatehouse.process import EndedError, Process
 
-__all__ = ["Candidate", "Limits"]
+__all__ = ["MOST_KEPT", "Candidate", "Limits"]
 
-_KEPT, _MOST_KEPT = 0.1, 2**23  # the share of calls whose results are looked at again at the end, and of how many bytes they are
+MOST_KEPT = 200, 2**23
+"""Of so many results, and so many bytes of them, it is looked at the end whether they have changed."""
+
+_KEPT = 0.1  # the share of calls whose results are
 _LONGEST = 300  # characters of what it says
 
 
@@ -40,14 +44,15 @@ class Candidate:
     """
 
     def __init__(
-        self, process: Process, entry: Mapping[str, tuple[str, str]], arrays: str, refuses: tuple[type[BaseException], ...], limits: Limits
+        self, process: Process, entry: Mapping[str, tuple[str, str]], arrays: str, promised: Implementation, limits: Limits
     ) -> None:
-        self.process, self.limits, self.arrays = process, limits, arrays
+        self.process, self.limits, self.arrays, self.deterministic = process, limits, arrays, promised.deterministic
         self.functions: dict[str, Callable[..., Any]] = {name: partial(self._call, OPERATIONS[name]) for name in entry}
         self.in_two_threads, self.enclosed = False, False
-        self._refuses = {kind.__name__: kind for kind in refuses}
+        self._refuses = {kind.__name__: kind for kind in promised.refuses}
         self._asked: dict[str, Any] = {"import": {name: list(place) for name, place in entry.items()}}
         self._last: tuple[Operation, tuple[Any, ...], dict[str, Any]] | None = None
+        self._last_told: dict[str, Any] = {}
         self._kept: list[Any] = []
         self._random = Random()  # of the system's entropy: which results are kept cannot be foreseen
 
@@ -87,11 +92,15 @@ class Candidate:
         call = o, positional, options
         calls = [call, self._last] if self.in_two_threads and self._last is not None else [call]
         self._last = o, tuple(map(_copy, positional)), {name: _copy(x) for name, x in options.items()}
-        keep = sum(x.nbytes for x in self._kept) < _MOST_KEPT and self._random.random() < _KEPT and len(calls) == 1
+        room = len(self._kept) < MOST_KEPT[0] and sum(x.nbytes for x in self._kept) < MOST_KEPT[1]
+        keep = room and self._random.random() < _KEPT and len(calls) == 1
         try:
-            told = self._answers(calls, keep)[0]
+            told, *beside = self._answers(calls, keep)
         except EndedError as ended:
             raise BrokenError(f"It {ended}.") from None
+        before, self._last_told = self._last_told, told
+        if self.deterministic and any(not _alike(other, before) for other in beside):
+            raise BrokenError("While this call was made in another thread, the call before it returned something else than alone.")
         if "raised" in told:
             raise self._raised(told)
         if "other" in told:
@@ -146,6 +155,16 @@ class Candidate:
 
 def _copy(x: Any) -> Any:
     return x.copy() if isinstance(x, np.ndarray) else x
+
+
+def _alike(told: dict[str, Any], before: dict[str, Any]) -> bool:
+    """Whether two calls returned the same, or raised, or returned what is no array."""
+    x, y = told.get("results"), before.get("results")
+    return told.keys() == before.keys() if x is None or y is None else len(x) == len(y) and all(map(_equal, x, y))
+
+
+def _equal(x: Any, y: Any) -> bool:
+    return _same(x, y) if isinstance(x, np.ndarray) and isinstance(y, np.ndarray) else x is y is None or x == y
 
 
 def _same(x: Any, y: Any) -> bool:

@@ -1,6 +1,7 @@
 """The gate's own checks, besides the laws: that a candidate is right after all other calls, in another process, and from two threads."""
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from math import inf
@@ -11,7 +12,7 @@ import numpy as np
 
 from oracles.ball import Array
 from properties.contract.implementation import Implementation
-from properties.contract.operations import OPERATIONS
+from properties.contract.operations import OPERATIONS, Operation
 from properties.contract.results import BrokenError
 from properties.contract.subject import Subject
 from properties.gatehouse.candidate import Candidate
@@ -25,7 +26,8 @@ __all__ = ["AFTERWARDS", "STATEMENTS", "checked", "finished"]
 AFTERWARDS = "what it has done is done when it returns"
 
 STATEMENTS = {
-    "it is right after all other calls": "Further cases, put to it after those of the laws, are within their budgets.",
+    "it is right after all other calls": "Further cases, put to it after those of the laws, some of them longer or wider than any before, "
+    "are within their budgets.",
     "another process gives the same": "A fresh process, asked for the same cases in the reverse order, returns the same, to the last bit.",
     "two threads give the same": "While another call is made in another thread, it returns the same, to the last bit.",
     AFTERWARDS: "Results that were kept are at the end what they were, and no fork of the process comes back.",
@@ -34,6 +36,8 @@ STATEMENTS = {
 
 _CALLING = tuple(name for name in STATEMENTS if name != AFTERWARDS)
 _SEEDS = 2**24
+_LARGE = {"n_q": (512, 1100), "n_k": (512, 1100), "seq_len": (512, 1100), "head_dim": (257, 1024), "value_dim": (257, 1024)}
+"""Between which sizes an axis is large."""
 
 
 @dataclass(frozen=True)
@@ -53,8 +57,8 @@ class _Made:
 
 
 def checked(implementation: Implementation, first: Candidate, second: Candidate, number: int, seed: int) -> Iterator[Outcome]:
-    """The outcomes of the checks that call it, on so many further cases of each operation, each other one of the shapes of the one before:
-    a candidate that keeps results by their shapes is wrong on it. Both processes have the same functions."""
+    """The outcomes of the checks that call it, on so many further cases of each operation, and at large sizes. Both processes have the same
+    functions."""
     random = Random(f"{seed} afterwards")
     for operation in implementation.operations:
         outcome = partial(_outcome, implementation.name, operation)
@@ -63,12 +67,13 @@ def checked(implementation: Implementation, first: Candidate, second: Candidate,
             yield from (unasked(name, status="not run", reason=f"It {ended}.") for name in _CALLING)
             continue
         try:
-            drawn = Cases(OPERATIONS[operation], DOMAINS[operation]["everyday"], implementation)
+            cases = [
+                *_in_threes(OPERATIONS[operation], implementation, number // 3, random),
+                *_large(OPERATIONS[operation], implementation, random),
+            ]
         except UnsupportedError as unsupported:
             yield from (unasked(name, status="not applicable", reason=str(unsupported)) for name in _CALLING)
             continue
-        pairs = [drawn.draw(random.randint(1, _SEEDS)) for _ in range(number // 2)]
-        cases = [each for case in pairs for each in (case, another(OPERATIONS[operation], implementation, case))]
         again = _made(implementation, second, operation, cases[::-1])[::-1]
         alone = _made(implementation, first, operation, cases)
         first.in_two_threads = True
@@ -77,6 +82,33 @@ def checked(implementation: Implementation, first: Candidate, second: Candidate,
         for name, found in zip(_CALLING, (alone, again, beside), strict=True):
             exactly = found is not alone and implementation.deterministic
             yield outcome(name, [(x.case, x.differs(y) if exactly else x.wrong) for x, y in zip(found, alone, strict=True)])
+
+
+def _in_threes(o: Operation, i: Implementation, number: int, random: Random) -> Iterator[tuple[Any, ...]]:
+    """Cases, each followed by two of the same shapes: of other numbers throughout, and of others in half of a single array, by turns. What
+    was kept of a call, by shapes or by some of the numbers, is wrong for the next ones."""
+    drawn, turn = Cases(o, DOMAINS[o.name]["everyday"], i), random.randrange(_SEEDS)
+    for place in range(number):
+        case = drawn.draw(random.randint(1, _SEEDS))
+        yield case
+        yield another(o, i, case)
+        arrays = [j for j, x in enumerate(case) if isinstance(x, np.ndarray) and x.size > 1]
+        within = [*case]
+        if arrays:
+            x = case[j := arrays[(turn + place) % len(arrays)]].copy()
+            flat, quarter = x.reshape(-1), x.size // 4
+            flat[quarter : x.size - quarter] = flat[quarter : x.size - quarter][::-1].copy()
+            within[j] = x
+        yield tuple(within) if i.takes(o, tuple(within)) else case
+
+
+def _large(o: Operation, i: Implementation, random: Random) -> Iterator[tuple[Any, ...]]:
+    """A case for each axis that may be longer than in any law's domain, along which it is; none where that is not supported."""
+    everyday = DOMAINS[o.name]["everyday"]
+    for axis in sorted(_LARGE.keys() & {axis for axes in o.axes.values() for axis in axes}):
+        far = replace(everyday, sizes={**everyday.sizes, axis: (random.randint(*_LARGE[axis]),)})
+        with suppress(UnsupportedError):
+            yield Cases(o, far, i).draw(random.randint(1, _SEEDS))
 
 
 def finished(implementation: Implementation, candidates: Sequence[Candidate]) -> Outcome:

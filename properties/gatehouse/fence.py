@@ -30,12 +30,14 @@ class _Beneath(ctypes.Structure):
 def limit(memory: int) -> None:
     """At most so many bytes of address space, files of 64 MiB, and no dump of a crash."""
     for what, most in ((resource.RLIMIT_AS, memory), (resource.RLIMIT_FSIZE, 2**26), (resource.RLIMIT_CORE, 0)):
+        _, hard = resource.getrlimit(what)
+        most = most if hard == resource.RLIM_INFINITY else min(most, hard)
         resource.setrlimit(what, (most, most))
 
 
 def enclose(readable: Iterable[str], writable: Iterable[str]) -> int:
-    """Let this process read what is at some paths, write what is at others, and nothing else; trace no other process, and, where the
-    system knows how, signal none and connect to nothing. The version of Landlock that holds it; 0 where nothing is held, for want of it."""
+    """Let this process open what is at some paths to read, and what is at others to write, and nothing else; trace no other process, and,
+    where the system knows how, signal none, and neither connect by TCP nor to a socket without a path. The version of Landlock that holds it; 0 where nothing is held, for want of it."""
     libc = ctypes.CDLL(None, use_errno=True)
     call: Any = getattr(libc, "syscall", None)
     version = int(call(_CREATE, None, ctypes.c_size_t(0), 1)) if call and hasattr(os, "O_PATH") else 0

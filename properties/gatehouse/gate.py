@@ -2,6 +2,7 @@
 
 import os
 import secrets
+import subprocess
 import sys
 import tempfile
 import time
@@ -41,7 +42,7 @@ _PROMISES = ("batch_ranks", "deterministic", "features", "layouts", "refuses", "
 
 # By the default plan, and by the quick one:
 _EXAMPLES = 100, QUICKLY  # cases of each operation, to which laws are put
-_CASES = 24, 6  # further ones, for the checks
+_CASES = 24, 9  # further ones, for the checks, beside those at large sizes
 _EVIDENCE = 24, 6  # calls, right ones and wrong ones, to which known mistakes are put
 _EXPLAINING = 4.0, 0.5  # seconds in which smaller inputs are looked for
 
@@ -114,11 +115,18 @@ def _never(*arguments: Any, **options: Any) -> Any:
 
 def _started(candidate: Submission, promised: Implementation, limits: Limits, stack: ExitStack) -> Candidate:
     """The candidate in a process and a folder of its own, which end with the stack."""
-    folder = Path(stack.enter_context(tempfile.TemporaryDirectory(ignore_cleanup_errors=True))).resolve()
+    folder = Path(tempfile.mkdtemp(prefix="attnspec-")).resolve()
+    stack.callback(_remove, folder)
     libraries = ("numpy", "ml_dtypes", *(["torch"] if candidate.arrays == "torch" else []), *candidate.libraries)
     process = Process(surroundings(folder, libraries, dict(candidate.sources)), candidate.arrays, limits.memory)
     stack.callback(process.end, "")
-    return Candidate(process, candidate.entry, candidate.arrays, promised.refuses, limits)
+    return Candidate(process, candidate.entry, candidate.arrays, promised, limits)
+
+
+def _remove(folder: Path) -> None:
+    """Remove a folder, however deep it is, and whatever its own folders forbid."""
+    for command in (["chmod", "-R", "u+rwx"], ["rm", "-rf"]):
+        subprocess.run([*command, "--", str(folder)], stderr=subprocess.DEVNULL, check=False)
 
 
 def _examined(

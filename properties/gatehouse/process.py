@@ -11,6 +11,7 @@ import subprocess
 import time
 from contextlib import suppress
 from importlib.resources import files
+from pathlib import Path
 from select import select
 from typing import Any
 
@@ -24,7 +25,7 @@ import json, os, sys, types
 stream = open(os.dup(0), "rb")
 settings, texts = json.loads(stream.readline())
 def load(name):
-    module = sys.modules[name] = types.ModuleType(name)
+    module = types.ModuleType(name)  # which nothing can import: a candidate may have modules of these names
     exec(compile(texts[name], name, "exec"), vars(module))
     return module
 fence = load("fence")
@@ -133,9 +134,20 @@ class Process:
                 return f"died by {signal.Signals(-status).name}"
         return f"ended the process with status {status}"
 
+    def _children(self) -> list[int]:
+        """What it has started itself, where it has a namespace: another session of theirs would not be ended with its own."""
+        listed = Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children")
+        try:
+            return [int(child) for child in listed.read_text().split()] if self.apart and self._process.poll() is None else []
+        except OSError:
+            return []
+
     def end(self, why: str) -> EndedError:
         """End it and all that it started; the error that says why."""
         self.ended = self.ended or why
+        for child in self._children():  # the first of its namespace, without which nothing in it lives
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(child, signal.SIGKILL)
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()

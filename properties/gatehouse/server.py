@@ -35,6 +35,7 @@ class Server:
         self.settings, self.requests, self.answers, self.wire = settings, requests, answers, wire
         self.home, self.forked = os.getpid(), mmap.mmap(-1, 1)  # memory that forks share
         self.kept: list[Any] = []
+        self.memory: dict[int, Any] = {}  # of the arrays of one call, which the next one has again: no array is known by where it lies
 
     def run(self, enclosed: int) -> None:
         """Answer each request: what this process has given up, an import, calls, and at last what became of results that were kept."""
@@ -74,13 +75,13 @@ class Server:
     def together(self, calls: list[Any]) -> list[Any]:
         """What comes of several calls, each in a thread of its own, or of one."""
         if len(calls) == 1:
-            return [self.call(*calls[0])]
+            return [self.call(self.memory, *calls[0])]
         found: list[Any] = [None] * len(calls)
         at_once = threading.Barrier(len(calls))
 
         def run(place: int) -> None:
             at_once.wait()
-            found[place] = self.call(*calls[place])
+            found[place] = self.call({}, *calls[place])
 
         threads = [threading.Thread(target=run, args=(place,), daemon=True) for place in range(len(calls))]
         for thread in threads:
@@ -89,10 +90,11 @@ class Server:
             thread.join()
         return found
 
-    def call(self, asked: dict[str, Any], values: Any) -> dict[str, Any]:
-        """One call: what it returned or raised, the arrays that it was given, and what they held before."""
+    def call(self, memory: dict[int, Any], asked: dict[str, Any], values: Any) -> dict[str, Any]:
+        """One call, whose arrays take what memory there is: what it returned or raised, the arrays that it was given, and what they held
+        before."""
         places = [*asked["arguments"], *asked["options"]]
-        laid = [_laid(x, told) for x, told in zip((*values[0], *values[1]), places, strict=True)]
+        laid = [_laid(x, told, memory, place) for place, (x, told) in enumerate(zip((*values[0], *values[1]), places, strict=True))]
         before = [x.copy() if isinstance(x, np.ndarray) else x for x in laid]
         number = len(asked["arguments"])
         try:
@@ -168,15 +170,17 @@ def _end_with(pipe: int) -> None:
     os._exit(0)
 
 
-def _laid(x: Any, told: Any) -> Any:
-    """An array in the layout in memory that is told; anything else as it is."""
+def _laid(x: Any, told: Any, kept: dict[int, Any], place: int) -> Any:
+    """An array in the layout that is told, in the memory that is kept for its place if that is as large; anything else as it is."""
     if not isinstance(x, np.ndarray):
         return x
     spans = [stride * (n - 1) for stride, n in zip(told["strides"], x.shape, strict=True)]
     first, late = -sum(span for span in spans if span < 0), int(told["late"])
     if x.size:
-        memory = np.empty(sum(map(abs, spans)) + 1 + late, x.dtype)[first + late :]
-        laid = np.lib.stride_tricks.as_strided(memory, x.shape, [stride * x.itemsize for stride in told["strides"]])
+        size = sum(map(abs, spans)) + 1 + late
+        if place not in kept or (kept[place].dtype, kept[place].size) != (x.dtype, size):
+            kept[place] = np.empty(size, x.dtype)
+        laid = np.lib.stride_tricks.as_strided(kept[place][first + late :], x.shape, [stride * x.itemsize for stride in told["strides"]])
         laid[...] = x
         x = laid
     if not told["writeable"]:

@@ -16,7 +16,7 @@ START = struct.Struct("<16sIQ")
 """How a message begins: the token, by which an answer belongs to its question, and how many bytes the header and the arrays have."""
 
 _DTYPES = {"bool": "?", "int64": "<i8", "float16": "<f2", "bfloat16": "<u2", "float32": "<f4", "float64": "<f8"}
-_MOST = 2**16, 2**26  # bytes of a header and of arrays
+_MOST = 2**16, 2**28  # bytes of a header and of arrays
 _AXES = 16
 
 
@@ -69,7 +69,7 @@ def unlisted(told: Any, data: memoryview) -> Any:
     """The value that a header lists, arrays as fresh contiguous ones. Raises NonsenseError, also where bytes are left."""
     try:
         value, end = _taken(told, data, 0)
-    except RecursionError:
+    except (RecursionError, ValueError):  # nested too deep, or an array of nothing whose shape no array can have
         raise NonsenseError from None
     if end != len(data):
         raise NonsenseError
