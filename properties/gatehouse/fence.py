@@ -37,7 +37,8 @@ def limit(memory: int) -> None:
 
 def enclose(readable: Iterable[str], writable: Iterable[str]) -> int:
     """Let this process open what is at some paths to read, and what is at others to write, and nothing else; trace no other process, and,
-    where the system knows how, signal none, and neither connect by TCP nor to a socket without a path. The version of Landlock that holds it; 0 where nothing is held, for want of it."""
+    where the system knows how, signal none, and neither connect by TCP nor to a socket without a path. The version of Landlock that holds
+    it; 0 where nothing is held, for want of it."""
     libc = ctypes.CDLL(None, use_errno=True)
     call: Any = getattr(libc, "syscall", None)
     version = int(call(_CREATE, None, ctypes.c_size_t(0), 1)) if call and hasattr(os, "O_PATH") else 0
