@@ -201,6 +201,31 @@ def test_the_python_reader_reads_long_cases_and_takes_neither_too_few_results_no
     assert nothing == [False] * len(asked)
 
 
+READ_OTHERWISE = """
+import numpy as np
+from example import attention
+from vectors import judged
+
+def dead_rows_are_nan(q, k, v, mask=None):
+    out = attention(q, k, v, mask)
+    return out if mask is None else np.where(np.broadcast_to(mask, (*out.shape[:-1], k.shape[-2])).any(-1)[..., None], out, np.nan)
+
+for function in (attention, dead_rows_are_nan):
+    for conventions in (None, {{"dead_rows": "nan"}}):
+        found = [*judged(r"{data}/scaled_dot_product_attention.json", function, "float32", conventions)]
+        print(len(found), all(passed for _, passed in found))
+"""
+
+
+def test_the_python_reader_judges_another_convention_by_its_reading():
+    command = [sys.executable, "-c", READ_OTHERWISE.format(data=DATA)]
+    printed = subprocess.run(command, cwd=READERS / "python", capture_output=True, text=True, check=True).stdout.split()
+    assert printed[1::2] == ["True", "False", "False", "True"]
+    every, judged, *others = map(int, printed[::2])
+    assert others == [every, judged]
+    assert every - 1 <= judged <= every  # one rests on it and has no reading of it
+
+
 def test_every_reader_is_run():
     assert {path.name for path in READERS.iterdir()} == set(COMMANDS)
 

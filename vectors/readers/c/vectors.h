@@ -1,6 +1,7 @@
 /* Read the vectors, and judge a function by them. C99, one header, nothing but the standard library.
  *
- * A function is given a test, reads its inputs with av_input and av_number, and fills the arrays of its results, or refuses:
+ * A function is given a test, reads its inputs with av_input and av_number, and fills the arrays of its results; what it returns is 0,
+ * or else it refuses:
  *
  *     int softmax(const av_test *test, float **out) { const av_tensor *scores = av_input(test, "scores"); ... return 0; }
  *     av_file *file = av_open("hard_masked_softmax.json");
@@ -177,7 +178,7 @@ static void av_judge(const av_file *file, const char *format, int (*call)(const 
             float *out[8] = {0};
             for (size_t i = 0; outputs && i < outputs->size; i++)
                 out[i] = calloc(av_named(file, av_get(&outputs->items[i], "lower")->text)->size + 1, sizeof(float));
-            int refused = call(&test, out), right = refused == !outputs;
+            int refused = call(&test, out) != 0, right = refused == !outputs;
             for (size_t i = 0; right && outputs && i < outputs->size; i++) right = av_within(file, &outputs->items[i], out[i]);
             *failed += !right;
         }

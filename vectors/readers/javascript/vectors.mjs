@@ -31,8 +31,8 @@ export function tensors(file) {
 }
 
 /**
- * For each test of a format its id and whether a function passes. It takes the inputs by name, and returns the numbers of its result, or a
- * list of those of its results; an exception refuses. Only groups that follow the file's own conventions are taken.
+ * For each test of a format its id and whether a function passes. It takes the inputs by name, and returns the numbers of its result, in a
+ * list or a typed array, or a list of those of its results; an exception refuses. Only groups that follow the file's own conventions are taken.
  */
 export function* judged(file, call, format) {
   const told = JSON.parse(readFileSync(file, "utf8"));
@@ -47,7 +47,7 @@ export function* judged(file, call, format) {
         yield [test.id, test.result === "invalid"];
         continue;
       }
-      const outs = Array.isArray(out) ? out : [out];
+      const outs = Array.isArray(out) && typeof out[0] !== "number" ? out : [out];
       const wanted = Object.values(test.outputs ?? {});
       yield [test.id, outs.length === wanted.length && wanted.length > 0 && wanted.every((one, i) => within(outs[i], one, known))];
     }
