@@ -179,6 +179,10 @@ def _score_tangents(p: AttentionProblem, q: Operand, k: Operand, dq: Operand, dk
         spread += q.reach @ dk.reach.swapaxes(-1, -2)
         most = p.ranges.work / (2 * max(1.0, c))
         overflow = None if spread.max(initial=0.0) <= most else ~(spread <= most)
+        of_q, of_k = (x.reach.max(axis=-1, initial=0.0) > most for x in (dq, dk))  # as they are, or scaled
+        if of_q.any() or of_k.any():
+            beyond = of_q[..., :, None] | of_k[..., None, :]
+            overflow = beyond if overflow is None else overflow | beyond
         spread *= c
         spread *= relative
         spread += t.score_underflow

@@ -83,10 +83,10 @@ def multi_head_attention_vjp(
     g = p.like(grad_out, "grad_out", p.x)
 
     def fast() -> Balls:
-        q, k, v = p.projections()
+        q, k, v = p.projections(backward=True)
         tokens, out = exact(p.x), exact(g)
         concat = _side_by_side(p.kept(ball_attention.output(q, k, v, p.setting)))
-        split = p.heads(p.stored(p.product(out, _transposed(exact(p.wo)), backward=True)))
+        split = p.heads(p.stored(p.product(out, _transposed(exact(p.wo)), backward=True)), g)
         pulled = [_side_by_side(p.kept(d)) for d in ball_attention.vjp(q, k, v, split, p.setting)]
         parts = [p.last(p.product(d, _transposed(exact(w)), backward=True)) for d, w in zip(pulled, (p.wq, p.wk, p.wv), strict=True)]
         dx = p.last(p.last(parts[0] + parts[1]) + parts[2])
@@ -133,9 +133,11 @@ def multi_head_attention_jvp(
     tangents = [p.like(tangent, name, like) for tangent, name, like in named]
 
     def fast() -> Balls:
-        q, k, v = p.projections()
+        q, k, v = p.projections(backward=True)
         tq, tk, tv = (
-            p.heads(p.stored(p.stored(p.product(exact(tangents[0]), exact(w))) + p.stored(p.product(exact(p.x), exact(dw)))))
+            p.heads(
+                p.stored(p.stored(p.product(exact(tangents[0]), exact(w))) + p.stored(p.product(exact(p.x), exact(dw)))), p.x, tangents[0]
+            )
             for w, dw in zip((p.wq, p.wk, p.wv), tangents[1:4], strict=True)
         )
         heads = _side_by_side(p.kept(ball_attention.output(q, k, v, p.setting)))

@@ -100,16 +100,25 @@ class Projections:
             a = ball.rounded(a, target, flush=self.setting.arithmetic is not None and self.setting.arithmetic.flush_to_zero)
         return a
 
-    def heads(self, a: Ball) -> Operand:
-        """(…, n, num_heads·head_dim) -> (…, num_heads, n, head_dim), as attention takes it."""
+    def heads(self, a: Ball, *given: Array) -> Operand:
+        """(…, n, num_heads·head_dim) -> (…, num_heads, n, head_dim), as attention takes it.
+
+        Where a projection of a token overflows, of which all that is given is finite, nothing is known of its column: behind a mask too,
+        where it is read, a weight of 0 times ∞ is NaN.
+        """
+        masked = self.mask is not None or self.setting.visible.high is not None
+        if given and masked and self.setting.arithmetic is not None and self.setting.conventions.blocked_values == "finite":
+            finite = np.logical_and.reduce([np.isfinite(x).all(axis=-1, keepdims=True) for x in given])
+            lost = (np.isinf(a.rad) & finite).any(axis=-2, keepdims=True)
+            a = Ball(a.mid, np.where(lost, np.inf, a.rad))
         split = mapped(a, lambda m: m.reshape(*m.shape[:-1], self.num_heads, m.shape[-1] // self.num_heads).swapaxes(-3, -2))
         return operand(split.mid, split.rad)
 
-    def projections(self) -> tuple[Operand, Operand, Operand]:
-        """The heads of x·wq, x·wk and x·wv."""
-        x = exact(self.x)
-        q, k, v = (self.heads(self.stored(self.product(x, exact(w)))) for w in (self.wq, self.wk, self.wv))
-        return q, k, v
+    def projections(self, backward: bool = False) -> tuple[Operand, Operand, Operand]:
+        """The heads of x·wq, x·wk and x·wv. Behind a mask derivatives are products with all three, the output with the last alone."""
+        q, k, v = (self.stored(self.product(exact(self.x), exact(w))) for w in (self.wq, self.wk, self.wv))
+        given = (self.x,) if backward else ()
+        return self.heads(q, *given), self.heads(k, *given), self.heads(v, self.x)
 
     def expecting_nan(self, out: Ball) -> Ball:
         """The output with NaN expected on the rows of tokens that may read none, if that is the convention."""

@@ -13,7 +13,7 @@ power series in the terms with non-negative coefficients and none of degree 0: f
 
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from math import log
+from math import inf, log
 from operator import add
 from typing import Any
 
@@ -151,8 +151,8 @@ class Terms:
     keys_sum         × (|dS||k|, |dq|)  the sum over keys in dq, its scaling, and partial gradients stored in between
     queries_sum      × (|dS||q|, |dk|), (p|g|, |dv|)  the sums over queries in dk and dv
     Absolute errors:
-    score_underflow, input_underflow, weight_underflow, sum_underflow, grad_underflow, output_underflow, saved_underflow, and
-    logit_underflow of a capped score, and of its sum with a bias
+    score_underflow, input_underflow, weight_underflow, sum_underflow, grad_underflow, output_underflow, saved_underflow,
+    logit_underflow of a capped score, and of its sum with a bias, and scaled_underflow of the gradient of a scaled q or k
     """
 
     dot: Sum
@@ -191,6 +191,7 @@ class Terms:
     grad_underflow: float
     output_underflow: float
     saved_underflow: float
+    scaled_underflow: float
 
     def __add__(self, other: "Terms") -> "Terms":
         """The terms of two computations of one value, as far apart as they can be."""
@@ -209,6 +210,7 @@ class Ranges:
     grad_scores   dS as it is stored, scaled or not
     gradients     partial sums of gradients
     output        the gradient of a query head alone, where those of several are added up
+    scaled        the gradient of a scaled q or k, where these are stored in fewer bits than their products
     slope         c·dU, from which the gradient through a cap is taken, before it is divided by c again
     cap           the smallest and the largest cap that is a normal number, as is its reciprocal
     """
@@ -220,6 +222,7 @@ class Ranges:
     grad_scores: float
     gradients: float
     output: float
+    scaled: float
     slope: float
     cap: tuple[float, float]
     by_parts: bool
@@ -229,7 +232,7 @@ class Ranges:
 def ranges(a: Arithmetic | None) -> Ranges:
     """The ranges of an arithmetic; those of float64 for the oracle's own."""
     if a is None:
-        return Ranges(LARGEST, LARGEST, LARGEST, LARGEST, LARGEST, LARGEST, LARGEST, LARGEST, (0.0, LARGEST), by_parts=False)
+        return Ranges(LARGEST, LARGEST, LARGEST, LARGEST, LARGEST, LARGEST, LARGEST, inf, LARGEST, (0.0, LARGEST), by_parts=False)
 
     def most(*stored: Format | None) -> float:
         return min(x.largest for x in (a.elementwise, *stored) if x is not None)
@@ -243,6 +246,7 @@ def ranges(a: Arithmetic | None) -> Ranges:
         grad_scores=most(a.grad_scores),
         gradients=most(a.output if a.grad_block is not None else None),
         output=most(a.output),
+        scaled=most(a.scale_on_inputs) if _is_narrow(a) else inf,
         slope=most(a.scores),
         cap=(max(normal, 1 / most()), min(most(), 1 / normal)),
         by_parts=a.rescale_block is not None,
@@ -345,7 +349,14 @@ def terms_of(a: Arithmetic, n_q: int, n_k: int, d: int, d_v: int, scale: float, 
         grad_underflow=2 * eta + _step(a.grad_scores, a) + _step(a.grad_weights, a) + operand,
         output_underflow=_step(a.output, a),
         saved_underflow=_step(a.saved_output, a),
+        scaled_underflow=_step(a.scale_on_inputs, a) * max(1.0, abs(scale)) if _is_narrow(a) else 0.0,
     )
+
+
+def _is_narrow(a: Arithmetic) -> bool:
+    """Whether scaled q and k are stored in fewer bits than they are computed in; and so are their gradients, before they are scaled."""
+    stored, work = a.scale_on_inputs, a.elementwise
+    return stored is not None and (stored.unit_roundoff > work.unit_roundoff or stored.smallest_subnormal > work.smallest_subnormal)
 
 
 def _gradient(a: Arithmetic, n: int) -> Sum:

@@ -134,13 +134,27 @@ def gradients(
     dk *= p.scale
     for x, error, of in ((dq, dq_error, t.keys_sum), (dk, dk_error, t.queries_sum), (dv, dv_error, t.queries_sum)):
         error += of.result * (np.where(np.isnan(x), 0.0, np.abs(x)) + error)
-    for heads, error, factor in ((heads_dk, dk_error, c), (heads_dv, dv_error, 1.0)):
-        error += heads.rounded(p.terms, error, factor, p.ranges.output)
+    for heads, error, factor, most in ((heads_dk, dk_error, c, p.ranges.scaled * min(1.0, c)), (heads_dv, dv_error, 1.0, np.inf)):
+        error += heads.rounded(p.terms, error, factor, min(p.ranges.output, most))
+    if p.ranges.scaled < np.inf:
+        _store_before_the_scale(p, dq, dq_error, 1)
+        _store_before_the_scale(p, dk, dk_error, p.group)
     if p.elementwise:
         most = max(1.0, c)
         for sum_of_sizes, error in ((most * dq_size, dq_error), (most * dk_size, dk_error), (dv_size, dv_error)):
             error[~(2 * (sum_of_sizes + error) <= p.ranges.gradients)] = np.inf
     return Gradients(dq, dq_error * inflation, dk, dk_error * inflation, dv, dv_error * inflation)
+
+
+def _store_before_the_scale(p: AttentionProblem, x: Array, error: Array, heads: int) -> None:
+    """Add what a gradient of q or k loses where that of a scaled q or k is stored in fewer bits, for each head, and multiplied by the scale
+    then: what underflows, and all where it may overflow.  `scale_on_inputs` counts its rounding.
+
+    What is stored is the gradient over what q, or k, was multiplied by: the scale, its root or 1.  Nothing is stored of what is 0 exactly.
+    """
+    error += np.where(error > 0, heads * p.terms.scaled_underflow, 0.0)
+    fits = (error == 0) | ((np.abs(x) + error) * (1 + 2.0**-6) <= p.ranges.scaled * min(1.0, abs(p.scale)))
+    np.copyto(error, np.inf, where=~fits)
 
 
 def _shift(p: AttentionProblem, rows: slice, forward: Rows, g: Operand, delta: Array, of_lse: Array | None) -> Shift:

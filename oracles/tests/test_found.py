@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from oracles.alibi import alibi_bias, alibi_slopes
 from oracles.conventions import Conventions
@@ -13,6 +14,7 @@ from oracles.formats import BINARY16, BRAIN16, FLOAT32, preset
 from oracles.frequencies import rotary_frequencies
 from oracles.generalised_attention import attention, attention_jvp, attention_vjp
 from oracles.merge import merge_attention
+from oracles.multi_head import multi_head_attention, multi_head_attention_jvp, multi_head_attention_vjp
 from oracles.rotary import rope, rope_vjp
 from oracles.rotary_parts import rotary_tables
 from oracles.softmax import hard_masked_softmax, hard_masked_softmax_vjp
@@ -426,3 +428,55 @@ def test_a_share_of_a_cotangent_that_underflows_is_no_exact_zero() -> None:
     for method in ("fast", "auto", "arb"):
         *_, dv = scaled_dot_product_attention_vjp(q, k, k, mask, g, conventions=conventions, method=method)  # type: ignore[arg-type]
         assert (dv.rad > 0).all()
+
+
+# -- What is stored before it is scaled, and what overflows in a projection behind a mask ----------------------------------------------
+
+
+def _autograd(function, *given, g):
+    """The gradients that PyTorch's autograd has, as float64."""
+    given = [torch.from_numpy(x).half().requires_grad_() for x in given]
+    return [x.double().numpy() for x in torch.autograd.grad(function(*given), given, torch.from_numpy(g).half())]
+
+
+@pytest.mark.parametrize("preset", ["float16-eager", "float16-scaled-inputs"])
+@pytest.mark.parametrize(
+    ("k", "v", "g", "scale"),
+    [([16, -16], [64, -64], 128, 0.25), ([2.0**-11, 0], [2.0**-6, 0], 2.0**-6, 1024.0)],
+    ids=["overflow", "underflow"],
+)
+def test_the_gradient_of_a_scaled_query_is_stored_before_it_is_scaled(preset, k, v, g, scale):
+    given = np.zeros((1, 1)), np.array(k, dtype=float)[:, None], np.array(v, dtype=float)[:, None]
+    found = _autograd(lambda q, k, v: torch.softmax(q * scale @ k.mT, -1) @ v, *given, g=np.full((1, 1), float(g)))
+    budgets = scaled_dot_product_attention_vjp(*given, None, np.full((1, 1), float(g)), scale=scale, arithmetic=preset)
+    assert found[0].ravel()[0] in (np.inf, 0.0)
+    assert all((budget.excess(x) <= 1).all() for x, budget in zip(found, budgets, strict=True))
+
+
+def test_a_tangent_that_overflows_where_it_is_scaled_leaves_nothing_known():
+    q, k, dk, zero = np.full((1, 1), 2.0**-8), np.zeros((2, 1)), np.array([[8000.0], [0.0]]), np.zeros((2, 1))
+    told = {"scale": 16.0, "arithmetic": "float16-eager"}
+    found = scaled_dot_product_attention_jvp(q, k, np.array([[1.0], [0.0]]), None, 0 * q, dk, zero, **told)
+    assert np.isinf(found.rad).all()
+    found = scaled_dot_product_attention_jvp(q, k, np.array([[1.0], [0.0]]), None, 0 * q, dk / 16, zero, **told)
+    assert np.isfinite(found.rad).all()
+
+
+BLOCKED = np.array([[True, False], [True, True]])
+
+
+def _tokens(x, wv, wo):
+    one = np.zeros((1, 1))
+    return np.array(x)[:, None], one, one, np.full((1, 1), wv), np.full((1, 1), wo), 1, BLOCKED
+
+
+@pytest.mark.parametrize("behind", ["finite", "unread"])
+def test_a_projection_that_overflows_behind_a_mask_spoils_what_is_multiplied_with_it(behind):
+    """0·∞ is NaN, in a kernel that reads what is blocked."""
+    told = {"arithmetic": "float32", "conventions": Conventions(blocked_values=behind)}
+    large, larger = (float(np.float32(x)) for x in (1e20, 1e30))
+    out = multi_head_attention(*_tokens([1.0, large], large, 1.0), **told)
+    dx, *_ = multi_head_attention_vjp(*_tokens([1.0, 1.0], 1.0, larger), np.array([[larger], [1.0]]), **told)
+    moves = np.array([[0.0], [0.0]]), np.zeros((1, 1)), np.zeros((1, 1)), np.full((1, 1), large), np.zeros((1, 1))
+    dout = multi_head_attention_jvp(*_tokens([1.0, large], 0.0, 1.0), *moves, **told)
+    assert [bool(np.isfinite(x.rad[at, 0])) for x, at in ((out, 0), (dx, 1), (dout, 0))] == [behind == "unread"] * 3

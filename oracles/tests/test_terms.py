@@ -42,6 +42,11 @@ def steps(x: Array) -> Array:
     return np.rint(x * 2**6) / 2**6
 
 
+def next_step(x: Array) -> Array:
+    """The next multiple of 2⁻⁶ away from 0, as of a rounding that is not to the nearest."""
+    return np.copysign(np.ceil(np.abs(x) * 2**6) / 2**6, x)
+
+
 def apart_by_steps(x: Array) -> Array:
     """x moved by a step of 2⁻⁶: upwards for the larger half of each row, downwards for the others."""
     return x + np.where(x >= np.median(x, axis=1, keepdims=True), 2.0**-6, -(2.0**-6))
@@ -101,6 +106,7 @@ class Kernel:
     saved: Rounding = unchanged
     grad_accumulate: Rounding = unchanged
     grad_score: Rounding = unchanged
+    grad_scaled: Rounding = unchanged
     delta_of_weights: bool = False
     kept: bool = False
     cap: float | None = None
@@ -148,7 +154,7 @@ class Kernel:
             delta = product(p * dp, np.ones((dp.shape[1], 1)), self.grad_accumulate)
         ds = self.grad_score(p * (dp - delta))
         scale = 1 / np.sqrt(q.shape[1])
-        dq = scale * product(ds, k, self.grad_accumulate)
+        dq = scale * self.grad_scaled(product(ds, k, self.grad_accumulate))
         dk = scale * product(ds.T, q, self.grad_accumulate)
         return self.output(dq), self.output(dk), self.output(product(p.T, g, self.grad_accumulate))
 
@@ -235,6 +241,12 @@ def sloping_exp(x: Array) -> Array:
 def first_key_and_value_zero(k: Array, v: Array, g: Array) -> None:
     """Errors of scores then differ from key to key."""
     k[0], v[0] = 0, 0
+
+
+def small_gradients(k: Array, v: Array, g: Array) -> None:
+    """Cotangents and keys far below a step of 2⁻⁶."""
+    g *= 2.0**-30
+    k *= 2.0**-10
 
 
 def keys_along_the_gradient(k: Array, v: Array, g: Array) -> None:
@@ -444,6 +456,14 @@ CASES = [
     ),
     Case("score_underflow", replace(FLOAT64, scores=STEPS), Kernel(score=steps), (4, 8, 8, 2)),
     Case("input_underflow", replace(FLOAT64, scale_on_inputs=STEPS), Kernel(scaled_q=steps), (4, 8, 8, 2)),
+    Case(
+        "scaled_underflow",
+        replace(FLOAT64, scale_on_inputs=STEPS),
+        Kernel(grad_scaled=next_step),
+        (4, 8, 1, 2),
+        "dq",
+        prepare=small_gradients,
+    ),
     Case("weight_underflow", replace(FLOAT64, weights=STEPS), Kernel(weight=steps), (4, 8, 8, 2)),
     Case(
         "sum_underflow",

@@ -153,7 +153,7 @@ class Trial:
             why = self.untaken or f"It says nothing of any of {counted(evidence.cases, 'case')} that {i.name} supports."
             return ("vacuous", unknown(i, self.law.operation, why)) if agreement else ("not applicable", why)
         if self.informative < self._least:
-            if self.untaken and not agreement:
+            if self.untaken and not agreement and self.examples < self._least:  # it would say something, of cases that are not taken
                 return "not applicable", self.untaken
             return "vacuous", f"Only {self.informative} of {self.examples} examples were informative, but at least {self._least} should be."
         if self.suspicious:

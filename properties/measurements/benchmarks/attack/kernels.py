@@ -218,8 +218,10 @@ class Kernel:
         ds = store(work(ds * self.c)) if form.early and form.scale == "s" else store(ds)
         of_q, of_k = self.scaled(q, k)
         left_q, left_k = self.factors if form.scale != "s" else (self.c, self.c) if not form.early else (1.0, 1.0)
-        dq = work(self.gradient(ds.T, of_k) * left_q)
-        dk = work(self.of_keys(ds, of_q) * left_k)
+        dq, dk = (
+            x if left == 1.0 else work((rounding(a.scale_on_inputs)(x) if form.scale != "s" else x) * left)
+            for x, left in ((self.gradient(ds.T, of_k), left_q), (self.of_keys(ds, of_q), left_k))
+        )
         return Backward(out, lse, du, delta, dq, dk, self.of_keys(rounding(a.weights)(p), g))
 
     def grad_logits(self, p: Array, dp: Array, delta: Array) -> Array:
