@@ -104,6 +104,7 @@ class Problem:
         of_rows: int,
         times: int = 1,
         vacuous: Callable[[Balls], tuple[bool, ...]] = zero_is_accepted,
+        by_rows: bool = False,
     ) -> tuple[Enclosure, ...]:
         """The enclosures of results that take so many `times` the work of a forward pass, sharp ones where that is needed.
 
@@ -117,7 +118,7 @@ class Problem:
             return *map(self._unfolded, balls[:of_rows]), *balls[of_rows:]
 
         a, work = self.setting.arithmetic, times * self.work
-        return settle(Evaluation(a, self.method, lambda: fast(self.setting), arb, work, vacuous, sharp, shaped))
+        return settle(Evaluation(a, self.method, lambda: fast(self.setting), arb, work, vacuous, sharp, shaped, by_rows))
 
     def _unfolded(self, x: Ball) -> Ball:
         """A result of query rows, with the axes that are given."""

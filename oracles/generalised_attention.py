@@ -70,7 +70,7 @@ def attention(
     def arb() -> Balls:
         return arb_attention.generalised_attention(p.q, p.k, p.v, p.allowed(), features=p.features, **p.options)
 
-    out, lse = p.evaluated(fast, arb, of_rows=2, vacuous=attention_is_vacuous(p.v, p.allowed_row))
+    out, lse = p.evaluated(fast, arb, of_rows=2, vacuous=attention_is_vacuous(p.v, p.allowed_row), by_rows=True)
     return out, p.of_lse(lse)
 
 

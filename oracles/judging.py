@@ -130,6 +130,7 @@ class Evaluation:
     vacuous             whether the budget of each result says nothing, given all of them
     sharp               a narrower certificate in float64 than `fast`, where there is one
     shaped              the results as they are returned, given as they are computed
+    by_rows             whether each row of the first result is one by itself, as those of an output of attention
     """
 
     arithmetic: Arithmetic | None
@@ -140,31 +141,39 @@ class Evaluation:
     vacuous: Callable[[Balls], tuple[bool, ...]] = zero_is_accepted
     sharp: Callable[[], Balls] | None = None
     shaped: Callable[[Balls], Balls] = tuple
+    by_rows: bool = False
+
+    def is_narrow(self, balls: Balls) -> bool:
+        """Whether a certificate can tell binary32 results apart."""
+        return all(map(_is_narrow, balls)) and not (self.by_rows and _has_wide_row(balls[0]))
 
 
 def settle(of: Evaluation) -> tuple[Enclosure, ...]:
     """The enclosures of an operation's results by a method.
 
     "auto" takes `fast`; a certificate that is too wide to judge by is taken from `sharp`, then from `arb` where that is
-    affordable, and else is marked as not judged.  A budget's own part, that of float64 arithmetic, is no wider than the
-    part of the given arithmetic where that rounds as much as float64; so a budget is too wide to judge by only if that of
-    the given arithmetic is, which makes it vacuous, whichever method evaluates the midpoint.  The budget of an arithmetic
-    that is finer than float64 is marked as not judged.
+    affordable, and is marked as not judged where it is too wide still.  A budget's own part, that of float64 arithmetic, is
+    no wider than the part of the given arithmetic where that rounds as much as float64; so a budget is too wide to judge by
+    only if that of the given arithmetic is, which makes it vacuous, whichever method evaluates the midpoint.  The budget of
+    an arithmetic that is finer than float64 is marked as not judged.
     """
     judged = not _is_finer(of.arithmetic)
     if of.method == "arb":
         balls = of.arb()
-        if of.arithmetic is not None:
+        if of.arithmetic is None:
+            judged = _is_rounded_once(balls) or of.is_narrow(balls)
+        else:
             balls = tuple(_around(value, budget) for value, budget in zip(balls, of.fast(), strict=True))
     else:
         balls = of.fast()
-        judged = judged and (of.arithmetic is not None or all(map(_is_narrow, balls)))
+        judged = judged and (of.arithmetic is not None or of.is_narrow(balls))
         if not judged and of.arithmetic is None and of.method == "auto":
             if of.sharp is not None:
                 balls = of.sharp()
-                judged = all(map(_is_narrow, balls))
+                judged = of.is_narrow(balls)
             if not judged and of.work <= AFFORDABLE:
-                balls, judged = of.arb(), True
+                balls = of.arb()
+                judged = _is_rounded_once(balls) or of.is_narrow(balls)
     flags = (False,) * len(balls) if of.arithmetic is None else of.vacuous(balls)
     target = None if of.arithmetic is None else of.arithmetic.output
     found = zip(of.shaped(balls), flags, strict=True)
@@ -211,8 +220,8 @@ def _is_narrow(x: Ball) -> bool:
 
     Typical of a column is the median of its elements other than 0, of `SAMPLE` of them at most, or of all where these are all 0,
     as the last columns of a causal matrix are: the largest would let one huge element excuse a wide radius elsewhere, and so
-    would another column's; a row alone may be 0 but for rounding, as the first row of dq is under a causal mask.  Entries
-    without a midpoint are left out: nothing is known of them because of an input, which no method can change.
+    would another column's; a row alone may be 0 but for rounding, as the first row of dq is under a causal mask (`_has_wide_row` is for
+    others).  Entries without a midpoint are left out: nothing is known of them because of an input, which no method can change.
     """
     if x.mid.size == 0:
         return True
@@ -229,6 +238,22 @@ def _is_narrow(x: Ball) -> bool:
         unseen = ~narrow & ~(size > 0).any(axis=1)
         narrow[unseen] = _typically_fits(np.abs(mid.swapaxes(-1, -2)[unseen])[..., None], most[unseen][:, None])[:, 0]
     return bool(narrow.all())
+
+
+def _has_wide_row(x: Ball) -> bool:
+    """Whether in some row a radius is more than u/4 of the largest midpoint: nothing is known of the row, if nothing else is looked at."""
+    if x.mid.size == 0:
+        return False
+    size, most = np.abs(x.mid).max(axis=-1), x.rad.max(axis=-1)
+    if np.isnan(size).any():
+        known = ~np.isnan(x.mid)
+        size, most = (np.where(known, part, 0.0).max(axis=-1) for part in (np.abs(x.mid), x.rad))
+    return not bool(_fits(size, most).all())
+
+
+def _is_rounded_once(balls: Balls) -> bool:
+    """Whether every radius is at most a unit in the last place of its midpoint: no method in float64 says more."""
+    return all(bool((np.isnan(x.mid) | (x.rad <= np.spacing(np.abs(x.mid)))).all()) for x in balls)
 
 
 def _fits(size: Array, most: Array) -> NDArray[np.bool_]:

@@ -73,6 +73,7 @@ def merge_attention(
             lambda: dead(_fast(outs, [x[..., None] for x in sums], a, c.lse_base)),
             lambda: dead(_exactly(outs, [x[..., None] for x in sums], c.lse_base)),
             32 * outs[0].size,
+            by_rows=True,
         )
     )
     out, lse = found

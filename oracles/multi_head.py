@@ -50,7 +50,7 @@ def multi_head_attention(
     def arb() -> Balls:
         return arb_attention.multi_head_attention(*p.arguments, p.allowed(), **p.options)
 
-    return settle(Evaluation(p.setting.arithmetic, method, fast, arb, p.work))[0]
+    return settle(Evaluation(p.setting.arithmetic, method, fast, arb, p.work, by_rows=True))[0]
 
 
 def multi_head_attention_vjp(

@@ -41,5 +41,5 @@ def rotated_attention(
         queries = operand(p.heads.fold(query.mid), p.heads.fold(query.rad))
         return ball_attention.forward(queries, operand(key.mid, key.rad), operand(p.v), setting)
 
-    out, lse = p.evaluated(fast, lambda: fast(p.setting), of_rows=2, vacuous=attention_is_vacuous(p.v, p.allowed_row))
+    out, lse = p.evaluated(fast, lambda: fast(p.setting), of_rows=2, vacuous=attention_is_vacuous(p.v, p.allowed_row), by_rows=True)
     return out, p.of_lse(lse)

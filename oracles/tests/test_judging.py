@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import oracles
 from oracles.ball import Array, Ball
 from oracles.formats import BINARY32
 from oracles.judging import SAMPLE, _is_narrow, is_wide, mean_is_accepted
@@ -87,3 +88,22 @@ def test_a_budget_that_accepts_the_mean_is_found_whichever_row_says_so() -> None
         found.append(mean_is_accepted(out, v, lambda i, allowed=allowed: allowed[i : i + 1]))
         assert found[-1] == accepted(out, v, allowed)
     assert 30 < sum(found) < 270
+
+
+def test_a_row_of_an_output_about_which_nothing_is_known_is_not_judged():
+    """The values cancel in the first row, and are large in the others."""
+    q, k, v = np.array([[0.0], [1.0], [1.0]]), np.array([[0.0], [1.0]]), np.array([[1e10], [-1e10 * (1 + 1e-12)]])
+    assert not oracles.scaled_dot_product_attention(q, k, v, scale=1.0, method="fast").judged
+    assert not oracles.attention(q[None], k[None], v[None], scale=1.0, method="fast")[0].judged
+    exact = oracles.scaled_dot_product_attention(q, k, v, scale=1.0)
+    assert exact.judged
+    assert exact.rad[0, 0] <= 2.0**-24 * abs(exact.mid[0, 0])
+
+
+def test_ball_arithmetic_is_judged_as_all_else_where_sums_are_taken_after_it():
+    """The gradient of a bias that rows share, whose cotangents cancel."""
+    k, v = np.random.default_rng(0).standard_normal((2, 1, 2, 1))
+    told = {"bias": np.zeros((1, 2)), "scale": 1.0, "method": "arb"}
+    for off, judged in ((2.0**-50, False), (0.5, True)):
+        g = np.array([[[1e8], [-1e8 * (1 + off)]]])
+        assert oracles.attention_vjp(np.full((1, 2, 1), 0.3), k, v, g, **told)[3].judged == judged
