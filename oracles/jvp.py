@@ -30,6 +30,7 @@ from oracles.scores import (
     scores,
     sizes,
 )
+from oracles.terms import KEY_TILE
 from oracles.visible import Mask
 from oracles.vjp import sink_weights
 
@@ -118,6 +119,8 @@ def rows_jvp(p: AttentionProblem, tangents: Tangents, rows: slice) -> Moved:
     error = error * (1 + 8 * gamma(p.n_k + 8, ROUNDOFF))
     centred = 2 * (largest + mean_error)
     overflow = ~(centred <= p.ranges.grad_scores) | ~((size + drift + 1.0) * (centred + 1.0) + readable_tangent <= p.ranges.work)
+    if p.elementwise:
+        overflow = overflow | _overflows_somewhere(p, tangents, q, dq)
     if p.features is not None and p.features.sink is not None:  # exp(sink − m) may overflow, and all weights be lost
         overflow = overflow | np.isinf(forward.error).any(axis=-1, keepdims=True)
     dlse, dlse_error = mean, mean_error
@@ -131,6 +134,20 @@ def rows_jvp(p: AttentionProblem, tangents: Tangents, rows: slice) -> Moved:
     error = np.where(overflow, np.inf, error)
     dout, error, dlse, dlse_error = (live(x, forward.dead) for x in (dout, error, dlse, dlse_error))
     return Moved(dout, error, dlse, dlse_error, forward.dead)
+
+
+def _overflows_somewhere(p: AttentionProblem, tangents: Tangents, q: Operand, dq: Operand) -> Mask:
+    """In which rows (…, rows, 1) the tangent of a score may overflow, if only in a tile that no row reads: a weight of 0 times ∞ is NaN."""
+    most = p.ranges.work / (2 * max(1.0, abs(p.scale)))
+    pairs = (dq, p.k), (q, tangents.k)
+    if all((2 * x.length.max(initial=0.0) * y.length.max(initial=0.0) <= most) for x, y in pairs):
+        return np.zeros((*q.shape[:-1], 1), dtype=bool)
+    found = np.zeros((*q.shape[:-1], 1))
+    for first in range(0, p.n_k, KEY_TILE):
+        keys = slice(first, min(first + KEY_TILE, p.n_k))
+        size = sum(x.reach @ part(y, keys).reach.swapaxes(-1, -2) for x, y in pairs)
+        found = np.maximum(found, size.max(axis=-1, keepdims=True, initial=0.0))
+    return np.asarray(~(found <= most))
 
 
 def _logit_tangents(

@@ -480,3 +480,12 @@ def test_a_projection_that_overflows_behind_a_mask_spoils_what_is_multiplied_wit
     moves = np.array([[0.0], [0.0]]), np.zeros((1, 1)), np.zeros((1, 1)), np.full((1, 1), large), np.zeros((1, 1))
     dout = multi_head_attention_jvp(*_tokens([1.0, large], 0.0, 1.0), *moves, **told)
     assert [bool(np.isfinite(x.rad[at, 0])) for x, at in ((out, 0), (dx, 1), (dout, 0))] == [behind == "unread"] * 3
+
+
+@pytest.mark.parametrize(("moves", "known"), [(300.0, False), (1.0, True)])
+def test_a_tangent_that_overflows_in_a_tile_that_nobody_reads_spoils_the_row(moves, known):
+    """A row of a sink alone."""
+    q, k, v = np.ones((1, 1, 1)), np.full((1, 2, 1), 300.0), np.ones((1, 2, 1))
+    told = {"bias": np.full((1, 2), -np.inf), "sink": np.zeros(1), "scale": 1.0, "arithmetic": "float16-eager"}
+    for x in attention_jvp(q, k, v, moves * q, 0 * k, v, **told):
+        assert np.isfinite(x.rad).all() == known
