@@ -168,8 +168,9 @@ PROMISES = [
 @pytest.mark.parametrize("operation", OURS)
 @pytest.mark.parametrize("implementation", PROMISES, ids=lambda i: i.name)
 def test_what_is_correct_keeps_each_law(implementation, operation):
-    for outcome in examine(OURS[operation], implementation, 2, 1):
-        assert outcome.status in ("held", "not applicable"), outcome
+    outcomes = examine(OURS[operation], implementation, 2, 1)
+    assert not [outcome for outcome in outcomes if outcome.status not in ("held", "not applicable")]
+    assert any(outcome.status == "held" for outcome in outcomes)
 
 
 def test_all_laws_apply_to_the_reference():
