@@ -115,7 +115,7 @@ def _never(*arguments: Any, **options: Any) -> Any:
 
 def _started(candidate: Submission, promised: Implementation, limits: Limits, stack: ExitStack) -> Candidate:
     """The candidate in a process and a folder of its own, which end with the stack."""
-    folder = Path(tempfile.mkdtemp(prefix="attnspec-")).resolve()
+    folder = Path(tempfile.mkdtemp()).resolve()  # whose name says nothing of us
     stack.callback(_remove, folder)
     libraries = ("numpy", "ml_dtypes", *(["torch"] if candidate.arrays == "torch" else []), *candidate.libraries)
     process = Process(surroundings(folder, libraries, dict(candidate.sources)), candidate.arrays, limits.memory)
