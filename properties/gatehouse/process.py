@@ -25,7 +25,7 @@ import json, os, sys, types
 stream = open(os.dup(0), "rb")
 settings, texts = json.loads(stream.readline())
 def load(name):
-    module = types.ModuleType(name)  # which nothing can import: a candidate may have modules of these names
+    module = types.ModuleType(name)
     exec(compile(texts[name], name, "exec"), vars(module))
     return module
 fence = load("fence")
@@ -35,6 +35,7 @@ sys.path.append(settings["libraries"])
 wire = load("wire")
 load("server").main(settings, stream, wire, enclosed)
 """
+"""What runs first, as the command line shows it: no word says who asks. Its modules cannot be imported: others may have their names."""
 _PIECE = 2**16
 
 
