@@ -145,7 +145,8 @@ def _overflows_somewhere(p: AttentionProblem, tangents: Tangents, q: Operand, dq
     found = np.zeros((*q.shape[:-1], 1))
     for first in range(0, p.n_k, KEY_TILE):
         keys = slice(first, min(first + KEY_TILE, p.n_k))
-        size = sum(x.reach @ part(y, keys).reach.swapaxes(-1, -2) for x, y in pairs)
+        of_dq, of_dk = (x.reach @ part(y, keys).reach.swapaxes(-1, -2) for x, y in pairs)
+        size = of_dq + of_dk
         found = np.maximum(found, size.max(axis=-1, keepdims=True, initial=0.0))
     return np.asarray(~(found <= most))
 
