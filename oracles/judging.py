@@ -144,8 +144,9 @@ class Evaluation:
     by_rows: bool = False
 
     def is_narrow(self, balls: Balls) -> bool:
-        """Whether a certificate can tell binary32 results apart."""
-        return all(map(_is_narrow, balls)) and not (self.by_rows and _has_wide_row(balls[0]))
+        """Whether a certificate can tell binary32 results apart, or is the exact value but for one rounding."""
+        narrow = all(map(_is_narrow, balls)) and not (self.by_rows and _has_wide_row(balls[0]))
+        return narrow or _is_rounded_once(balls)
 
 
 def settle(of: Evaluation) -> tuple[Enclosure, ...]:
@@ -161,7 +162,7 @@ def settle(of: Evaluation) -> tuple[Enclosure, ...]:
     if of.method == "arb":
         balls = of.arb()
         if of.arithmetic is None:
-            judged = _is_rounded_once(balls) or of.is_narrow(balls)
+            judged = of.is_narrow(balls)
         else:
             balls = tuple(_around(value, budget) for value, budget in zip(balls, of.fast(), strict=True))
     else:
@@ -173,7 +174,7 @@ def settle(of: Evaluation) -> tuple[Enclosure, ...]:
                 judged = of.is_narrow(balls)
             if not judged and of.work <= AFFORDABLE:
                 balls = of.arb()
-                judged = _is_rounded_once(balls) or of.is_narrow(balls)
+                judged = of.is_narrow(balls)
     flags = (False,) * len(balls) if of.arithmetic is None else of.vacuous(balls)
     target = None if of.arithmetic is None else of.arithmetic.output
     found = zip(of.shaped(balls), flags, strict=True)

@@ -137,18 +137,23 @@ def rows_jvp(p: AttentionProblem, tangents: Tangents, rows: slice) -> Moved:
 
 
 def _overflows_somewhere(p: AttentionProblem, tangents: Tangents, q: Operand, dq: Operand) -> Mask:
-    """In which rows (…, rows, 1) the tangent of a score may overflow, if only in a tile that no row reads: a weight of 0 times ∞ is NaN."""
+    """In which rows (…, rows, 1) the tangent of a score may overflow, masked or in a tile that no row reads: a weight of 0 times ∞ is NaN.
+
+    It may in a product, before or after the scale, or where the tangent of a query or of any key is scaled.
+    """
     most = p.ranges.work / (2 * max(1.0, abs(p.scale)))
     pairs = (dq, p.k), (q, tangents.k)
+    of_dq = dq.reach.max(axis=-1, keepdims=True, initial=0.0)
+    lost: Mask = (of_dq > most) | (tangents.k.reach.max(axis=(-2, -1), keepdims=True, initial=0.0) > most)
     if all((2 * x.length.max(initial=0.0) * y.length.max(initial=0.0) <= most) for x, y in pairs):
-        return np.zeros((*q.shape[:-1], 1), dtype=bool)
+        return lost
     found = np.zeros((*q.shape[:-1], 1))
     for first in range(0, p.n_k, KEY_TILE):
         keys = slice(first, min(first + KEY_TILE, p.n_k))
         of_dq, of_dk = (x.reach @ part(y, keys).reach.swapaxes(-1, -2) for x, y in pairs)
         size = of_dq + of_dk
         found = np.maximum(found, size.max(axis=-1, keepdims=True, initial=0.0))
-    return np.asarray(~(found <= most))
+    return lost | ~(found <= most)
 
 
 def _logit_tangents(
@@ -166,20 +171,19 @@ def _logit_tangents(
     far a kernel's may be from them."""
     f, t = p.features, p.terms
     assert f is not None
-    of_masked = np.where(np.isinf(spread), np.inf, 0.0)
     for capping in (False, True) if f.after_bias else (True, False):
         if capping and f.cap is not None:
             h, off = slope_of(u, f.cap, exponents, t)
             lost = off * (np.abs(tangent) + spread) + t.grad_scores * np.abs(tangent) + lost_by_slope(t, f.cap)
             tangent, spread = tangent * h, spread * h + lost
-            if u.blocked is not None:  # there nothing is read of a tangent, unless it overflows: ∞ times a slope of 0 is NaN
-                tangent, spread = np.where(u.blocked, 0.0, tangent), np.where(u.blocked, of_masked, spread)
+            if u.blocked is not None:  # there nothing is read of a tangent
+                tangent, spread = (np.where(u.blocked, 0.0, x) for x in (tangent, spread))
         elif not capping and f.bias is not None and tangents.bias is not None:
             moves = tangents.bias.tile(rows, keys)
             spread = spread + t.biased * (np.abs(tangent) + np.abs(moves) + spread)
             tangent = tangent + moves
     if allowed is not None:
-        tangent, spread = np.where(allowed, tangent, 0.0), np.where(allowed, spread, of_masked)
+        tangent, spread = (np.where(allowed, x, 0.0) for x in (tangent, spread))
     return tangent, spread
 
 
@@ -195,12 +199,6 @@ def _score_tangents(p: AttentionProblem, q: Operand, k: Operand, dq: Operand, dk
     else:
         spread = dq.reach @ k.reach.swapaxes(-1, -2)
         spread += q.reach @ dk.reach.swapaxes(-1, -2)
-        most = p.ranges.work / (2 * max(1.0, c))
-        overflow = None if spread.max(initial=0.0) <= most else ~(spread <= most)
-        of_q, of_k = (x.reach.max(axis=-1, initial=0.0) > most for x in (dq, dk))  # as they are, or scaled
-        if of_q.any() or of_k.any():
-            beyond = of_q[..., :, None] | of_k[..., None, :]
-            overflow = beyond if overflow is None else overflow | beyond
         spread *= c
         spread *= relative
         spread += t.score_underflow
@@ -211,10 +209,8 @@ def _score_tangents(p: AttentionProblem, q: Operand, k: Operand, dq: Operand, dk
                 spread += c * (a.reach @ b.rad.swapaxes(-1, -2))
             if t.input_underflow:
                 spread += t.input_underflow * (a.reach.sum(-1)[..., :, None] + b.reach.sum(-1)[..., None, :])
-        if overflow is not None:
-            spread[overflow] = np.inf
     if allowed is not None:
         np.copyto(tangent, 0.0, where=~allowed)
-        if p.elementwise:  # what overflows there spoils the row: a weight of 0 times ∞ is NaN
-            np.copyto(spread, 0.0, where=~(allowed if overflow is None else allowed | overflow))
+        if p.elementwise:
+            np.copyto(spread, 0.0, where=~allowed)
     return tangent, spread

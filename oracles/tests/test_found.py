@@ -482,6 +482,14 @@ def test_a_projection_that_overflows_behind_a_mask_spoils_what_is_multiplied_wit
     assert [bool(np.isfinite(x.rad[at, 0])) for x, at in ((out, 0), (dx, 1), (dout, 0))] == [behind == "unread"] * 3
 
 
+def test_a_key_s_tangent_that_overflows_where_it_is_scaled_spoils_rows_that_do_not_read_it():
+    q, k, v, dk = np.full((1, 1), 2.0**-8), np.zeros((2, 1)), np.ones((2, 1)), np.array([[0.0], [8000.0]])
+    for scale, known in ((16.0, False), (1.0, True)):
+        told = {"scale": scale, "arithmetic": "float16-eager"}
+        found = scaled_dot_product_attention_jvp(q, k, v, np.array([[True, False]]), 0 * q, dk, 0 * v, **told)
+        assert np.isfinite(found.rad).all() == known
+
+
 @pytest.mark.parametrize(("moves", "known"), [(300.0, False), (1.0, True)])
 def test_a_tangent_that_overflows_in_a_tile_that_nobody_reads_spoils_the_row(moves, known):
     """A row of a sink alone."""

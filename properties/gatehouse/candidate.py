@@ -19,9 +19,9 @@ from properties.gatehouse.process import EndedError, Process
 __all__ = ["MOST_KEPT", "Candidate", "Limits"]
 
 MOST_KEPT = 200, 2**23
-"""Of so many results, and so many bytes of them, it is looked at the end whether they have changed."""
+"""So many results, of so many bytes, are kept until the end, to see whether they have changed."""
 
-_KEPT = 0.1  # the share of calls whose results are
+_KEPT = 0.1  # the share of calls whose results are kept so
 _LONGEST = 300  # characters of what it says
 
 
