@@ -4,10 +4,12 @@
 while workers are killed at random moments, the driver is killed in the middle, and the disk is full for a while; and then in peace, all of
 it or its first cases. Each planned chunk should be in the first database once, and the two should say the same of every chunk that both
 have, but when and by whom it was run. The disturbed one is in FOLDER, which should be on a small file system of its own, as
-`mount -t tmpfs -o size=64M tmpfs FOLDER` makes one, and is left there.
+`mount -t tmpfs -o size=64M tmpfs FOLDER` makes one, and is left there. Stopped by SIGINT or SIGTERM, the command goes on with the same
+FOLDER another time.
 """
 
 import argparse
+import json
 import os
 import signal
 import sqlite3
@@ -18,6 +20,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import closing, suppress
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from random import Random
 
@@ -42,6 +45,7 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=100, metavar="N", help="of workers (100)")
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the moments (0)")
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     some = ["--climb", options.climb, *(["--only", *options.only] if options.only else [])]
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -64,34 +68,59 @@ def main() -> int:
     return 0 if alike and whole else 1
 
 
+@dataclass
+class _Done:
+    """What was done to a campaign so far."""
+
+    seconds: float = 0
+    killed: int = 0
+    idle: int = 0  # of the killed, those that were not at a chunk
+    waited: int = 0  # times that something waited to be written
+    driver_fell: bool = False
+    disk_filled: bool = False
+
+
 def _disturbed(start: Callable[[], "subprocess.Popen[str]"], database: Path, cases: int, kills: int, random: Random) -> list[str]:
-    """Run it, with all that goes wrong, evenly over the cases; sentences on what did."""
-    began, killed, process, said = time.monotonic(), 0, None, list[str]()
-    driver_falls, disk_fills = cases // 3, 2 * cases // 3
-    while process is None or process.poll() is None:
-        if process is None:
-            process = start()
-            assert process.stderr is not None
-            threading.Thread(target=said.extend, args=(process.stderr,), daemon=True).start()
-        done = planned(database)
-        if killed < kills * done / cases:
-            time.sleep(random.uniform(0, 0.5))
-            killed += _kill_one(process.pid, random)
-        if driver_falls and done >= driver_falls:
-            process.kill()
+    """Run it, with all that goes wrong, evenly over the cases; sentences on what did. Stopped and begun again, it goes on."""
+    notes = database.with_suffix(".json")
+    done = _Done(**json.loads(notes.read_text())) if notes.exists() else _Done()
+    before, began, said = replace(done), time.monotonic(), list[str]()
+    process = None
+    try:
+        while process is None or process.poll() is None:
+            if process is None:
+                process = start()
+                assert process.stderr is not None
+                threading.Thread(target=said.extend, args=(process.stderr,), daemon=True).start()
+            share = planned(database) / cases
+            if done.killed < kills * share:
+                time.sleep(random.uniform(0, 0.5))
+                done.killed += _kill_one(process.pid, random)
+            if not done.driver_fell and share >= 1 / 3:
+                process.kill()
+                process.wait()
+                process, done.driver_fell = None, True
+                time.sleep(_GRACE)
+            elif not done.disk_filled and share >= 2 / 3:
+                _fill(database, said)
+                done.disk_filled = True
+            time.sleep(0.05)
+    finally:
+        if process is not None:
+            process.terminate()
             process.wait()
-            process, driver_falls = None, 0
-            time.sleep(_GRACE)
-        elif disk_fills and done >= disk_fills:
-            disk_fills = 0
-            _fill(database, said)
-        time.sleep(0.05)
-    waited, idle = (sum(words in sentence for sentence in said) for words in ("waits to be written", "is run again"))
+        done.seconds += time.monotonic() - began
+        done.waited, done.idle = (
+            number + sum(words in sentence for sentence in said)
+            for number, words in ((before.waited, "waits to be written"), (before.idle, "is run again"))
+        )
+        write_whole(notes, json.dumps(asdict(done)))
     counts = rows(database, "SELECT count(*), count(DISTINCT chunk), sum(cases), sum(violated), sum(lost) FROM chunk")[0]
+    runs = rows(database, "SELECT count(*) FROM run")[0][0]
     return [
-        f"Disturbed: {time.monotonic() - began:.0f} s. {killed} workers were killed at random moments, and the driver once.",
-        f"Of the workers {idle} were not at a chunk yet, but starting.",
-        f"The disk was full once: what came of a chunk waited {waited} times, and was written then.",
+        f"Disturbed: {done.seconds:.0f} s in {runs} runs. {done.killed} workers were killed at random moments, and the driver once.",
+        f"Of the workers {done.idle} were not at a chunk yet, but starting.",
+        f"The disk was full once: what came of a chunk waited {done.waited} times, and was written then.",
         "In its database: {:,} chunks, {:,} of them distinct, {:,} cases, {} violations, {} given out again.".format(*counts),
         f"Its chunks were planned to have {planned(database):,} cases and steps: a chunk to which no law applies draws none.",
     ]
@@ -119,13 +148,15 @@ def _fill(database: Path, said: list[str]) -> None:
     ballast, before = database.parent / "ballast", len(said)
     with closing(sqlite3.connect(database, timeout=60)) as opened:
         opened.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # else there is room in the log
-    with suppress(OSError), ballast.open("wb", buffering=0) as file:
-        while True:
-            file.write(bytes(4096))
-    end = time.monotonic() + 300
-    while sum("waits to be written" in sentence for sentence in said[before:]) < 2 and time.monotonic() < end:
-        time.sleep(0.2)
-    ballast.unlink()
+    try:
+        with suppress(OSError), ballast.open("wb", buffering=0) as file:
+            while True:
+                file.write(bytes(4096))
+        end = time.monotonic() + 300
+        while sum("waits to be written" in sentence for sentence in said[before:]) < 2 and time.monotonic() < end:
+            time.sleep(0.2)
+    finally:
+        ballast.unlink()
 
 
 if __name__ == "__main__":
