@@ -237,7 +237,9 @@ _OVERFLOWING = {
     **_declared(
         _EXP, f"{_SDPA}_vjp", f"{_SDPA}_jvp", names=("queries do not affect each other", "a vector added to all keys changes nothing")
     ),
-    **_declared(_DEAD, f"{_SDPA}_vjp", names=("a query with no allowed key follows its convention",)),
+    **_declared(
+        _DEAD, f"{_SDPA}_vjp", names=("a query with no allowed key follows its convention", "sequences side by side are computed apart")
+    ),
 }
 _ROWS = (
     "the order of tokens does not matter",
