@@ -143,8 +143,8 @@ def _overflows_somewhere(p: AttentionProblem, tangents: Tangents, q: Operand, dq
     """
     most = p.ranges.work / (2 * max(1.0, abs(p.scale)))
     pairs = (dq, p.k), (q, tangents.k)
-    of_dq = dq.reach.max(axis=-1, keepdims=True, initial=0.0)
-    lost: Mask = (of_dq > most) | (tangents.k.reach.max(axis=(-2, -1), keepdims=True, initial=0.0) > most)
+    largest = dq.reach.max(axis=-1, keepdims=True, initial=0.0)
+    lost: Mask = (largest > most) | (tangents.k.reach.max(axis=(-2, -1), keepdims=True, initial=0.0) > most)
     if all((2 * x.length.max(initial=0.0) * y.length.max(initial=0.0) <= most) for x, y in pairs):
         return lost
     found = np.zeros((*q.shape[:-1], 1))

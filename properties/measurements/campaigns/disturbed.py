@@ -20,7 +20,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import closing, suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from random import Random
 
@@ -84,7 +84,7 @@ def _disturbed(start: Callable[[], "subprocess.Popen[str]"], database: Path, cas
     """Run it, with all that goes wrong, evenly over the cases; sentences on what did. Stopped and begun again, it goes on."""
     notes = database.with_suffix(".json")
     done = _Done(**json.loads(notes.read_text())) if notes.exists() else _Done()
-    before, began, said = replace(done), time.monotonic(), list[str]()
+    began, said = time.monotonic(), list[str]()
     process = None
     try:
         while process is None or process.poll() is None:
@@ -110,17 +110,16 @@ def _disturbed(start: Callable[[], "subprocess.Popen[str]"], database: Path, cas
             process.terminate()
             process.wait()
         done.seconds += time.monotonic() - began
-        done.waited, done.idle = (
-            number + sum(words in sentence for sentence in said)
-            for number, words in ((before.waited, "waits to be written"), (before.idle, "is run again"))
-        )
+        done.waited += sum("waits to be written" in sentence for sentence in said)
+        done.idle += sum("is run again" in sentence for sentence in said)
         write_whole(notes, json.dumps(asdict(done)))
     counts = rows(database, "SELECT count(*), count(DISTINCT chunk), sum(cases), sum(violated), sum(lost) FROM chunk")[0]
     runs = rows(database, "SELECT count(*) FROM run")[0][0]
+    driver, disk = ("once" if happened else "never" for happened in (done.driver_fell, done.disk_filled))
     return [
-        f"Disturbed: {done.seconds:.0f} s in {runs} runs. {done.killed} workers were killed at random moments, and the driver once.",
+        f"Disturbed: {done.seconds:.0f} s in {runs} runs. {done.killed} workers were killed at random moments, and the driver {driver}.",
         f"Of the workers {done.idle} were not at a chunk yet, but starting.",
-        f"The disk was full once: what came of a chunk waited {done.waited} times, and was written then.",
+        f"The disk was full {disk}: what came of a chunk waited {done.waited} times, and was written then.",
         "In its database: {:,} chunks, {:,} of them distinct, {:,} cases, {} violations, {} given out again.".format(*counts),
         f"Its chunks were planned to have {planned(database):,} cases and steps: a chunk to which no law applies draws none.",
     ]
