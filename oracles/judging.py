@@ -96,10 +96,10 @@ def is_wide(x: Ball) -> bool:
     for some, mid, rad in _blocks(x):
         with np.errstate(over="ignore", invalid="ignore"):
             likely = ~(rad.max(axis=-1) * mid.shape[-1] < np.abs(mid).sum(axis=-1))  # else no radius reaches the mean, and nothing is NaN
-        rest = np.flatnonzero(likely)
-        if rest.size:
+        if likely.any():
+            rest = np.flatnonzero(likely)
             found.append(some.start + rest[_wide_rows(mid[rest], rad[rest])])
-    if not any(rest.size for rest in found):
+    if not any(rows.size for rows in found):
         return False
     rows = np.zeros(prod(shape), dtype=bool)
     rows[np.concatenate(found)] = True

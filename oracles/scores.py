@@ -77,15 +77,16 @@ def operand(x: Array, rad: Array | None = None) -> Operand:
     return Operand(x, x, None if rad is None else _unless_zero(rad))
 
 
-def offset(v: Operand) -> Array:
-    """An offset (…, 1, d_v) that all values of a column share: their median, if none is less than half of it, else 0.
+def offset(v: Operand) -> Array | float:
+    """An offset (…, 1, d_v) that all values of a column share: their median, if none is less than half of it, else 0; or 0 for all.
 
     So no distance |v − c| is more than 3|v|, and values with a large offset are near it.
     """
     ordered = np.sort(v.value[..., :: -(-v.shape[-2] // MEDIAN_OF), :], axis=-2)
     n = ordered.shape[-2]
     middle = (ordered[..., (n - 1) // 2, None, :] + ordered[..., n // 2, None, :]) / 2
-    return np.asarray(np.where(np.abs(v.value).min(axis=-2, keepdims=True) >= np.abs(middle) / 2, middle, 0.0))
+    shared = v.reach.min(axis=-2, keepdims=True) >= np.abs(middle) / 2
+    return np.where(shared, middle, 0.0) if shared.any() else 0.0
 
 
 def distances(v: Operand, centre: Array | float) -> Array:

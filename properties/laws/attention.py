@@ -8,7 +8,7 @@ from oracles.ball import Ball, divide, exact, total
 from properties.contract.implementation import Implementation
 from properties.contract.results import BrokenError
 from properties.contract.subject import Subject
-from properties.laws.averages import allowed, exponentials, mean, own_heads
+from properties.laws.averages import allowed, dead_rows_follow_their_convention, exponentials, mean, own_heads
 from properties.laws.law import Laws
 from properties.strategies.choices import Choices
 
@@ -225,11 +225,8 @@ def a_query_with_no_allowed_key_follows_its_convention(subject: Subject, q: Any,
 
     The other outputs are those under a mask that allows these queries everything. Exact for 0 and NaN, else within budget.
     """
-    may, convention = allowed(mask, q, k), subject.conventions.dead_rows
-    dead, out = ~may.any(-1), subject(q, k, v, mask)
-    if convention == "uniform":
-        own = v if subject.operation == SDPA else v[..., own_heads(subject.implementation, q.shape[-3], k.shape[-3]), :, :]
-        subject.close(out.ball[dead], mean(own, np.ones(may.shape, bool))[dead])
-    else:
-        subject.same(out.value[dead], np.full(out.value[dead].shape, 0.0 if convention == "zero" else np.nan), "a fully masked row")
+    may, out = allowed(mask, q, k), subject(q, k, v, mask)
+    dead = ~may.any(-1)
+    own = v if subject.operation == SDPA else v[..., own_heads(subject.implementation, q.shape[-3], k.shape[-3]), :, :]
+    dead_rows_follow_their_convention(subject, out, dead, mean(own, np.ones(may.shape)))
     subject.close(out.ball[~dead], subject(q, k, v, may | dead[..., None]).ball[~dead])

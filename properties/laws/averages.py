@@ -6,8 +6,11 @@ import numpy as np
 
 from oracles.ball import Ball, divide, exact, exp, matmul, max_shift, sqrt
 from properties.contract.implementation import Implementation
+from properties.contract.results import Result
+from properties.contract.subject import Subject
+from properties.laws.algebra import kept
 
-__all__ = ["allowed", "exponentials", "mean", "own_heads"]
+__all__ = ["allowed", "dead_rows_follow_their_convention", "exponentials", "mean", "own_heads"]
 
 
 def allowed(mask: Any, q: Any, k: Any) -> Any:
@@ -24,8 +27,16 @@ def exponentials(q: Any, k: Any, may: Any) -> Ball:
     """exp(s − m) with the scores s = q·kᵀ/√d, and m near the largest that a query may read; exactly 0 where it may not."""
     s = divide(matmul(exact(q), exact(k.swapaxes(-1, -2))), sqrt(exact(np.array([float(max(q.shape[-1], 1))]))))
     lowest = s.mid.min(axis=-1, keepdims=True)
-    e = exp(max_shift(Ball(np.where(may, s.mid, lowest), np.where(may, s.rad, 0.0))))
-    return Ball(np.where(may, e.mid, 0.0), np.where(may, e.rad, 0.0))
+    return kept(exp(max_shift(Ball(np.where(may, s.mid, lowest), np.where(may, s.rad, 0.0)))), may)
+
+
+def dead_rows_follow_their_convention(subject: Subject, found: Result, dead: Any, average: Ball) -> None:
+    """Rows that may read nothing are 0 or NaN, exactly, or that average, by the convention dead_rows."""
+    if subject.conventions.dead_rows == "uniform":
+        subject.close(found.ball[dead], average[dead], found.name)
+    else:
+        rows, number = found.value[dead], 0.0 if subject.conventions.dead_rows == "zero" else np.nan
+        subject.same(rows, np.full(rows.shape, number), f"{found.name} of a fully masked row")
 
 
 def own_heads(i: Implementation, heads: int, few: int) -> Any:

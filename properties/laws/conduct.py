@@ -155,9 +155,7 @@ def a_view_equals_its_copy(subject: Subject, *arguments: Any, choose: Choices) -
     its kind of arrays cannot have.
     """
     o, i = OPERATIONS[subject.operation], subject.implementation
-    several = [
-        p for p, x in zip(o.parameters, arguments, strict=True) if isinstance(x, np.ndarray) and x.ndim > 1 and min(x.shape[-2:]) > 1
-    ]
+    several = [p for p, x in o.named(arguments).items() if isinstance(x, np.ndarray) and x.ndim > 1 and min(x.shape[-2:]) > 1]
     if not several:
         return False
     copies, name = results_of(subject(*arguments)), choose.among(several)
@@ -226,17 +224,15 @@ def batches_are_computed_one_by_one(subject: Subject, *arguments: Any) -> bool:
     o = OPERATIONS[subject.operation]
     lead = o.lead(arguments)
     places = list(np.ndindex(*lead))
-    singles = [_problems(o, arguments, place) for place in places]
-    alone = bool(places) and subject.takes(*singles[0])
-    if not alone:
-        singles = [_problems(o, arguments, tuple(slice(k, k + 1) for k in place)) for place in places]
+    alone = bool(places) and subject.takes(*_problems(o, arguments, places[0]))
+    indices = places if alone else [tuple(slice(k, k + 1) for k in place) for place in places]
+    singles = [_problems(o, arguments, index) for index in indices]
     if not lead or not subject.takes(*singles[0]):
         return False
     subject.informative_if(len(places) > 1)
     whole = results_of(subject(*arguments))
     sums: dict[str, Ball] = {}
-    for place, single in zip(places, singles, strict=True):
-        index = tuple(place) if alone else tuple(slice(k, k + 1) for k in place)
+    for index, single in zip(indices, singles, strict=True):
         for name, batch, one in zip(o.returned(arguments), whole, results_of(subject(*single)), strict=True):
             if BATCH not in o.axes[name] or o.broadcasts(name):
                 own = batch.value.ndim - len(o.axes[name]) + 1  # its leading axes, which may be fewer than those of the batch

@@ -32,11 +32,8 @@ def _angles(subject: Subject, n: int, d: int, start_pos: int, operation: str = "
         return (call(*(d,) if o == INV_FREQ else (n, d, start_pos)).ball,)
     if o == SINUSOID:
         encoding, sines = call(n, d, start_pos).ball, (d + 1) // 2
-        return (
-            (encoding[:, 1::2], encoding[:, ::2])
-            if i.resolved_conventions.sinusoid_layout == "interleaved"
-            else (encoding[:, sines:], encoding[:, :sines])
-        )
+        interleaved = i.resolved_conventions.sinusoid_layout == "interleaved"
+        return (encoding[:, 1::2], encoding[:, ::2]) if interleaved else (encoding[:, sines:], encoding[:, :sines])
     if o == TABLES:
         pairs = d // 2 if i.resolved_conventions.odd_lane == "passthrough" else (d + 1) // 2
         lead = slice(0, d // 2) if i.resolved_conventions.rope_pairing == "half" else slice(0, 2 * pairs, 2)
@@ -104,11 +101,8 @@ def every_second_pair_of_twice_the_width_is_alike(subject: Subject, *arguments: 
 
 
 def _other_base(i: Implementation) -> str:
-    return (
-        ""
-        if i.resolved_conventions.rope_base == 10000.0
-        else f"Its frequencies are powers of {i.resolved_conventions.rope_base:g}, not of 10000."
-    )
+    base = i.resolved_conventions.rope_base
+    return "" if base == 10000.0 else f"Its frequencies are powers of {base:g}, not of 10000."
 
 
 @law(SINUSOID)

@@ -7,8 +7,7 @@ import numpy as np
 
 from oracles.ball import exact, matmul
 from properties.contract.subject import Subject
-from properties.laws.algebra import kept
-from properties.laws.averages import mean, own_heads
+from properties.laws.averages import dead_rows_follow_their_convention, mean, own_heads
 from properties.laws.law import Laws
 from properties.laws.maps import Pad, Take, Times
 from properties.laws.rows import Rows
@@ -55,13 +54,8 @@ def a_query_with_no_allowed_key_follows_its_convention(subject: Subject, x: Any,
     """
     *_, wv, wo, _, mask = weights
     out, every = subject(x, *weights), (*x.shape[:-1], x.shape[-2])
-    live, convention = np.broadcast_to(mask, every).any(-1, keepdims=True), subject.conventions.dead_rows
-    if convention == "uniform":
-        average = matmul(matmul(mean(x, np.ones(every)), exact(wv)), exact(wo))
-        subject.close(kept(out.ball, ~live), kept(average, ~live))
-    else:
-        expected = 0.0 if convention == "zero" else np.nan
-        subject.same(np.where(live, expected, out.value), np.full(x.shape, expected), "out of a token that may attend to nothing")
+    average = matmul(matmul(mean(x, np.ones(every)), exact(wv)), exact(wo))
+    dead_rows_follow_their_convention(subject, out, ~np.broadcast_to(mask, every).any(-1), average)
 
 
 @law(GQA, domains=("everyday", "padded masks"), needs=(SDPA,))

@@ -84,11 +84,9 @@ def first_position(subject: Subject, arguments: tuple[Any, ...]) -> int:
 
 def rotated(subject: Subject, x: Any, *by: Any) -> Result:
     """x rotated by the law's operation, by a position or tables; where that is a gradient, as a cotangent, for other values of x."""
-    if subject.operation.endswith("_vjp"):
-        arguments = (x[..., ::-1], x, *by) if subject.operation == "rope_vjp" else (x[..., ::-1], *by, x)
-    else:
-        arguments = (x, *by)
-    found: Result = subject(*arguments)
+    other = x[..., ::-1]
+    of_gradients = {"rope_vjp": (other, x, *by), "apply_rotary_vjp": (other, *by, x)}
+    found: Result = subject(*of_gradients.get(subject.operation, (x, *by)))
     return found
 
 

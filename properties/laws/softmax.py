@@ -6,6 +6,8 @@ import numpy as np
 
 from oracles.ball import ball, exact, exp, total
 from properties.contract.subject import Subject
+from properties.laws.algebra import kept
+from properties.laws.averages import dead_rows_follow_their_convention
 from properties.laws.law import Laws
 from properties.strategies.choices import Choices
 
@@ -33,9 +35,8 @@ def masked_entries_weigh_exactly_zero(subject: Subject, scores: Any, mask: Any) 
 @law(SOFTMAX)
 def allowed_weights_sum_to_one(subject: Subject, scores: Any, mask: Any) -> None:
     """For all scores and every mask: the allowed weights of a row sum to 1."""
-    may, weights = _allowed(scores, mask), subject(scores, mask).ball
-    kept = ball(np.where(may, weights.mid, 0.0), np.where(may, weights.rad, 0.0))
-    subject.close(total(kept), np.ones(scores.shape[:-1]), "sum of weights")
+    weights = kept(subject(scores, mask).ball, _allowed(scores, mask))
+    subject.close(total(weights), np.ones(scores.shape[:-1]), "sum of weights")
 
 
 @law(SOFTMAX)
@@ -52,13 +53,9 @@ def a_row_with_no_allowed_entry_follows_its_convention(subject: Subject, scores:
 
     The other rows are those under a mask that allows these rows everything. Exact for 0 and NaN, else within budget.
     """
-    may, convention = _allowed(scores, mask), subject.conventions.dead_rows
-    dead, weights = ~may.any(-1), subject(scores, mask)
-    if convention == "uniform":
-        equal = np.full(weights.value[dead].shape, 1.0 / scores.shape[-1])
-        subject.close(weights.ball[dead], ball(equal, equal * 2.0**-53))
-    else:
-        subject.same(weights.value[dead], np.full(weights.value[dead].shape, 0.0 if convention == "zero" else np.nan), "a fully masked row")
+    may, weights, equal = _allowed(scores, mask), subject(scores, mask), np.full(scores.shape, 1.0 / scores.shape[-1])
+    dead = ~may.any(-1)
+    dead_rows_follow_their_convention(subject, weights, dead, ball(equal, equal * 2.0**-53))
     subject.close(weights.ball[~dead], subject(scores, may | dead[..., None]).ball[~dead])
 
 
@@ -74,5 +71,4 @@ def quotients_of_weights_are_exponentials_of_differences(subject: Subject, score
     largest = s.argmax(-1)[..., None]
     top = ball(*(np.take_along_axis(x, largest, axis=-1) for x in (weights.mid, weights.rad)))
     below = exact(s.max(-1, keepdims=True))
-    expected = exp(exact(np.where(may, scores, below.mid)) - below) * top
-    subject.close(weights, ball(np.where(may, expected.mid, 0.0), np.where(may, expected.rad, 0.0)))
+    subject.close(weights, kept(exp(exact(np.where(may, scores, below.mid)) - below) * top, may))

@@ -63,12 +63,9 @@ class Case:
         named = self.forward.axes.get(name, ())
         if not named or named[0] != BATCH:
             return named
-        x = self.arguments.get(name)
-        lead = (
-            x.ndim - len(named) + 1
-            if isinstance(x, np.ndarray) and not self.forward.broadcasts(name)
-            else len(self.forward.lead(tuple(self.arguments.values())))
-        )
+        x: Any = self.arguments.get(name)
+        own = isinstance(x, np.ndarray) and not self.forward.broadcasts(name)
+        lead = x.ndim - len(named) + 1 if own else len(self.forward.lead(tuple(self.arguments.values())))
         return (*(f"batch {n}" for n in reversed(range(lead))), *named[1:])
 
     @property

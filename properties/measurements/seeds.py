@@ -1,5 +1,8 @@
 """False alarms: `python -m properties.measurements.seeds DATABASE` writes docs/seeds.txt from the campaign that `make seeds` runs.
 
+With `--later DATABASE`, implementations that another campaign has, run later by the same number of cases, are taken from that: of one whose
+declarations were mended, nothing else has to be run again. The page says which.
+
 It is of the implementations that come with attnspec, with their declared conventions and deviations. A law that is violated, or that says
 too little, is a false alarm, and so is a declared deviation that does not happen. A law is suspicious with a seed where some error was
 beyond the statistical line and within the budget: of correct code that is a false alarm of the line, and counted by itself.
@@ -29,6 +32,12 @@ FROM chunk WHERE {_DRAWN} AND seed IN ({_SEEDS}) GROUP BY implementation ORDER B
 _ALARMS = f"""
 SELECT implementation, seed, law, operation, summary FROM violation JOIN chunk USING (chunk) WHERE {_DRAWN} AND seed IN ({_SEEDS})
 ORDER BY 1, 2, 3, 4
+"""
+_EARLIER = "implementation NOT IN (SELECT implementation FROM later.chunk)"
+_TOGETHER = f"""
+CREATE TEMP VIEW chunk AS SELECT * FROM main.chunk WHERE {_EARLIER} UNION ALL SELECT * FROM later.chunk;
+CREATE TEMP VIEW violation AS
+    SELECT * FROM main.violation WHERE chunk IN (SELECT chunk FROM main.chunk WHERE {_EARLIER}) UNION ALL SELECT * FROM later.violation;
 """
 
 
@@ -60,6 +69,21 @@ def page(database: sqlite3.Connection, number: int) -> tuple[str, bool]:
     return "\n".join(lines) + "\n", bool(seeds) and not alarms and not sum(row[-1] for row in every)
 
 
+def together(database: sqlite3.Connection, later: Path) -> list[str]:
+    """Take the implementations that a later campaign has from that, by views of the tables' names; returns which these are.
+
+    Raises ValueError where it is of another number of cases.
+    """
+    with reading(later) as other:
+        cases, before = (of.execute("SELECT value FROM campaign WHERE name = 'max_examples'").fetchall() for of in (other, database))
+        names = [name for (name,) in other.execute("SELECT DISTINCT implementation FROM chunk ORDER BY 1")]
+    if cases != before:
+        raise ValueError(f"{later} has max_examples={cases[0][0]}, but should have {before[0][0]} like the campaign before.")
+    database.execute("ATTACH ? AS later", (f"{later.resolve().as_uri()}?mode=ro",))
+    database.executescript(_TOGETHER)
+    return names
+
+
 def planned() -> int:
     """How many operations of implementations come with attnspec that can be run here, and that some law is about."""
     available = [i for group in GROUPS.values() for i in group if not i.unavailable]
@@ -70,10 +94,15 @@ def main(arguments: list[str] | None = None, rows: int | None = None) -> int:
     """Write the page; returns 1 if there was a false alarm, or no seed is done. The campaign has so many `rows`, or those `planned`."""
     parser = argparse.ArgumentParser(prog="python -m properties.measurements.seeds", description=__doc__)
     parser.add_argument("database", type=Path, metavar="DATABASE", help="of the campaign")
+    parser.add_argument(
+        "--later", type=Path, metavar="DATABASE", help="of a campaign of some of the implementations, which counts for these"
+    )
     parser.add_argument("--output", type=Path, default=_PAGE, help="the page (docs/seeds.txt)")
     options = parser.parse_args(arguments)
     with reading(options.database) as database:
+        names = together(database, options.later) if options.later else []
         text, fine = page(database, planned() if rows is None else rows)
+    text += f"Of a later campaign by itself: {', '.join(names)}.\n" if names else ""
     write_whole(options.output, text)
     print(text, end="")
     return 0 if fine else 1

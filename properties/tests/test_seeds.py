@@ -49,6 +49,28 @@ def test_a_false_alarm_is_told_with_its_seed(pages):
     assert page.endswith("\nb, seed 1: a law[rope]: It is wrong.\n")
 
 
+def test_an_implementation_of_a_later_campaign_counts_as_it_is_there(tmp_path):
+    """Its earlier chunks and violations count no more, and no others are lost."""
+    for name, rows, answer in (("one", ROWS, WRONG), ("other", ROWS[1:], Result({"held": 1}, cases=100, examples=80))):
+        with Store(tmp_path / name, {"max_examples": 100}) as store:
+            store.begin("none", 1, {})
+            for chunk in plan(rows, range(2), 100):
+                store.add(chunk, answer)
+    output = tmp_path / "seeds.txt"
+    assert main([str(tmp_path / "one"), "--later", str(tmp_path / "other"), "--output", str(output)], len(ROWS)) == 1
+    page = output.read_text("utf-8").splitlines()
+    assert [line.split()[:5] for line in page[3:5]] == [["a", "0", "0", "200", "180"], ["b", "4", "0", "400", "320"]]
+    assert page[6:] == [*(f"a, seed {seed}: a law[rope]: It is wrong." for seed in range(2)), "Of a later campaign by itself: b."]
+
+
+def test_a_later_campaign_of_other_cases_is_refused(tmp_path):
+    for name, cases in (("one", 100), ("other", 25)):
+        with Store(tmp_path / name, {"max_examples": cases}):
+            pass
+    with pytest.raises(ValueError, match="other has max_examples=25, but should have 100 like the campaign before"):
+        main([str(tmp_path / "one"), "--later", str(tmp_path / "other")], len(ROWS))
+
+
 @pytest.mark.parametrize("done", [0, 2])
 def test_a_campaign_without_a_whole_seed_is_no_success(pages, done):
     status, page = pages(done)
