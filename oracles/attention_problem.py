@@ -13,7 +13,7 @@ from oracles.ball import Array, Ball
 from oracles.ball_attention import Setting
 from oracles.enclosure import Enclosure
 from oracles.groups import Gathered, Heads, Shared
-from oracles.judging import Balls, Evaluation, Method, settle, zero_is_accepted
+from oracles.judging import Balls, Evaluation, Method, attention_is_vacuous, settle, zero_is_accepted
 from oracles.logits import Features, Tiled
 from oracles.visible import Mask
 
@@ -103,12 +103,12 @@ class Problem:
         *,
         of_rows: int,
         times: int = 1,
-        vacuous: Callable[[Balls], tuple[bool, ...]] = zero_is_accepted,
-        by_rows: bool = False,
+        averages: bool = False,
     ) -> tuple[Enclosure, ...]:
         """The enclosures of results that take so many `times` the work of a forward pass, sharp ones where that is needed.
 
-        So many as are `of_rows`, of query rows, come first: they get the axes that are given.
+        So many as are `of_rows`, of query rows, come first: they get the axes that are given.  If there are `averages`, the first is the
+        output of attention.
         """
 
         def sharp() -> Balls:
@@ -118,7 +118,8 @@ class Problem:
             return *map(self._unfolded, balls[:of_rows]), *balls[of_rows:]
 
         a, work = self.setting.arithmetic, times * self.work
-        return settle(Evaluation(a, self.method, lambda: fast(self.setting), arb, work, vacuous, sharp, shaped, by_rows))
+        vacuous = attention_is_vacuous(self.v, self.allowed_row) if averages else zero_is_accepted
+        return settle(Evaluation(a, self.method, lambda: fast(self.setting), arb, work, vacuous, sharp, shaped, by_rows=averages))
 
     def _unfolded(self, x: Ball) -> Ball:
         """A result of query rows, with the axes that are given."""

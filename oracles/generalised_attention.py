@@ -31,7 +31,7 @@ from oracles.attention_arguments import Window, checked
 from oracles.ball_attention import Setting
 from oracles.conventions import Conventions
 from oracles.enclosure import Enclosure
-from oracles.judging import Balls, Method, attention_is_vacuous
+from oracles.judging import Balls, Method
 from oracles.scores import operand
 
 
@@ -70,7 +70,7 @@ def attention(
     def arb() -> Balls:
         return arb_attention.generalised_attention(p.q, p.k, p.v, p.allowed(), features=p.features, **p.options)
 
-    out, lse = p.evaluated(fast, arb, of_rows=2, vacuous=attention_is_vacuous(p.v, p.allowed_row), by_rows=True)
+    out, lse = p.evaluated(fast, arb, of_rows=2, averages=True)
     return out, p.of_lse(lse)
 
 

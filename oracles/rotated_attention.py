@@ -11,7 +11,7 @@ from oracles.attention_arguments import Window, checked
 from oracles.ball_attention import Setting
 from oracles.conventions import Conventions
 from oracles.enclosure import Enclosure
-from oracles.judging import Balls, attention_is_vacuous
+from oracles.judging import Balls
 from oracles.rotary import rope
 from oracles.scores import operand
 
@@ -41,5 +41,5 @@ def rotated_attention(
         queries = operand(p.heads.fold(query.mid), p.heads.fold(query.rad))
         return ball_attention.forward(queries, operand(key.mid, key.rad), operand(p.v), setting)
 
-    out, lse = p.evaluated(fast, lambda: fast(p.setting), of_rows=2, vacuous=attention_is_vacuous(p.v, p.allowed_row), by_rows=True)
+    out, lse = p.evaluated(fast, lambda: fast(p.setting), of_rows=2, averages=True)
     return out, p.of_lse(lse)
