@@ -13,6 +13,7 @@ import threading
 import time
 from itertools import islice
 from pathlib import Path
+from types import SimpleNamespace
 
 import html5lib
 import pytest
@@ -32,6 +33,7 @@ from properties.command.campaign import _order
 from properties.command.cli import main, parser_of_command
 from properties.command.configuration import configure
 from properties.command.signals import Signals, StoppedError
+from properties.measurements.campaigns import disturbed
 from properties.measurements.campaigns.paper import simulated
 
 ROOT = Path(__file__).parents[2]
@@ -713,6 +715,14 @@ def test_what_a_database_says_is_escaped(tmp_path):
     console = Console(record=True, width=120, file=io.StringIO())
     report.print_status(console, found)
     assert "<script>[red]" in console.export_text()
+
+
+def test_a_disk_that_is_not_small_is_not_filled(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("shutil.disk_usage", lambda folder: SimpleNamespace(free=5 << 30))
+    for folder, said in ((tmp_path, "FOLDER has 5 GiB of free space, which will be filled"), (tmp_path / "x", "which is no folder.")):
+        with pytest.raises(SystemExit, match="2"):
+            disturbed.main([str(folder)])
+        assert said in capsys.readouterr().err
 
 
 # -- The guide -----------------------------------------------------------------------------------------------------------------

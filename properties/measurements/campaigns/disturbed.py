@@ -11,6 +11,7 @@ FOLDER another time.
 import argparse
 import json
 import os
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -30,10 +31,11 @@ from properties.views.whole import write_whole
 __all__ = ["main"]
 
 _PAGE = Path(__file__).parents[3] / "docs/campaign-disturbed.txt"
+_SMALL = 2**30  # bytes that are free at most, so that nothing else is without a disk
 _GRACE = 3.0  # seconds in which workers notice that their driver is gone
 
 
-def main() -> int:
+def main(arguments: list[str] | None = None) -> int:
     """Run both, and compare; 0 where they say the same, and nothing is lost."""
     parser = argparse.ArgumentParser(prog="python -m properties.measurements.campaigns.disturbed", description=main.__doc__)
     parser.add_argument("small", type=Path, metavar="FOLDER", help="on a small file system of its own")
@@ -44,7 +46,11 @@ def main() -> int:
     parser.add_argument("--peaceful", type=int, metavar="N", help="of them, run in peace as well (all)")
     parser.add_argument("--kills", type=int, default=100, metavar="N", help="of workers (100)")
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the moments (0)")
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
+    if not options.small.is_dir():
+        parser.error(f"FOLDER is {options.small}, which is no folder.")
+    if (free := shutil.disk_usage(options.small).free) > _SMALL:
+        parser.error(f"FOLDER has {free / 2**30:.3g} GiB of free space, which will be filled, but should have at most {_SMALL >> 30}.")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     some = ["--climb", options.climb, *(["--only", *options.only] if options.only else [])]
     with tempfile.TemporaryDirectory() as name:
