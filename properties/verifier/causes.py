@@ -39,7 +39,7 @@ _SHOWN = 5  # candidates named at most
 _OTHERS = 24  # calls of other cases than those of the violations that are put to a candidate, or 4 for each violation
 _LOOSEST = 2.0**-6  # of the largest result: how far apart results may be where the right ones have no radius
 _MOST = 0.95  # the share of right calls that it must reproduce
-_HALF = 0.5  # the share of calls that a cause reproduces, or is a hint where others are not explained
+_HALF = 0.5  # the share of wrong calls that a cause reproduces, or is a hint
 _ARITHMETIC = 3  # their rank
 
 
@@ -49,16 +49,17 @@ _Group = tuple[tuple[int, ...], tuple[Diagnosis, ...]]
 
 @dataclass(frozen=True)
 class _Explanation:
-    """What may have broken some violations, by their places: a diagnosis, and its rank among equals."""
+    """What may have broken some violations, by their places: a diagnosis, its rank among equals, and whether it reproduces every call."""
 
     diagnosis: Diagnosis
     breaks: frozenset[int]
     rank: int
+    fully: bool
 
     @property
     def order(self) -> tuple[float, int, float]:
         """The best comes first: what reproduces most, then by rank, then by how closely; arithmetics come narrowest first."""
-        return -self.diagnosis.explains, self.rank, 0.0 if self.rank == _ARITHMETIC else self.diagnosis.excess
+        return -self.diagnosis.explains - self.fully, self.rank, 0.0 if self.rank == _ARITHMETIC else self.diagnosis.excess
 
 
 def causes(implementation: Implementation, violations: Sequence[tuple[Law, Violation]]) -> list[_Group]:
@@ -66,8 +67,8 @@ def causes(implementation: Implementation, violations: Sequence[tuple[Law, Viola
 
     Greedy: the explanation of most violations is the first cause, that of most of the others the second; what reproduces every call of the
     pool comes before what does not. Of those that nothing explains each operation has one cause; so has each end of the process. What
-    does not reproduce every call, and breaks fewer laws of an operation than nothing explains, or reproduces less than half of the calls,
-    is no cause beside it, but a hint, its diagnosis: where a mask leaks, queries that may read nothing take the mean, which follows from
+    reproduces less than half of the calls that are wrong, or not all and breaks fewer laws of an operation than nothing explains, is no
+    cause, but a hint, the diagnosis of the unknown one: where a mask leaks, queries that may read nothing take the mean, which follows from
     the mistake, and is not another.
     """
     pool = _Pool(implementation, violations)
@@ -79,7 +80,7 @@ def causes(implementation: Implementation, violations: Sequence[tuple[Law, Viola
         options = [e for e in (*exact, *pool.arithmetics(left)) if e.breaks & left]
         if not options:
             break
-        best = min(options, key=lambda e: (e.rank == _ARITHMETIC or e.diagnosis.explains < 1, -len(e.breaks & left), e.order))
+        best = min(options, key=lambda e: (e.rank == _ARITHMETIC or not e.fully, -len(e.breaks & left), e.order))
         group = best.breaks & left
         alike: dict[str, Diagnosis] = {}
         for e in sorted((e for e in options if e.breaks >= group), key=lambda e: e.order):
@@ -103,9 +104,9 @@ def _with_the_unexplained(violations: Sequence[Violation], found: Sequence[_Grou
     for members, diagnosis in found:
         keys = dict.fromkeys((violations[place].operation, "") for place in members)
         share, unexplained = diagnosis[0].explains, sum(rest.get(key, 0) for key in keys)
-        if keys.keys() <= rest.keys() and (share < _HALF or (share < 1 and len(members) < unexplained)):
+        if share < _HALF or (keys.keys() <= rest.keys() and share < 1 and len(members) < unexplained):
             for place in members:
-                unknown[violations[place].operation, ""].append(place)
+                unknown.setdefault((violations[place].operation, ""), []).append(place)
             hints |= {key: (*hints.get(key, ()), replace(diagnosis[0], hint=True)) for key in keys}
         else:
             told.append((members, diagnosis))
@@ -135,9 +136,10 @@ class _Pool:
                     agree[not call.error and is_right(call, self._expected(call))].append(self._repeats(call, stand_in))
         if sum(agree[True]) < _MOST * len(agree[True]):
             return None
-        every = agree[True] + agree[False]
-        share = (1 + sum(every)) / (1 + len(every)) if c.remembers else sum(every) / len(every)
-        return _Explanation(Diagnosis(c.id, max(excesses.values()), c.citation, c.repair, share), frozenset(excesses), c.rank)
+        wrong = [True] * c.remembers + agree[False]  # what it remembers has been through its own violations
+        share = sum(wrong) / len(wrong) if wrong else 1.0
+        diagnosis = Diagnosis(c.id, max(excesses.values()), c.citation, c.repair, share)
+        return _Explanation(diagnosis, frozenset(excesses), c.rank, all(agree[True]) and share == 1)
 
     def of_own_attention(self) -> set[int]:
         """The violations of operations that are what they would be if they were made of the implementation's own attention, where that is
@@ -200,7 +202,7 @@ class _Pool:
             for c, excess in (*[each for each in found if not each[0].preset][:1], *presets[:1]):
                 meaning = f"an arithmetic: within budget as if {c.sentence}"
                 repair = "Round to more bits there, or declare an arithmetic of which this is so, if it is what is meant."
-                yield _Explanation(Diagnosis(c.id, excess, meaning, repair, 1.0), frozenset(places), _ARITHMETIC)
+                yield _Explanation(Diagnosis(c.id, excess, meaning, repair, 1.0), frozenset(places), _ARITHMETIC, True)
 
     def _expected(self, call: Call) -> tuple[Any, ...]:
         if id(call) not in self._budgets:

@@ -25,8 +25,8 @@ class Diagnosis:
     """A convention or a known bug that reproduces what was seen, or an arithmetic within whose budgets it is.
 
     `id` is "rope_pairing=half", the bug's, or "scores=float16"; `excess` the largest difference from what was seen in units of the budget,
-    or, for an arithmetic, the largest error in units of its own; `explains` the share of the results seen, right and wrong ones, that it
-    reproduces. A `hint` explains a part of what a cause did, the rest of which nothing known does.
+    or, for an arithmetic, the largest error in units of its own; `explains` the share of the wrong calls seen that it reproduces, as
+    it does nearly all right ones. A `hint` explains a part of what a cause did, the rest of which nothing known does.
     """
 
     id: str

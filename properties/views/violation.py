@@ -100,13 +100,13 @@ def _print_diagnosis(console: Console, violation: Violation, searched: bool) -> 
     """What the first explanation means and how it is mended, and which others there are; or that there is none."""
     first = violation.likely
     if first:
-        share = "" if first.explains >= 1 else f"It reproduces {first.explains:.0%} of the recorded calls."
+        share = "" if first.explains >= 1 else f"It reproduces {first.explains:.0%} of the wrong calls."
         for line in filter(None, (first.repair, "" if first.citation.startswith("none") else first.citation, share)):
             print_indented(console, line)
     elif searched:
         print_indented(console, "No known bug of this operation, and no other convention, gives the same.")
     if others := [d for d in violation.diagnosis if d is not first]:
-        told = ", ".join(d.id if d.explains >= 1 else f"{d.id} ({d.explains:.0%} of the recorded calls)" for d in others)
+        told = ", ".join(d.id if d.explains >= 1 else f"{d.id} ({d.explains:.0%} of the wrong calls)" for d in others)
         print_indented(console, f"{'It could also be' if first else 'A part of it could be'} {told}.")
 
 
