@@ -188,20 +188,23 @@ def _logit_tangents(
 
 
 def _score_tangents(p: AttentionProblem, q: Operand, k: Operand, dq: Operand, dk: Operand, allowed: Mask | None) -> tuple[Array, Array]:
-    """t = scale·(dq·kᵀ + q·dkᵀ), 0 where masked, and how far a kernel's may be from it (or the row maxima of that)."""
+    """t = scale·(dq·kᵀ + q·dkᵀ), 0 where masked, and how far a kernel's may be from it (or the row maxima of that).
+
+    Each product underflows as a score does.
+    """
     t, c = p.terms, abs(p.scale)
     tangent = np.matmul(dq.raw, k.raw.swapaxes(-1, -2), out=p.tile(1, q, k))
     tangent += np.matmul(q.raw, dk.raw.swapaxes(-1, -2), out=p.tile(2, q, k))
     tangent *= p.scale
     relative = t.tangent_dot + t.product + t.scale_on_inputs  # times c it may underflow: the products come between
     if not p.elementwise:
-        spread = c * (row_products(dq, k, allowed) + row_products(q, dk, allowed)) * relative + t.score_underflow
+        spread = c * (row_products(dq, k, allowed) + row_products(q, dk, allowed)) * relative + 2 * t.score_underflow
     else:
         spread = dq.reach @ k.reach.swapaxes(-1, -2)
         spread += q.reach @ dk.reach.swapaxes(-1, -2)
         spread *= c
         spread *= relative
-        spread += t.score_underflow
+        spread += 2 * t.score_underflow
         for a, b in ((dq, k), (q, dk)):
             if a.rad is not None:
                 spread += c * (a.rad @ b.reach.swapaxes(-1, -2))

@@ -44,7 +44,8 @@ def multi_head_attention(
     p = checked(x, wq, wk, wv, wo, num_heads, mask, scale, is_causal, arithmetic, conventions, method)
 
     def fast() -> Balls:
-        heads = p.kept(ball_attention.output(*p.projections(), p.setting))
+        q, k, v = p.projections()
+        heads = p.kept(ball_attention.output(q, k, v, p.setting), v)
         return (p.expecting_nan(p.last(p.product(_side_by_side(heads), exact(p.wo)))),)
 
     def arb() -> Balls:
@@ -85,11 +86,13 @@ def multi_head_attention_vjp(
     def fast() -> Balls:
         q, k, v = p.projections(backward=True)
         tokens, out = exact(p.x), exact(g)
-        concat = _side_by_side(p.kept(ball_attention.output(q, k, v, p.setting)))
+        concat = _side_by_side(p.kept(ball_attention.output(q, k, v, p.setting), v))
         split = p.heads(p.stored(p.product(out, _transposed(exact(p.wo)), backward=True)), g)
-        pulled = [_side_by_side(p.kept(d)) for d in ball_attention.vjp(q, k, v, split, p.setting)]
+        dq, dk, dv = ball_attention.vjp(q, k, v, split, p.setting)
+        kept = (p.kept(dq, k, q, v, split), p.kept(dk, q, k, v, split), p.kept(dv, split))
+        pulled = [_side_by_side(d) for d in kept]
         parts = [p.last(p.product(d, _transposed(exact(w)), backward=True)) for d, w in zip(pulled, (p.wq, p.wk, p.wv), strict=True)]
-        dx = p.last(p.last(parts[0] + parts[1]) + parts[2])
+        dx = p.sum_of_three(*parts)
         pairs = [(tokens, d) for d in pulled] + [(concat, out)]
         weights = (p.product(_transposed(_tokens(a)), _tokens(b), backward=True) for a, b in pairs)
         return (dx, *(p.last(w) for w in weights))
@@ -140,8 +143,8 @@ def multi_head_attention_jvp(
             )
             for w, dw in zip((p.wq, p.wk, p.wv), tangents[1:4], strict=True)
         )
-        heads = _side_by_side(p.kept(ball_attention.output(q, k, v, p.setting)))
-        drift = _side_by_side(p.kept(ball_attention.jvp(q, k, v, tq, tk, tv, p.setting)[0]))
+        heads = _side_by_side(p.kept(ball_attention.output(q, k, v, p.setting), v))
+        drift = _side_by_side(p.kept(ball_attention.jvp(q, k, v, tq, tk, tv, p.setting)[0], v, q, k, tq, tk, tv))
         dout = p.last(p.product(drift, exact(p.wo))) + p.last(p.product(heads, exact(tangents[4])))
         return (p.expecting_nan(p.last(dout)),)
 

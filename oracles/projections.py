@@ -82,18 +82,41 @@ class Projections:
         model = self.setting.arithmetic
         return a if model is None else self._rounded(a, {model.elementwise, model.output, model.inputs})
 
-    def kept(self, a: Ball) -> Ball:
-        """A result of attention, which is rounded already: radius ∞ where it overflows the format it is stored in."""
+    def kept(self, a: Ball, of: Operand, *others: Operand) -> Ball:
+        """A result of attention, which is rounded already: radius ∞ where it overflows the format it is stored in.
+
+        Where what is blocked is read, so it is in the columns that are lost `of` what it is a sum of, and for a head of which a column of
+        others is, which its weights are made of: in rows that may read nothing too, a weight of 0 times ∞ is NaN.
+        """
         model = self.setting.arithmetic
         if model is None:
             return a
-        most = min(model.elementwise.largest, model.output.largest, model.inputs.largest)
-        return Ball(a.mid, np.where(np.abs(a.mid) + a.rad > most, np.inf, a.rad))
+        lost = np.abs(a.mid) + a.rad > min(model.elementwise.largest, model.output.largest, model.inputs.largest)
+        for x in (of, *others) if self._reads_what_is_blocked else ():
+            if x.unknown is not None:
+                columns = x.unknown.all(axis=-2, keepdims=True)
+                lost = lost | (columns if x is of else columns.any(axis=-1, keepdims=True))
+        return Ball(a.mid, np.where(lost, np.inf, a.rad))
+
+    @property
+    def _reads_what_is_blocked(self) -> bool:
+        """Whether a kernel may multiply what a mask blocks by a weight of 0."""
+        masked = self.mask is not None or self.setting.visible.high is not None
+        return masked and self.setting.arithmetic is not None and self.setting.conventions.blocked_values == "finite"
 
     def last(self, a: Ball) -> Ball:
         """A result as it is returned."""
         model = self.setting.arithmetic
         return a if model is None else self._rounded(a, {model.elementwise, model.output})
+
+    def sum_of_three(self, a: Ball, b: Ball, c: Ball) -> Ball:
+        """Stored results added up, whichever two come first: in reverse, as automatic differentiation does, or not, these may overflow."""
+        found = self.last(self.last(a + b) + c)
+        if self.setting.arithmetic is None:
+            return found
+        others = (self.last(self.last(b + c) + a), self.last(self.last(c + a) + b))
+        apart = (x.rad + np.abs(x.mid - found.mid) for x in others)
+        return ball.ball(found.mid, np.maximum.reduce([found.rad, *apart]) * (1 + 2.0**-51))
 
     def _rounded(self, a: Ball, targets: set[Format]) -> Ball:
         for target in sorted(targets, key=lambda f: f.unit_roundoff):
@@ -106,8 +129,7 @@ class Projections:
         Where a projection of a token overflows, of which all that is given is finite, nothing is known of its column: behind a mask too,
         where it is read, a weight of 0 times ∞ is NaN.
         """
-        masked = self.mask is not None or self.setting.visible.high is not None
-        if given and masked and self.setting.arithmetic is not None and self.setting.conventions.blocked_values == "finite":
+        if given and self._reads_what_is_blocked:
             finite = np.logical_and.reduce([np.isfinite(x).all(axis=-1, keepdims=True) for x in given])
             lost = (np.isinf(a.rad) & finite).any(axis=-2, keepdims=True)
             a = Ball(a.mid, np.where(lost, np.inf, a.rad))

@@ -308,14 +308,14 @@ def _unless_zero(x: Array) -> Array | None:
 
 
 def _overflows(p: AttentionProblem, q: Operand, k: Operand, products: Array) -> Mask | None:
-    """Which scores could leave the modelled range, given |q||k|ᵀ; None where none could.
+    """Which scores could leave the modelled range, given |q||k|ᵀ, or are of what is unknown; None where none could.
 
     They could as they are, scaled, in units of ln 2 (1.44 times larger), or as their factors.
     """
-    most = p.ranges.work / 1.5 / max(1.0, abs(p.scale))
+    most, known = p.ranges.work / 1.5 / max(1.0, abs(p.scale)), q.unknown is None and k.unknown is None
     largest = [float(x.reach.max(initial=0.0)) for x in (q, k)]
-    if max(*largest, 2 * q.shape[-1] * largest[0] * largest[1]) <= most:
+    if known and max(*largest, 2 * q.shape[-1] * largest[0] * largest[1]) <= most:
         return None
-    of_q, of_k = (x.reach.max(axis=-1, initial=0.0) > most for x in (q, k))
+    of_q, of_k = ((x.reach.max(axis=-1, initial=0.0) > most) | (False if x.unknown is None else x.unknown.any(axis=-1)) for x in (q, k))
     found: Mask = (products > most) | of_q[..., :, None] | of_k[..., None, :]
     return found

@@ -287,6 +287,7 @@ def terms_of(a: Arithmetic, n_q: int, n_k: int, d: int, d_v: int, scale: float, 
     cap        c, its reciprocal, the product of a score with it and that of tanh with c are rounded, and two are to spare: 6u, and what
                tanh is off by.  Where scores are stored operator by operator, so are the quotient, tanh and the product: three times.
                The quotient and tanh underflow where they are made, by η each, which `cap_absolute` has, and again where they are stored.
+    scores     A score that is stored is stored before it is scaled too: what underflows there is multiplied by the scale.
     biased     Conversions of both summands, and their sum, which is stored; each may underflow, or be flushed, as the product with c may.
     underflow  A product is off by at most η when it underflows, a sum never is (Higham, Problem 2.19); with flushing
                everything is, operands included, by the smallest normal number.  An operand of a product that keeps
@@ -341,7 +342,7 @@ def terms_of(a: Arithmetic, n_q: int, n_k: int, d: int, d_v: int, scale: float, 
         grad_scores=gamma(4, u) + _roundoff(a.grad_scores),
         keys_sum=_gradient(a, n_k).scaled(off),
         queries_sum=_gradient(a, n_q).scaled(off),
-        score_underflow=(d * abs(scale) + 2) * eta + _step(a.scores, a),
+        score_underflow=(d * abs(scale) + 2) * eta + _step(a.scores, a) * (1 + abs(scale)),
         logit_underflow=3 * eta + _step(a.scores, a),
         input_underflow=(_step(a.scale_on_inputs, a) + flushed) * max(1.0, abs(scale)),
         weight_underflow=max(a.exp.flush, eta) + 2 * eta + _step(a.weights, a) + _step(a.saved_weights, a) + operand,

@@ -129,6 +129,10 @@ def gradients(
             np.copyto(dq_error[..., rows, :], np.inf, where=np.isinf(delta))
         if dead_rows_are_unchecked:
             dq[..., rows, :] = live(dq[..., rows, :], forward.dead, np.nan)
+    if p.level is not None and p.k.unknown is not None:  # level scores tell nothing of what is unknown, but products do
+        np.copyto(dq, np.nan, where=p.level & p.k.unknown.any(axis=-2, keepdims=True))
+    if p.level is not None and p.q.unknown is not None:
+        np.copyto(dk, np.nan, where=(p.level & (p.q.unknown > 0)).any(axis=-2, keepdims=True))
     inflation = 1 + 8 * gamma(max(p.n_q, p.n_k) + d + d_v + 8, ROUNDOFF)
     dq *= p.scale
     dk *= p.scale
