@@ -213,6 +213,18 @@ def test_what_reproduces_less_than_half_is_a_hint_and_the_smaller_input_is_no_de
     assert not cause.likely
 
 
+@pytest.mark.parametrize("quick", [True, False])
+def test_what_reproduces_few_of_the_wrong_calls_is_told_as_a_part_of_what_happened(quick):
+    """The mean of all values: on a few inputs so does one who clamps scores, and one who ignores masks."""
+
+    def mean(q, k, v, mask=None):
+        return np.broadcast_to(v.sum(-2, keepdims=True) / max(1, v.shape[-2]), (*q.shape[:-1], v.shape[-1])).copy()
+
+    causes = verify({SDPA: mean}, quick=quick, max_examples=30).causes
+    assert causes
+    assert not any(cause.likely for cause in causes)
+
+
 def test_a_mistake_of_the_forward_is_that_of_what_is_made_of_it():
     """The output is not rescaled from the third block of keys on: causal attention has it, and the gradients, by δ = rowsum(g ⊙ out)."""
 
