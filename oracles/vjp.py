@@ -92,7 +92,7 @@ def gradients(
         if p.elementwise:
             lost = live(~(np.isfinite(forward.sums.x) & (p.n_k * (1 + 2.0**-6) <= p.ranges.sums)), forward.dead, False)
             if of_sink is not None:  # exp(sink − m) may overflow, and all weights be lost
-                lost = lost | np.isinf(forward.error).any(axis=-1, keepdims=True)
+                lost = lost | forward.lost
             dv_error[lost.any(axis=(-2, -1))] = np.inf
             lost = lost | np.isinf(delta)
             dk_error[lost.any(axis=(-2, -1))] = np.inf

@@ -1,0 +1,60 @@
+"""What a review of sums of weights found: kernels that left a budget of a log-sum-exp, a merge or a softmax, each with its input."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from oracles.formats import preset
+from oracles.generalised_attention import attention, attention_jvp, attention_vjp
+
+Array = Any
+f32 = np.float32
+
+
+def logits(*k: float, columns: int) -> tuple[Array, Array, Array]:
+    """One query, keys that are the logits at a scale of 1, and values of 0 in so many columns."""
+    return np.ones((1, 1, 1)), np.array(k).reshape(1, -1, 1), np.zeros((1, len(k), columns))
+
+
+@pytest.mark.parametrize("columns", [0, 1])
+@pytest.mark.parametrize(("sink", "known"), [(100.0, False), (10.0, True)])
+def test_a_sink_that_overflows_loses_its_row_though_values_have_no_columns(sink: float, known: bool, columns: int) -> None:
+    """A kernel that takes the maximum over keys alone adds up ∞: its log-sum-exp is ∞, and all its weights 0."""
+    q, k, v = logits(0.0, -0.5, columns=columns)
+    told: Any = {"sink": np.array([sink]), "scale": 1.0, "arithmetic": "float32"}
+    with np.errstate(over="ignore"):
+        found = np.log(np.exp(k[0, :, 0].astype(f32)).sum() + np.exp(f32(sink)))
+    _, lse = attention(q, k, v, **told)
+    dq, dk, _, _, dsink = attention_vjp(q, k, v, v[:, :1], np.ones((1, 1)), **told)
+    _, dlse = attention_jvp(q, k, v, q, k, v, dsink=np.ones(1), **told)
+    assert (lse.excess(np.array([[found]])) <= 1).all()
+    assert all(x is not None and (np.isfinite(x.rad) == known).all() for x in (lse, dq, dk, dsink, dlse))
+
+
+@pytest.mark.parametrize("block", [None, 16])
+@pytest.mark.parametrize("columns", [0, 1])
+def test_weights_whose_sum_overflows_have_no_log_sum_exp_though_values_have_no_columns(columns: int, block: int | None) -> None:
+    """70000 weights of 1 in binary16: the log-sum-exp is ∞, a weight that is taken from it 0 and one of two sums NaN."""
+    q, k, v = logits(*[0.0] * 70000, columns=columns)
+    arithmetic = replace(preset("float16-elementwise"), rescale_block=block)
+    _, lse = attention(q, k, v, scale=1.0, arithmetic=arithmetic)
+    dq = attention_vjp(q, k, v, v[:, :1], np.ones((1, 1)), scale=1.0, arithmetic=arithmetic)[0]
+    _, dlse = attention_jvp(q, k, v, q, k, v, scale=1.0, arithmetic=arithmetic)
+    assert all(np.isinf(x.rad).all() for x in (lse, dq, dlse))
+
+
+@pytest.mark.parametrize("columns", [0, 1])
+def test_a_tangent_that_overflows_loses_the_tangent_of_the_log_sum_exp_though_values_have_no_columns(columns: int) -> None:
+    """2⁶⁴·2⁶⁴ is ∞ in binary32, and ∞ − ∞ NaN."""
+    q, k, v = logits(2.0**64, -(2.0**64), columns=columns)
+    _, dlse = attention_jvp(0 * q, k, v, np.full((1, 1, 1), 2.0**64), 0 * k, v, scale=2.0**-20, arithmetic="float32")
+    assert np.isinf(dlse.rad).all()
+
+
+def test_values_that_overflow_leave_the_log_sum_exp_as_it_is() -> None:
+    q, k, v = logits(0.0, 0.0, columns=1)
+    out, lse = attention(q, k, v + 2.0**127, scale=1.0, arithmetic="float32")
+    assert np.isinf(out.rad).all()
+    assert (lse.rad < 1e-5).all()
