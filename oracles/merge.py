@@ -5,6 +5,9 @@ off by for each unit, of each of |lse_a|, |lse_b| and |lse|, its exponentials an
 τ = slope·(|lse_a| + |lse_b| + |lse|) + 2·exp + γ₈, the output is off by Σ w(exp 2τ − 1)|out_x|, and log(a + b) by τ, to which come the
 logarithm's own error and the sum's.  The oracle's own τ adds to that of an arithmetic, as in `oracles.terms`.  (A kernel that takes
 out_a − w_b·(out_a − out_b) is off by more where out_a is large and has no weight: it is not covered.)
+
+**Overflow.** A kernel may take log-sum-exps in base e to base 2, where they are 1.44 times as large: where m or lse may overflow so, nothing
+is promised.  (The smaller lse of two may: its weight is 0 then, as it should be.)
 """
 
 from dataclasses import replace
@@ -111,6 +114,9 @@ def _fast(outs: list[Array], sums: list[Array], a: Arithmetic | None, base: str)
             out = rounded(out, a.output, flush=a.flush_to_zero)
             out = Ball(out.mid, np.where(2 * reach.max(axis=-1, keepdims=True, initial=0.0) <= a.elementwise.largest, out.rad, np.inf))
             merged = rounded(merged, a.saved_lse or a.elementwise, flush=a.flush_to_zero)
+            most = a.elementwise.largest / (2 if base == "e" else 1)
+            overflow = np.maximum(np.abs(m), np.abs(lse)) > most
+            out, merged = (Ball(x.mid, np.where(overflow, np.inf, x.rad)) for x in (out, merged))
     return out, merged
 
 

@@ -6,8 +6,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from oracles.conventions import Conventions
 from oracles.formats import preset
 from oracles.generalised_attention import attention, attention_jvp, attention_vjp
+from oracles.merge import merge_attention
+from oracles.tests.kernels import DTYPES, to
 
 Array = Any
 f32 = np.float32
@@ -58,3 +61,21 @@ def test_values_that_overflow_leave_the_log_sum_exp_as_it_is() -> None:
     out, lse = attention(q, k, v + 2.0**127, scale=1.0, arithmetic="float32")
     assert np.isinf(out.rad).all()
     assert (lse.rad < 1e-5).all()
+
+
+@pytest.mark.parametrize("other", [0.0, -np.inf])
+@pytest.mark.parametrize(("arithmetic", "size"), [("float32", 2.0**127 * 1.5), ("float16-elementwise", 48000.0)])
+def test_merged_log_sum_exps_may_overflow_in_base_2(arithmetic: str, size: float, other: float) -> None:
+    stored = to(np.float32 if arithmetic == "float32" else DTYPES["float16"])
+    sums = np.array([size, size / 4, 1.0]), np.array([size, size / 4, 1.0]) + other
+    with np.errstate(over="ignore", invalid="ignore"):
+        x, y = (stored(s * stored(np.log2(np.e))) for s in sums)
+        m = np.maximum(x, y)
+        total = stored(stored(np.exp2(stored(x - m))) + stored(np.exp2(stored(y - m))))
+        found = stored(stored(m + stored(np.log2(total))) * stored(np.log(2)))
+    parts: Any = np.zeros((3, 1)), sums[0], np.ones((3, 1)), sums[1]
+    out, lse = merge_attention(*parts, arithmetic=arithmetic)
+    assert (lse.excess(found) <= 1).all()
+    assert np.isfinite(lse.rad).tolist() == [False, True, True]
+    assert np.isinf(out.rad[0]).all()
+    assert np.isfinite(merge_attention(*parts, arithmetic=arithmetic, conventions=Conventions(lse_base="2"))[1].rad).all()
