@@ -6,8 +6,8 @@ off by for each unit, of each of |lse_a|, |lse_b| and |lse|, its exponentials an
 logarithm's own error and the sum's.  The oracle's own τ adds to that of an arithmetic, as in `oracles.terms`.  (A kernel that takes
 out_a − w_b·(out_a − out_b) is off by more where out_a is large and has no weight: it is not covered.)
 
-**Overflow.** A kernel may take log-sum-exps in base e to base 2, where they are 1.44 times as large: where m or lse may overflow so, nothing
-is promised.  (The smaller lse of two may: its weight is 0 then, as it should be.)
+**Overflow.** A kernel may take log-sum-exps in base e to base 2, where they are 1.44 times as large: where m or lse may overflow so,
+nothing is promised.  (The smaller lse of two may: its weight is 0 then, as it should be.)
 """
 
 from dataclasses import replace

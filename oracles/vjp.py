@@ -175,7 +175,7 @@ def _shift(p: AttentionProblem, rows: slice, forward: Rows, g: Operand, delta: A
         of, relative = live(of * factor, dead), live(relative, dead)
     size = np.abs(of)
     error = delta + p.terms.biased * (np.abs(shift) + delta + size) + relative * size
-    error = np.where(6 * size <= p.ranges.work, error, np.inf)
+    error = np.where((6 * size <= p.ranges.work) & (relative < np.inf), error, np.inf)
     apart = size if p.elementwise else None
     return Shift(shift - of, error, apart, relative * size, *((shift, delta) if alone is not None else (shift - of, error, apart)))
 

@@ -79,3 +79,33 @@ def test_merged_log_sum_exps_may_overflow_in_base_2(arithmetic: str, size: float
     assert np.isfinite(lse.rad).tolist() == [False, True, True]
     assert np.isinf(out.rad[0]).all()
     assert np.isfinite(merge_attention(*parts, arithmetic=arithmetic, conventions=Conventions(lse_base="2"))[1].rad).all()
+
+
+@pytest.mark.parametrize(
+    ("name", "sink", "known"),
+    [
+        pytest.param("float32", 60.0, True, id="the slope of the sink"),
+        pytest.param("float32", 100.0, False, id="weights are subnormal, and may be flushed"),
+        pytest.param("float16-elementwise", 10.0, True, id="the slope of the sink in binary16"),
+        pytest.param("float16-elementwise", 11.0, True, id="weights are subnormal in binary16"),
+        pytest.param("float16-elementwise", 20.0, False, id="weights are 0"),
+    ],
+)
+def test_a_log_sum_exp_without_its_sink_may_have_it_as_its_reference(name: str, sink: float, known: bool) -> None:
+    """As a kernel has that takes one maximum for both of its sums."""
+    stored = to(np.float32 if name == "float32" else DTYPES["float16"])
+    q, k, v = logits(1.0, 0.5, -0.25, 0.0, columns=1)
+    allowed, moves = np.array([True, True, True, False]), np.array([0.5, -1.0, 2.0, 0.0])
+    with np.errstate(divide="ignore", invalid="ignore"):
+        e = stored(np.exp(stored(np.where(allowed, k[0, :, 0], -np.inf) - sink)))
+        total = stored(e.sum())
+        p = stored(e / total)
+        found = [stored(sink + stored(np.log(total))), stored(p / 16), stored((p * moves).sum()), stored((p / 16 * k[0, :, 0]).sum())]
+    told: Any = {"mask": allowed[None], "sink": np.array([sink]), "scale": 1.0, "arithmetic": name}
+    told["conventions"] = Conventions(lse_sink="excluded")
+    _, lse = attention(q, k, v, **told)
+    _, dlse = attention_jvp(q, k, v, 0 * q, moves.reshape(1, 4, 1), v, **told)
+    dq, dk, *_ = attention_vjp(q, k, v, v[:, :1], np.full((1, 1), 1 / 16), **told)
+    for budget, value in zip((lse, dk, dlse, dq), found, strict=True):
+        assert (budget.excess(np.reshape(value, budget.mid.shape)) <= 1).all()
+        assert (np.isfinite(budget.rad) == known).all()
