@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from oracles.conventions import Conventions
-from oracles.formats import preset
+from oracles.formats import FLOAT32, Elementary, preset
 from oracles.generalised_attention import attention, attention_jvp, attention_vjp
 from oracles.merge import merge_attention
 from oracles.tests.kernels import DTYPES, to
@@ -109,3 +109,14 @@ def test_a_log_sum_exp_without_its_sink_may_have_it_as_its_reference(name: str, 
     for budget, value in zip((lse, dk, dlse, dq), found, strict=True):
         assert (budget.excess(np.reshape(value, budget.mid.shape)) <= 1).all()
         assert (np.isfinite(budget.rad) == known).all()
+
+
+@pytest.mark.parametrize("base", ["e", "2"])
+def test_an_exponential_that_is_flushed_is_missing_from_a_merged_log_sum_exp(base: Any) -> None:
+    unit = 1.0 if base == "e" else f32(np.log(2.0))
+    arithmetic = replace(FLOAT32, exp=Elementary(2.0**-21, 0.0, 2.0**-12))
+    parts: Any = np.ones((1, 1)), np.zeros(1), np.ones((1, 1)), np.array([f32(-8.5 / unit)])
+    _, lse = merge_attention(*parts, arithmetic=arithmetic, conventions=Conventions(lse_base=base))
+    assert np.exp(parts[3] * unit) < arithmetic.exp.flush
+    assert (lse.excess(np.zeros(1)) <= 1).all()
+    assert (lse.rad < 1e-3).all()
