@@ -120,3 +120,14 @@ def test_an_exponential_that_is_flushed_is_missing_from_a_merged_log_sum_exp(bas
     assert np.exp(parts[3] * unit) < arithmetic.exp.flush
     assert (lse.excess(np.zeros(1)) <= 1).all()
     assert (lse.rad < 1e-3).all()
+
+
+@pytest.mark.parametrize("log", [2.0**-12, 2.0**-16])
+@pytest.mark.parametrize("lower", [0.0, -1.0])
+def test_the_logarithm_of_a_merge_counts_in_weights_that_are_taken_from_it(lower: float, log: float) -> None:
+    parts: Any = np.ones((1, 1)), np.zeros(1), np.ones((1, 1)), np.array([lower])
+    out, lse = merge_attention(*parts, arithmetic=replace(FLOAT32, log=log))
+    merged = (np.log1p(np.exp(f32(lower))) * f32(1 + 0.98 * log)).astype(f32)
+    weights = np.exp(np.array([0.0, lower], f32) - merged)
+    assert (lse.excess(np.array([merged], float)) <= 1).all()
+    assert (out.excess(np.array([[weights.sum()]], float)) <= 1).all()
