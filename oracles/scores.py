@@ -116,8 +116,7 @@ class AttentionProblem(NamedTuple):
     holds five arrays of the size of a tile, to be overwritten by the next: fresh memory would cost as much as the
     arithmetic.  `group` is the number of query heads whose rows these are, where a kernel may round the gradients of each.
     `level` (…, n_q, 1), if there is one, are rows that read all keys by logits of exactly 0, whatever is visible: a constant that is
-    added to all of them, as a fill is, changes nothing.  `reference` (…, n_q, 1), if there is one, are sinks that are in no sum, but of
-    which a kernel's maxima may be.
+    added to all of them, as a fill is, changes nothing.
     """
 
     q: Operand
@@ -136,14 +135,13 @@ class AttentionProblem(NamedTuple):
     lse_without_sink: bool = False
     group: int = 1
     level: Mask | None = None
-    reference: Array | None = None
 
     @property
     def without_sink(self) -> "AttentionProblem | None":
-        """The same without its sinks in the sums, where these are no part of the log-sum-exp; else None."""
+        """The same without its sinks, where these are no part of the log-sum-exp; else None."""
         if not self.lse_without_sink or self.features is None or self.features.sink is None:
             return None
-        return self._replace(features=self.features._replace(sink=None), reference=None if self.terms == self.own else self.features.sink)
+        return self._replace(features=self.features._replace(sink=None))
 
     @property
     def n_q(self) -> int:

@@ -10,6 +10,7 @@ from oracles.conventions import Conventions
 from oracles.formats import FLOAT32, Elementary, preset
 from oracles.generalised_attention import attention, attention_jvp, attention_vjp
 from oracles.merge import merge_attention
+from oracles.softmax import hard_masked_softmax_vjp
 from oracles.tests.kernels import DTYPES, to
 
 Array = Any
@@ -131,3 +132,19 @@ def test_the_logarithm_of_a_merge_counts_in_weights_that_are_taken_from_it(lower
     weights = np.exp(np.array([0.0, lower], f32) - merged)
     assert (lse.excess(np.array([merged], float)) <= 1).all()
     assert (out.excess(np.array([[weights.sum()]], float)) <= 1).all()
+
+
+@pytest.mark.parametrize(("last", "step"), [(3, 170), (5, 102)])
+def test_a_derivative_of_softmax_may_store_products_of_weights_and_cotangents(last: int, step: int) -> None:
+    """PyTorch on a GPU: grad·output in binary16, and the rest in binary32.  All cotangents but one are equal, so that most cancels."""
+    half, weight = to(DTYPES["float16"]), 2.0**-7 * (1 + (last - 0.5) * 2.0**-10)
+    base = half(np.log(1 / weight - 127))
+    g = np.full((1, 128), 4 * (1 + (step + 1) * 2.0**-10))
+    g[0, 0] = 4 * (1 + step * 2.0**-10)
+    for off in range(-3, 4):
+        s = np.array([[0.0] * 127 + [half(base + off * 2.0**-11 * max(abs(base), 2.0**-5))]])
+        e = np.exp(s - s.max()).astype(f32)
+        p = half(e / e.sum())
+        products = half(p * g)
+        found = half((products - p * products.sum().astype(f32)).astype(f32))
+        assert (hard_masked_softmax_vjp(s, None, g, arithmetic="float16-eager").excess(found) <= 1).all()
