@@ -18,7 +18,7 @@ from oracles import likely
 from oracles.ball import ROUNDOFF, Array, Ball, ball, multiply, rounded
 from oracles.conventions import Conventions
 from oracles.formats import Arithmetic
-from oracles.forward import rows_forward, uniform_rows
+from oracles.forward import keys_alone, rows_forward, uniform_rows
 from oracles.groups import Gathered, Shared, rounded_to_output
 from oracles.jvp import Tangents, rows_jvp
 from oracles.logits import Tiled
@@ -124,8 +124,7 @@ def _of_rows(
 
 def _of_sums(p: AttentionProblem, setting: Setting, rows: slice, found: Rows) -> tuple[Array, Array]:
     """The log-sum-exp of a tile of rows as it is stored, dead rows by convention."""
-    if (without := p.without_sink) is not None:
-        found = rows_forward(without, rows)
+    found = keys_alone(p, rows) or found
     mid, rad = _of_lse(setting, ball(found.lse, found.lse_error * (1 + 2.0**-48)))
     unchecked = np.inf if setting.conventions.dead_rows == "uniform" else 0.0
     return live(mid, found.dead, -np.inf), live(rad, found.dead, unchecked)

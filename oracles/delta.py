@@ -41,7 +41,8 @@ def delta_spread(p: AttentionProblem, rows: slice, forward: Rows, g: Operand) ->
         spread = of_weights if p.delta == "weights" else np.maximum(spread, of_weights)
     if g.rad is not None:
         spread = spread + (g.rad * np.abs(forward.out)).sum(axis=-1, keepdims=True)
-    spread = np.asarray(live(np.where((forward.error == np.inf).any(axis=-1, keepdims=True), np.inf, spread), forward.dead))
+    lost = forward.lost | (forward.error == np.inf).any(axis=-1, keepdims=True)
+    spread = np.asarray(live(np.where(lost, np.inf, spread), forward.dead))
     if not p.elementwise:
         return spread
     stored = live((np.abs(forward.out) + forward.error).max(axis=-1, keepdims=True, initial=0.0), forward.dead)

@@ -8,6 +8,11 @@ rescaling.
 
 **A sink** is a key of value 0 whose logit is an input.  A kernel may take the maximum over keys alone, and add exp(sink − m)
 at the end: the bound takes the larger of both |m|, and promises nothing where that exponential overflows.
+
+Where the log-sum-exp is without the sink, a kernel may still take M = max(m, sink) for both of its sums, and add to M the logarithm of
+Σ exp(s_j − M) = exp(m − M)·D.  So the slopes are those of |M|, and what underflows is exp(M − m) times as much of that sum: in λ alone, for
+no output is made of it.  (Weights that belong to it are larger by 1/(1 − w_sink) ≥ exp(M − m)/D, and so is what is counted of those that
+underflow.)  The oracle itself takes m.
 """
 
 from typing import Any
@@ -27,8 +32,9 @@ FALL = 256.0
 """A weight may fall by so much after its tile, as the maximum rises, before it is looked at again."""
 
 
-def rows_forward(p: AttentionProblem, rows: slice, g: Operand | None = None) -> Rows:
-    """The forward pass of a tile of rows, keys in tiles; `g` is the cotangent of these rows, if there is one."""
+def rows_forward(p: AttentionProblem, rows: slice, g: Operand | None = None, reference: Array | None = None) -> Rows:
+    """The forward pass of a tile of rows, keys in tiles; `g` is the cotangent of these rows, if there is one; `reference` are sinks that
+    are in no sum, but may be a kernel's maxima."""
     q, t = part(p.q, rows), p.terms
     head, d_v = q.shape[:-1], p.v.shape[-1]
     a: Sums | None = None
@@ -92,15 +98,27 @@ def rows_forward(p: AttentionProblem, rows: slice, g: Operand | None = None) -> 
     size = np.abs(m) if largest is m else np.maximum(np.abs(m), np.where(largest == -LARGEST, 0.0, np.abs(largest)))
     lost = None if largest is m else (m - largest > np.log(p.ranges.sums) - 1) & (largest > -LARGEST)
     dead = dead if dead is not None and dead.any() else None
-    return bounded(p, size, m + np.log(a.total), dead, a, readable, tau, g is not None, lost)
+    fall: Bound = 1.0
+    if reference is not None:
+        highest = np.maximum(m, reference)
+        size, fall = np.maximum(size, np.abs(highest)), np.exp(highest - m)
+        if a.large is not None:
+            a.large += 1  # one more rescaling, from m to M
+    return bounded(p, size, m + np.log(a.total), dead, a, readable, tau, g is not None, lost, fall)
+
+
+def keys_alone(p: AttentionProblem, rows: slice) -> Rows | None:
+    """The forward pass of a tile of rows without its sinks, where these are no part of the log-sum-exp; else None."""
+    if (problem := p.without_sink) is None or p.features is None or p.features.sink is None:
+        return None
+    return rows_forward(problem, rows, reference=None if p.terms == p.own else p.features.sink[..., rows, :])
 
 
 def without_sink(p: AttentionProblem, rows: slice, forward: Rows) -> tuple[Array, Array, Mask | None] | None:
     """Where the log-sum-exp is without the sink: 1/(1 − w_sink), by which the weights that belong to it are larger, how far a kernel's such
     weights may be from them, relative to them, and which rows have no key; else None."""
-    if (problem := p.without_sink) is None:
+    if (alone := keys_alone(p, rows)) is None:
         return None
-    alone = rows_forward(problem, rows)
     relative = expm1_upwards(alone.entry + alone.common + forward.entry + forward.common)
     return np.exp(forward.lse - alone.lse), relative, alone.dead
 

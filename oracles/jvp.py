@@ -118,11 +118,10 @@ def rows_jvp(p: AttentionProblem, tangents: Tangents, rows: slice) -> Moved:
     dout = np.where(unknown > 0, np.nan, mid - mean * forward.out)
     error = error * (1 + 8 * gamma(p.n_k + 8, ROUNDOFF))
     centred = 2 * (largest + mean_error)
-    overflow = ~(centred <= p.ranges.grad_scores) | ~((size + drift + 1.0) * (centred + 1.0) + readable_tangent <= p.ranges.work)
+    lost = forward.lost | ~(centred + 1.0 <= min(p.ranges.grad_scores, p.ranges.work))
     if p.elementwise:
-        overflow = overflow | _overflows_somewhere(p, tangents, q, dq)
-    if p.features is not None and p.features.sink is not None:  # exp(sink − m) may overflow, and all weights be lost
-        overflow = overflow | np.isinf(forward.error).any(axis=-1, keepdims=True)
+        lost = lost | _overflows_somewhere(p, tangents, q, dq)
+    overflow = lost | ~((size + drift + 1.0) * (centred + 1.0) + readable_tangent <= p.ranges.work)
     dlse, dlse_error = mean, mean_error
     if (alone := without_sink(p, rows, forward)) is not None:
         factor, relative, dead = alone
@@ -130,7 +129,7 @@ def rows_jvp(p: AttentionProblem, tangents: Tangents, rows: slice) -> Moved:
         dlse_error = live(dlse_error * (1 + relative) + relative * np.abs(dlse), dead)
         dlse = live(dlse, dead)
     dlse_error = (dlse_error + t.grad_scores * np.abs(dlse)) * (1 + 8 * gamma(p.n_k + 8, ROUNDOFF))
-    dlse_error = np.where(overflow.any(axis=-1, keepdims=True), np.inf, dlse_error)
+    dlse_error = np.where(lost, np.inf, dlse_error)
     error = np.where(overflow, np.inf, error)
     dout, error, dlse, dlse_error = (live(x, forward.dead) for x in (dout, error, dlse, dlse_error))
     return Moved(dout, error, dlse, dlse_error, forward.dead)

@@ -1,10 +1,15 @@
 """Attention over parts of the keys, merged: each value with a rigorous enclosure.
 
 **Error.** A weight a/(a + b) is computed as such, or as exp(lse_a − lse): its arguments are off by at most 6u, and what the exponential is
-off by for each unit, of each of |lse_a|, |lse_b| and |lse|, its exponentials and quotient by a few roundings more.  So it is w·exp(±2τ),
-τ = slope·(|lse_a| + |lse_b| + |lse|) + 2·exp + γ₈, the output is off by Σ w(exp 2τ − 1)|out_x|, and log(a + b) by τ, to which come the
-logarithm's own error and the sum's.  The oracle's own τ adds to that of an arithmetic, as in `oracles.terms`.  (A kernel that takes
-out_a − w_b·(out_a − out_b) is off by more where out_a is large and has no weight: it is not covered.)
+off by for each unit, of each of |lse_a|, |lse_b| and |lse|, its exponentials and quotient by a few roundings more.  So but for the
+logarithm it is w·exp(±2τ), τ = slope·(|lse_a| + |lse_b| + |lse|) + 2·exp + γ₈, and log(a + b) is off by τ.  The logarithm is one of a
+number from 1 to 2: in lse_a − lse its own error is `log` times log(a + b) + τ more, ℓ.  The output is off by Σ w(exp(2τ + ℓ) − 1)|out_x|,
+lse by τ, the logarithm's error and the sum's; and where the smaller of a and b is flushed, by as much, for the larger is 1.  The oracle's
+own τ adds to that of an arithmetic, as in `oracles.terms`.  (A kernel that takes out_a − w_b·(out_a − out_b) is off by more where out_a is
+large and has no weight: it is not covered.)
+
+**Overflow.** A kernel may take log-sum-exps in base e to base 2, where they are 1.44 times as large: where m or lse may overflow so,
+nothing is promised.  (The smaller lse of two may: its weight is 0 then, as it should be.)
 """
 
 from dataclasses import replace
@@ -102,15 +107,20 @@ def _fast(outs: list[Array], sums: list[Array], a: Arithmetic | None, base: str)
         read = [np.where(known, x, 0.0) for x, known in zip(outs, there, strict=True)]
         mid = sum((e / total * x for e, x in zip(parts, read, strict=True)), start=np.zeros(outs[0].shape))
         reach = sum((e / total * np.abs(x) for e, x in zip(parts, read, strict=True)), start=np.zeros(outs[0].shape))
-        flush = UNDERFLOW + (0.0 if a is None else max(a.exp.flush, a.elementwise.smallest_normal))
+        flush = UNDERFLOW
+        if a is not None:
+            flush += max(a.exp.flush, a.elementwise.smallest_normal if a.flush_to_zero else a.elementwise.smallest_subnormal)
         lost = 4 * flush * sum((np.abs(x) + 1 for x in read), start=np.zeros(outs[0].shape))
-        out = ball(mid, (reach * np.expm1(2 * tau) + lost) * (1 + 2.0**-40))
         log = OWN.log + (0.0 if a is None else a.log)
-        merged = ball(lse, (tau / unit + log * (np.abs(m) + np.abs(lse))) * (1 + 2.0**-40))
+        out = ball(mid, (reach * np.expm1(2 * tau + log * (np.log(total) + tau)) + lost) * (1 + 2.0**-40))
+        merged = ball(lse, ((tau + 2 * flush) / unit + log * (np.abs(m) + np.abs(lse))) * (1 + 2.0**-40))
         if a is not None:
             out = rounded(out, a.output, flush=a.flush_to_zero)
             out = Ball(out.mid, np.where(2 * reach.max(axis=-1, keepdims=True, initial=0.0) <= a.elementwise.largest, out.rad, np.inf))
             merged = rounded(merged, a.saved_lse or a.elementwise, flush=a.flush_to_zero)
+            most = a.elementwise.largest / (2 if base == "e" else 1)
+            overflow = np.maximum(np.abs(m), np.abs(lse)) > most
+            out, merged = (Ball(x.mid, np.where(overflow, np.inf, x.rad)) for x in (out, merged))
     return out, merged
 
 

@@ -111,6 +111,7 @@ class Rows:
 
     lse           log-sum-exp of the scores
     dead          which rows may read no key, None where there are none
+    lost          of which rows D may overflow, or all weights be lost: nothing is known of these, though v may have no columns
     out, error    the output and the bound of its error, before it is rounded to the output's format
     unshared      the part of the error that the sums over keys do not share, where there is a cotangent
     own_unshared  that of the oracle's own arithmetic, where a kernel's δ may be taken from the weights besides
@@ -126,6 +127,7 @@ class Rows:
 
     lse: Array
     dead: Mask | None
+    lost: Mask
     out: Array
     error: Array
     unshared: Unshared | None
@@ -150,7 +152,7 @@ class Rows:
         """How far a kernel's lse may be from the oracle's, where it is a result: its sum, and its logarithm and sum with m."""
         m, lse = self.sizes
         found = self.common + live(self.terms.anew.lse * (m + lse), self.dead)
-        return np.where(np.isinf(self.error).any(axis=-1, keepdims=True), np.inf, found)
+        return np.where(self.lost, np.inf, found)
 
     @cached_property
     def common(self) -> Any:
@@ -206,9 +208,11 @@ def bounded(
     tau: Array,
     delta: bool,
     lost: Mask | None = None,
+    fall: Bound = 1.0,
 ) -> Rows:
     """The module's bound; `m` is |m|, `tau` the largest τ of each row, by which a kernel's m and lse may differ; `delta` says whether
-    δ is to be bounded as well; of rows that are `lost` nothing is promised.
+    δ is to be bounded as well; of rows that are `lost` nothing is promised; `fall` is by what factor e may be larger than the
+    weights of a kernel whose reference is above m, where D alone matters.
 
     Its own sums over keys are known to γ_{n_k}(2⁻⁵³), which `inflation` covers.
     """
@@ -229,7 +233,7 @@ def bounded(
     h, b = row.shared, row.separate + t.rescaled + t.summed_weights
     both = b + h
     lift, of_row = np.exp(h), np.exp(both)
-    lam = of_row * (a.x + a.wander) + expm1_upwards(both + row.terms + row.result) + 4 * n_k * t.weight_underflow
+    lam = of_row * (a.x + a.wander) + expm1_upwards(both + row.terms + row.result) + 4 * n_k * t.weight_underflow * fall
     if a.large is not None:
         lam = lam + row.small
     lam = lam * inflation
@@ -255,9 +259,11 @@ def bounded(
     parts = unshared(t, row, a.wander, drift)
     _, divisor, column, of_keys = parts
     error = (of_keys + column + out * divisor) * inflation / room + grown * inflation / room
-    sums = np.maximum(readable, n_k) if p.ranges.by_parts else np.maximum(size + drift, 1.0) * a.total
-    overflow = sums * (of_row * (1 + 2.0**-6)) > p.ranges.sums
-    overflow = overflow if lost is None else overflow | lost
+    sums, weights, unit = (readable, n_k, of_row) if p.ranges.by_parts else (size + drift, one, of_row * a.total)
+    unit = unit * (1 + 2.0**-6)
+    overflow = weights * unit > p.ranges.sums
+    lost = overflow if lost is None else overflow | lost
+    overflow = lost | (sums * unit > p.ranges.sums)
     if overflow.any():
         error = error + np.where(overflow, np.inf, 0.0)
 
@@ -268,6 +274,7 @@ def bounded(
     return Rows(
         lse=live(lse, dead),
         dead=dead,
+        lost=live(lost, dead, False),
         out=live(a.out, dead),
         error=live(error, dead),
         unshared=divided(*parts) if delta else None,

@@ -92,7 +92,7 @@ def gradients(
         if p.elementwise:
             lost = live(~(np.isfinite(forward.sums.x) & (p.n_k * (1 + 2.0**-6) <= p.ranges.sums)), forward.dead, False)
             if of_sink is not None:  # exp(sink − m) may overflow, and all weights be lost
-                lost = lost | np.isinf(forward.error).any(axis=-1, keepdims=True)
+                lost = lost | forward.lost
             dv_error[lost.any(axis=(-2, -1))] = np.inf
             lost = lost | np.isinf(delta)
             dk_error[lost.any(axis=(-2, -1))] = np.inf
@@ -179,7 +179,7 @@ def _shift(p: AttentionProblem, rows: slice, forward: Rows, g: Operand, delta: A
         of, relative = live(of * factor, dead), live(relative, dead)
     size = np.abs(of)
     error = delta + p.terms.biased * (np.abs(shift) + delta + size) + relative * size
-    error = np.where(6 * size <= p.ranges.work, error, np.inf)
+    error = np.where((6 * size <= p.ranges.work) & (relative < np.inf), error, np.inf)
     apart = size if p.elementwise else None
     return Shift(shift - of, error, apart, relative * size, *((shift, delta) if alone is not None else (shift - of, error, apart)))
 
