@@ -165,27 +165,37 @@ class Yarn(Band):
 
         The ramp, cut, falls as either end grows.  Its differences and their quotient take three roundings.  A low end that is no integer
         may be rounded before it is taken from i, and not before it is taken from the other: so these differences are off by `apart`
-        besides, as much as a number of `lowest`'s size may be rounded.  Where the ends may meet, the ramp may be anything between them;
-        2⁻⁹ is more than the 0.001 of a ramp without a width.
+        besides, as much as a number of `lowest`'s size may be rounded.  Where the ends may meet, the ramp may be anything between them, and
+        as much beyond as a ramp without a width has: 0.001, which 2⁻⁹ is more than, and two roundings of the high end.  Where u·low is as
+        much as that 0.001, less two roundings, it may be lost in the sum, and the pair of the low end be 0/0.
+
+        The low end is kept at or above 0 and the high one at or below `upper`, and that is all: where roundings make them cross, a ramp runs
+        backwards, whose pairs may be anything, before the ends and beyond as well.  Ends that are of one number do not cross unless one
+        of them is cut to what the other has passed.
         """
-        (low, lowest), (highest, high) = self._span(self.beta_fast, u, np.floor), self._span(self.beta_slow, u, np.ceil)
+        low, lowest = np.maximum(self._span(self.beta_fast, u, np.floor), 0.0)
+        highest, high = np.minimum(self._span(self.beta_slow, u, np.ceil), float(self.upper))
         i, three = np.arange(len(powers), dtype=np.float64), 1 + gamma(3, u) + OUTWARD
         apart = 0.0 if self.truncate else gamma(2, u) * lowest * (1 + OUTWARD)
         if lowest + apart < highest:
             most, least = (i - low + apart) / (highest - low - apart) * three, (i - lowest - apart) / (high - lowest + apart)
+            least = np.where(least >= 1, 1.0, least / three)  # rounding keeps the order of i and the ramp's end
+            return 1 - np.clip(most, 0, 1), 1 - np.clip(least, 0, 1)
+        uncut = self.beta_fast == self.beta_slow and lowest <= self.upper and highest >= 0
+        if lowest <= highest or uncut:
+            most, least = np.where(i <= low, 0.0, 1.0), np.where(i >= high + 2.0**-9 + gamma(2, u) * high, 1.0, 0.0)
         else:
-            most, least = np.where(i <= low, 0.0, 1.0), np.where(i >= high + 2.0**-9, 1.0, 0.0)
-        least = np.where(least >= 1, 1.0, least / three)  # rounding keeps the order of i and the ramp's end
-        return 1 - np.clip(most, 0, 1), 1 - np.clip(least, 0, 1)
+            most, least = np.ones(len(i)), np.zeros(len(i))
+        lost = (low <= i) & (i <= lowest) & (u * lowest >= 0.001 * (1 - u) ** 2)
+        return np.where(lost, -np.inf, 1 - most), np.where(lost, np.inf, 1 - least)
 
     def _span(self, turns: float, u: float, whole: Any) -> Span:
-        """What a kernel may get for an end."""
+        """What a kernel may get for an end, before it is cut."""
         with working_precision(PRECISION):
             exact = self.corr(turns)
             mid, rad = float(exact), float(exact.rad())
         off = (self._off(mid, u) + rad + 4 * ROUNDOFF * abs(mid)) * (1 + OUTWARD)
-        ends = [float(whole(x)) if self.truncate and np.isfinite(x) else x for x in (mid - off, mid + off)]
-        first, last = (min(max(x, 0.0), float(self.upper)) for x in ends)
+        first, last = (float(whole(x)) if self.truncate and np.isfinite(x) else x for x in (mid - off, mid + off))
         return first, last
 
     def _off(self, corr: float, u: float) -> float:
