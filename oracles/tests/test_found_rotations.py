@@ -1,4 +1,4 @@
-"""What another review of the error analysis found, of rotations and their frequencies: honest kernels that left a budget, with their inputs."""
+"""What a review of the error analysis found of rotations and their frequencies: honest kernels that left a budget, with their inputs."""
 
 import math
 from dataclasses import replace
@@ -8,8 +8,11 @@ import numpy as np
 import pytest
 
 from oracles.conventions import Conventions
+from oracles.enclosure import Enclosure
 from oracles.formats import BINARY16, FLOAT32, Angle
 from oracles.frequencies import rotary_frequencies
+from oracles.rotary import rope, rope_vjp
+from oracles.rotary_parts import rotary_tables
 
 Array = Any
 f32 = np.float32
@@ -76,3 +79,88 @@ def test_a_width_of_a_thousandth_that_is_lost_in_the_end_of_the_ramp() -> None:
     assert (budget.excess(out)[[0, 1, 2, 31]] <= 1).all()
     assert np.isfinite(budget.rad).tolist() == [True] * 31 + [False]
     assert np.isfinite(rotary_frequencies("yarn", 64, **told, arithmetic="float32")[0].rad).all()
+
+
+# -- Rotations ---------------------------------------------------------------------------------------------------------------------------
+
+FLUSHING = replace(FLOAT32, name="float32 that flushes", flush_to_zero=True)
+
+
+def turned(x: Array, theta: float, factor: float, first: bool, of: Any, stored: Any) -> Array:
+    """x rotated by transformers' code in one format, multiplied by a factor, before or after, in another."""
+    cos, sin = (of(stored(f32(function(theta)))) for function in (math.cos, math.sin))
+    x = of((stored(x) * stored(factor)).astype(stored)) if first else of(x)
+    a, b = x[..., 0::2], x[..., 1::2]
+    out = np.stack([of(a * cos) - of(b * sin), of(b * cos) + of(a * sin)], axis=-1).reshape(x.shape).astype(stored)
+    return out if first else out * stored(factor)
+
+
+@pytest.mark.parametrize("factor", [8.0, 1000.0])
+@pytest.mark.parametrize("back", [False, True])
+def test_an_attention_factor_multiplies_what_has_underflowed(factor: float, back: bool) -> None:
+    """Products of subnormal numbers are rounded to multiples of 2⁻¹⁴⁹, and then multiplied."""
+    x = np.array([[3.0, 1.0, 5.0, 7.0]]) * 2.0**-149
+    told = {"positions": np.array([1]), "inv_freq": np.array([1.0, 1.0]), "attention_factor": factor, "arithmetic": "float32"}
+    out = turned(x, -1.0 if back else 1.0, factor, False, f32, f32)
+    budget = rope_vjp(x, x, **told) if back else rope(x, **told)
+    assert (budget.excess(out) <= 1).all()
+    assert (budget.rad < 6 * factor * 2.0**-149).all()
+    assert (rope(0 * x, **told).rad == 0).all()
+    assert (rope(x, **told | {"attention_factor": 1.0}).rad < 4 * 2.0**-149).all()
+
+
+@pytest.mark.parametrize("factor", [0.25, 0.5, 1.25, 1.5])
+@pytest.mark.parametrize("first", [True, False])
+@pytest.mark.parametrize("theta", [0.7, 0.78, 2.35])
+def test_what_an_attention_factor_multiplies_is_stored_in_16_bits(factor: float, first: bool, theta: float) -> None:
+    """Where it is subnormal there, its rounding is no relative one; rotations are in binary32."""
+    x = np.random.default_rng(0).integers(1, 40, (20000, 2)) * 2.0**-24
+    out = turned(x, theta, factor, first, f32, np.float16)
+    told = {"positions": np.ones(len(x), int), "inv_freq": np.array([theta]), "attention_factor": factor}
+    assert (rope(x, **told, arithmetic="float16").excess(out) <= 1).all()
+
+
+def test_an_attention_factor_that_may_be_1_may_be_another() -> None:
+    """Half of the smallest number of binary16 is stored as 0, before it is rotated by nothing."""
+    model = replace(FLOAT32, name="tables in binary16", angle=replace(FLOAT32.angle, table=BINARY16))
+    factor = Enclosure(np.array([0.75]), np.array([0.25]))
+    assert (rope(np.array([[2.0**-24, 0.0]]), 0, attention_factor=factor, arithmetic=model).excess(np.zeros((1, 2))) <= 1).all()
+
+
+def test_what_an_attention_factor_multiplies_overflows_in_16_bits() -> None:
+    """60000 · 1.125 is beyond binary16, and the cosine of π/4 times as much is not."""
+    told = {"positions": np.array([1]), "inv_freq": np.array([0.75]), "attention_factor": 1.125, "arithmetic": "float16"}
+    x = np.full((1, 2), 60000.0)
+    with np.errstate(over="ignore", invalid="ignore"):
+        assert (rope(x, **told).excess(turned(x, 0.75, 1.125, True, f32, np.float16)) <= 1).all()
+    assert np.isfinite(rope(x / 4, **told).rad).all()
+
+
+def test_a_cosine_above_1_may_overflow_before_an_attention_factor_below_1() -> None:
+    """1 + 2⁻²³ is within `trig_absolute` of a cosine of nearly 1."""
+    x, cos = np.array([[np.finfo(f32).max, 0.0]]), f32(1 + 2.0**-23)
+    told = {"positions": np.array([1]), "inv_freq": np.array([2.0**-20]), "arithmetic": "float32"}
+    assert (rotary_tables(np.array([1]), told["inv_freq"], arithmetic="float32")[0].excess(np.full((1, 2), cos)) <= 1).all()
+    with np.errstate(over="ignore"):
+        out = np.array([[f32(x[0, 0]) * cos * f32(0.5), f32(x[0, 0]) * f32(2.0**-20) * f32(0.5)]])
+    assert (rope(x, **told, attention_factor=0.5).excess(out) <= 1).all()
+    assert np.isfinite(rope(x / 2, **told, attention_factor=0.5).rad).all()
+
+
+@pytest.mark.parametrize("way", ["partial", "odd"])
+@pytest.mark.parametrize("back", [False, True])
+def test_channels_that_pass_are_copied_as_elsewhere(way: str, back: bool) -> None:
+    """They may be flushed, and are rounded to a narrower output."""
+    x = np.array([[1.0, 2.0, 2.0**-130, float(f32(0.1)), 1e5]])
+    x = x if way == "partial" else x[:, :3]
+    told: dict[str, Any] = {"rotary_dim": 2} if way == "partial" else {"conventions": Conventions(odd_lane="passthrough")}
+
+    def budget(model: Any) -> Any:
+        return rope_vjp(x, x, 0, **told, arithmetic=model) if back else rope(x, 0, **told, arithmetic=model)
+
+    assert (budget(FLUSHING).excess(np.where(np.abs(x) < 2.0**-126, 0, x)) <= 1).all()
+    assert (budget(FLUSHING).rad[0, 3:] == 0).all()
+    assert (budget(FLOAT32).rad[0, 2:] == 0).all()
+    with np.errstate(over="ignore"):
+        out = x.astype(np.float16)
+    assert (budget(replace(FLOAT32, name="narrow output", output=BINARY16)).excess(out) <= 1).all()
