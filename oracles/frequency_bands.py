@@ -6,6 +6,11 @@ the band: a kernel that compares wavelengths a little off takes a branch whose v
 Within the band a kernel's line is in an interval, found from intervals of what it is made of.  The gain's slope is 1 − 1/s.  One minus the
 line, its complement, and a factor 1 − 1/s where a kernel has one, take `COMPLEMENTS` = 4 roundings of at most 1 + 1/s.  `BLEND` = 5 more
 are relative, within the band and beyond: of s, a reciprocal, two products and a sum of two numbers above 0.
+
+Where s < 1, the two terms of 1/s + keep·(1 − 1/s), or of f/s + keep·(f − f/s), cancel.  Roundings of s and of the sum are relative, as
+(1 − keep)/s ≤ g.  The first term takes two more, of a reciprocal and a product; the second one of the reciprocal, keep/s, and three of its
+own size c = keep·(1/s − 1), of the difference and two products.  As 1/s = g + c, these are 3/s + 3c = 3g + 6c at most, where `BLEND` has
+3g: `CANCELLED` = 6 roundings of c remain, within the band and beyond.
 """
 
 from dataclasses import dataclass
@@ -20,7 +25,7 @@ from oracles.arguments import checked_scale
 from oracles.ball import ROUNDOFF, Array, gamma
 from oracles.frequency_kinds import LOGARITHM, Factored, length_of, positive
 
-BLEND, COMPLEMENTS, TURNS = 5, 4, 8
+BLEND, COMPLEMENTS, CANCELLED, TURNS = 5, 4, 6, 8
 OUTWARD = 2.0**-48
 Span = tuple[float, float]
 
@@ -57,7 +62,8 @@ class Band(Factored):
         return np.full(self.of.channels // 2, gamma(BLEND, u))
 
     def gain_shifts(self, powers: Array, gains: Array, moved: Array, u: float) -> Array:
-        """Within the band: to the farther end of the interval, and by the roundings of what are no small numbers.
+        """Within the band: to the farther end of the interval, and by the roundings of what are no small numbers.  Everywhere: by those of
+        terms that cancel.
 
         Where a kernel's line may leave [0, 1] these are as much larger, and those of the blend cancel no more, though the slope be 0; where
         the line may be anything, as 0/0 is, nothing is known.
@@ -70,7 +76,9 @@ class Band(Factored):
         reach = reach + ((gamma(COMPLEMENTS, u) + 16 * ROUNDOFF) + gamma(COMPLEMENTS + BLEND, u) * beyond) * ends
         reach = np.where(np.isfinite(beyond), reach, np.inf)
         inside = ~((least >= 1) | (most <= 0))
-        return np.where(inside, reach, 0.0) * (1 + OUTWARD)
+        cancelled = gamma(CANCELLED, u) * np.clip(most, 0, 1) * max(1 / self.factor - 1, 0.0)
+        shifts: Array = (np.where(inside, reach, 0.0) + cancelled) * (1 + OUTWARD)
+        return shifts
 
 
 @dataclass(frozen=True)
@@ -169,9 +177,9 @@ class Yarn(Band):
         as much beyond as a ramp without a width has: 0.001, which 2⁻⁹ is more than, and two roundings of the high end.  Where u·low is as
         much as that 0.001, less two roundings, it may be lost in the sum, and the pair of the low end be 0/0.
 
-        The low end is kept at or above 0 and the high one at or below `upper`, and that is all: where roundings make them cross, a ramp runs
-        backwards, whose pairs may be anything, before the ends and beyond as well.  Ends that are of one number do not cross unless one
-        of them is cut to what the other has passed.
+        The low end is kept at or above 0 and the high one at or below `upper`, and that is all: where roundings make them cross, a ramp
+        runs backwards, and is 1 before its ends and 0 beyond.  So its pairs may be anything.  Ends of as many turns are of one number, and
+        do not cross unless it leaves [0, upper], where one of them is cut and the other is not.
         """
         low, lowest = np.maximum(self._span(self.beta_fast, u, np.floor), 0.0)
         highest, high = np.minimum(self._span(self.beta_slow, u, np.ceil), float(self.upper))

@@ -9,10 +9,10 @@ import pytest
 
 from oracles.conventions import Conventions
 from oracles.enclosure import Enclosure
-from oracles.formats import BINARY16, FLOAT32, Angle
+from oracles.formats import BINARY16, BINARY64, FLOAT32, Angle
 from oracles.frequencies import rotary_frequencies
 from oracles.rotary import rope, rope_vjp
-from oracles.rotary_parts import rotary_tables
+from oracles.rotary_parts import inv_freq, rope_angles, rope_tables, rotary_tables
 
 Array = Any
 f32 = np.float32
@@ -79,6 +79,113 @@ def test_a_width_of_a_thousandth_that_is_lost_in_the_end_of_the_ramp() -> None:
     assert (budget.excess(out)[[0, 1, 2, 31]] <= 1).all()
     assert np.isfinite(budget.rad).tolist() == [True] * 31 + [False]
     assert np.isfinite(rotary_frequencies("yarn", 64, **told, arithmetic="float32")[0].rad).all()
+
+
+def blended(kind: str, of: str, s: float) -> Array:
+    """Frequencies of 64 channels in binary32, by terms that cancel where s < 1."""
+    f = f32(1) / f32(10000) ** (np.arange(0, 64, 2, dtype=f32) / f32(64))
+    if kind == "yarn":  # from pair 10 to 23
+        keep = f32(1) - np.clip((np.arange(32, dtype=f32) - f32(10)) / f32(13), f32(0), f32(1))
+    else:
+        keep = np.clip((f32(4096) * f / f32(2 * math.pi) - f32(1)) / f32(3), f32(0), f32(1))
+    kept = {"difference": keep * (f - f / f32(s)), "slope": f * (keep * (f32(1) - f32(1) / f32(s)))}
+    return f / f32(s) + kept[of]
+
+
+@pytest.mark.parametrize("kind", ["yarn", "llama3"])
+@pytest.mark.parametrize("of", ["difference", "slope"])
+@pytest.mark.parametrize("s", [0.03, 0.001])
+def test_a_blend_that_cancels_where_the_factor_is_below_1(kind: str, of: str, s: float) -> None:
+    told = {"factor": s, "original_max_position_embeddings": 4096, "arithmetic": "float32"}
+    told |= {"low_freq_factor": 1.0, "high_freq_factor": 4.0} if kind == "llama3" else {}
+    budget, _ = rotary_frequencies(kind, 64, **told)
+    out = blended(kind, of, s)
+    assert (budget.excess(out) <= 1).all()
+    assert (budget.rad[-1] < 60 * 2.0**-24 * budget.mid[-1]).all()
+
+
+def test_a_power_that_overflows_before_a_small_base_multiplies_it() -> None:
+    """10²¹ squared is beyond binary32, and 10³² is not: the base is ∞, and frequencies 0, but that of e = 0, which may be NaN."""
+    told = {"base": 1e-10, "factor": 1e15, "max_position_embeddings": 1, "seq_len": 10**6}
+    budget, _ = rotary_frequencies("dynamic", 4, **told, arithmetic="float32")
+    with np.errstate(over="ignore"):
+        base = f32(1e-10) * (f32(1e15) * f32(10**6) - f32(1e15)) ** f32(2)
+        outs = [f32(1) / base ** np.array([0, 0.5], dtype=f32)]
+    with np.errstate(invalid="ignore"):
+        outs.append(np.exp(-np.array([0, 0.5], dtype=f32) * np.log(base)))
+    assert [out[1] for out in outs] == [0, 0]
+    assert all((budget.excess(out) <= 1).all() for out in outs)
+    for known in (told | {"factor": 1e3}, told | {"factor": 2.0, "seq_len": None, "base": 1e-15}):
+        assert np.isfinite(rotary_frequencies("dynamic", 4, **known, arithmetic="float32")[0].rad).all()
+
+
+@pytest.mark.parametrize("base", [1e12, 1.8e19])
+@pytest.mark.parametrize("upwards", [False, True])
+def test_the_logarithm_of_a_base_that_is_computed(base: float, upwards: bool) -> None:
+    """4 ulp of ln base', where an exponential counts one rounding."""
+    told = {"base": base, "factor": 2.0, "max_position_embeddings": 2048, "seq_len": 4096}
+    budget, _ = rotary_frequencies("dynamic", 128, **told, arithmetic="float32")
+    grown = f32(base) * (f32(2) * f32(4096) / f32(2048) - (f32(2) - f32(1))) ** f32(128 / 126)
+    logarithm = f32(math.log(float(grown)))
+    logarithm += (4 if upwards else -4) * np.spacing(logarithm)
+    out = np.exp(-(np.arange(0, 128, 2, dtype=f32) / f32(128) * logarithm).astype(float)).astype(f32)
+    assert (budget.excess(out) <= 1).all()
+
+
+# -- Frequencies and angles of the conventions -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("base", "scale"), [(1e39, 1.0), (1e30, 1e39)], ids=["base", "scale"])
+@pytest.mark.parametrize("by", ["power", "exponential"])
+def test_a_base_or_a_scale_beyond_the_range(base: float, scale: float, by: str) -> None:
+    """binary32 holds 10³⁹ as ∞: its powers are 0, but that of e = 0 is NaN by an exponential of 0·ln ∞; what it scales is ∞."""
+    told = {"arithmetic": "float32", "conventions": Conventions(rope_base=base, rope_scale=scale, rope_pairing="half")}
+    with np.errstate(over="ignore", invalid="ignore"):
+        e = np.arange(0, 8, 2, dtype=f32) / f32(8)
+        f = f32(scale) * (1 / f32(base) ** e if by == "power" else np.exp(-e * np.log(f32(base))))
+        theta = np.arange(3, dtype=f32)[:, None] * f
+        cos, sin = (np.concatenate([part, part], axis=1) for part in (np.cos(theta), np.sin(theta)))
+        found = [f, theta, cos, sin, cos - sin * np.repeat([1, -1], 4), cos + sin * np.repeat([1, -1], 4)]
+    x = np.ones((3, 8))
+    budgets = [inv_freq(8, **told), rope_angles(3, 8, **told), *rope_tables(3, 8, **told), rope(x, **told), rope_vjp(x, x, **told)]
+    for out, budget in zip(found, budgets, strict=True):
+        assert (budget.excess(out) <= 1).all()
+    held = told | {"conventions": Conventions(rope_base=min(base, 3e38), rope_scale=min(scale, 3e38))}
+    assert np.isfinite(inv_freq(8, **held).rad).all()
+    assert np.isfinite(inv_freq(8, **told | {"arithmetic": "float64"}).rad).all()
+
+
+def test_a_frequency_of_a_finer_precision_is_rounded_before_it_is_multiplied() -> None:
+    """Frequencies in binary64, and all the rest in binary32."""
+    model = replace(
+        FLOAT32, name="finer frequencies", output=BINARY64, angle=Angle(frequency=2.0**-53, product=2.0**-24, table=FLOAT32.output)
+    )
+    f, p, told = 10000.0 ** (-np.arange(0, 128, 2) / 128), np.arange(2**20 - 64, 2**20), {"arithmetic": model}
+    theta = (p[:, None].astype(f32) * f.astype(f32)).astype(float)
+    cos, sin = (np.repeat(part, 2, axis=1) for part in (np.cos(theta), np.sin(theta)))
+    assert (rope_angles(64, 128, p[0], **told).excess(theta) <= 1).all()
+    for tables in (rope_tables(64, 128, p[0], **told), rotary_tables(p, f, **told)):
+        for out, budget in zip((cos, sin), tables, strict=True):
+            assert (budget.excess(out) <= 1).all()
+    assert not rope_angles(64, 128, p[0], arithmetic="float64").contains(theta).all()
+
+
+def power_of_a_rounded_base() -> tuple[float, Array]:
+    """A base nearly halfway between numbers of binary32, and a power 4 ulp below that of the lower one, for pair 127 of 128."""
+    lower = 1.0003051757812500
+    power = f32(math.exp(254 / 256 * math.log(lower)) - 3.999 * 2.0**-23)
+    return lower + 0.49999 * 2.0**-23, f32(1) / power
+
+
+def test_a_base_that_is_no_number_of_the_format_is_rounded_on_the_way_in() -> None:
+    base, f = power_of_a_rounded_base()
+    for budget in (
+        rotary_frequencies("default", 256, base=base, arithmetic="float32")[0],
+        inv_freq(256, arithmetic="float32", conventions=Conventions(rope_base=base)),
+    ):
+        assert budget.excess(np.where(np.arange(128) == 127, f, budget.mid))[127] <= 1
+    given, held = (inv_freq(256, arithmetic="float32", conventions=Conventions(rope_base=float(b))).rad[127] for b in (base, f32(base)))
+    assert 1.05 < given / held < 1.2
 
 
 # -- Rotations ---------------------------------------------------------------------------------------------------------------------------
