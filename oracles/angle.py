@@ -59,14 +59,16 @@ COS_SIGN, SIN_SIGN = np.array([1.0, -1.0, -1.0, 1.0]), np.array([1.0, 1.0, -1.0,
 @dataclass(frozen=True)
 class Frequencies:
     """Frequencies in quarter turns, |φ − high − low| ≤ rest but for whole turns; bounds of them in radians, from above; the coefficients
-    of the series.  Of computed ones, scale·base^(−e), bounds of e·ln(base); of given ones how far a kernel moves them when it takes them
-    over, relatively, and which are 0 or powers of two."""
+    of the series.  Of computed ones, scale·base^(−e), e and bounds of e·ln(base); of given ones how far a kernel moves them when it takes
+    them over, relatively, and which are 0 or powers of two."""
 
     high: Array
     low: Array
     rest: Array
     size: Array
+    shares: Array
     exponent: Array
+    base: float
     scale: float
     taken: Array
     binary: NDArray[np.bool_]
@@ -78,8 +80,10 @@ def frequencies(exponents: list[Fraction], base: float, positions: int, scale: f
     """The frequencies scale·base^(−e), such that p·high is exact for every position p below `positions`."""
     with working_precision(FREQUENCY_BITS + max(0, int(np.frexp(scale)[1]))):
         turning = powers(exponents, base, scale)
-        reach = np.array([float(e) for e in exponents]) * np.log(base) * (1 + 8 * ROUNDOFF)
-        return _split(turning, positions, reach, scale, np.zeros(len(exponents)), (reach == 0) & is_power_of_two(scale))
+        shares = np.array([float(e) for e in exponents])
+        reach = shares * np.log(base) * (1 + 8 * ROUNDOFF)
+        exact = (reach == 0) & is_power_of_two(scale)
+        return _split(turning, positions, shares, reach, base, scale, np.zeros(len(exponents)), exact)
 
 
 def given_frequencies(given: Ball, positions: int, taken: Array) -> Frequencies:
@@ -87,7 +91,8 @@ def given_frequencies(given: Ball, positions: int, taken: Array) -> Frequencies:
     binary = (given.rad == 0) & ((given.mid == 0) | (np.abs(np.frexp(given.mid)[0]) == 0.5))
     most = max(0, int(np.frexp(np.abs(given.mid).max(initial=0.0))[1]))
     with working_precision(FREQUENCY_BITS + most):
-        return _split(balls(given), positions, np.zeros(len(given.mid)), 1.0, taken, binary)
+        none = np.zeros(len(given.mid))
+        return _split(balls(given), positions, none, none, 1.0, 1.0, taken, binary)
 
 
 def powers(exponents: list[Fraction], base: float, scale: float) -> list[arb]:
@@ -101,7 +106,16 @@ def balls(given: Ball) -> list[arb]:
     return [arb(mid, rad) for mid, rad in zip(given.mid.tolist(), given.rad.tolist(), strict=True)]
 
 
-def _split(turning: list[arb], positions: int, exponent: Array, scale: float, taken: Array, binary: NDArray[np.bool_]) -> Frequencies:
+def _split(
+    turning: list[arb],
+    positions: int,
+    shares: Array,
+    exponent: Array,
+    base: float,
+    scale: float,
+    taken: Array,
+    binary: NDArray[np.bool_],
+) -> Frequencies:
     """Frequencies in radians as the module's derivation has them."""
     bits = 53 - max(positions - 1, 1).bit_length()
     high, low, rest, size = (np.zeros(len(turning)) for _ in range(4))
@@ -117,7 +131,7 @@ def _split(turning: list[arb], positions: int, exponent: Array, scale: float, ta
         rest[i] = np.nextafter(float((phi - float(high[i]) - float(low[i])).abs_upper()), np.inf)
     series = [(-1) ** (k // 2) * (arb.pi() / 2) ** k / factorial(k) for k in range(2 * TERMS)]
     even, odd = (list(map(float, series[first::2])) for first in (0, 1))
-    return Frequencies(high, low, rest, size, exponent, scale, taken, binary, even, odd)
+    return Frequencies(high, low, rest, size, shares, exponent, base, scale, taken, binary, even, odd)
 
 
 def pair_exponents(dim: int) -> list[Fraction]:
@@ -212,15 +226,15 @@ def moved_angle(p: Array, chosen: Frequencies, arithmetic: Arithmetic) -> Array:
     """How far position × frequency may be from its exact value in a kernel of that arithmetic.
 
     It computes θ = p·f with f as in `moved_frequency`, or (p·scale)·f.  Then θ takes one rounding of `angle.product`,
-    unless f is a power of two, and another where p itself may be no number of that precision.  The scale's roundings
-    are those of `frequency` or of `product`, whichever are worse.  Radius ∞ where p·scale or θ may overflow, and at
-    position 0 too where the scale or f may: 0·∞ is NaN.  Where θ may underflow, the frequency is as small, positions being
-    at least 1, and p times its absolute part is more than θ.
+    unless f is a power of two, and f another where it is of a finer precision; p takes one where it may be no number of that
+    of the product.  The scale's roundings are those of `frequency` or of `product`, whichever are worse.  Radius ∞ where
+    p·scale or θ may overflow, and at position 0 too where the scale or f may: 0·∞ is NaN.  Where θ may underflow, the
+    frequency is as small, positions being at least 1, and p times its absolute part is more than θ.
     """
-    inexact, far = ~chosen.binary, p * arithmetic.angle.product > 1
+    angle, far = arithmetic.angle, p * arithmetic.angle.product > 1
     relative, absolute = moved_frequency(chosen, arithmetic)
     twice = 1.0 * far if far.any() else 0.0  # one row does for all, where no position is rounded
-    relative = relative + gamma(1, arithmetic.angle.product) * (inexact + twice)
+    relative = relative + gamma(1, angle.product) * (~chosen.binary * (2.0 if angle.frequency < angle.product else 1.0) + twice)
     with np.errstate(over="ignore", invalid="ignore"):
         moved = p * (chosen.size * np.expm1(relative) + absolute)
         moved *= 1 + 2.0**-48
@@ -239,22 +253,28 @@ def moved_frequency(chosen: Frequencies, arithmetic: Arithmetic) -> tuple[Array,
     A given frequency moves by what it takes over.  Else it computes an exponential or power and perhaps its reciprocal, in
     roundoff u = `angle.frequency`: x = e·ln(base)
     moves by `EXPONENT`·u·x, which is relative in exp(−x), and that by `EXPONENTIAL`·u more; for e = 0 all is exact.  A
-    scale that is no power of two takes `SCALING` roundings.  All these are exponents: (1 ± u)^±1 lies within
-    exp(±u/(1 − u)) = exp(±γ₁).
+    base that is rounded on the way in moves ln(base) by u, and x by e·u.  A scale that is no power of two takes `SCALING`
+    roundings.  All these are exponents: (1 ± u)^±1 lies within exp(±u/(1 − u)) = exp(±γ₁).
+
+    Nothing is known where the scale or the frequency may overflow, nor where the base may: its powers are 0 then, and
+    0·ln ∞ is NaN.
 
     Near the smallest normal number the power, the reciprocal's operand and the scaled frequency may under- or overflow.
     What is below 4·least may come out as 0, or lose its last bits, which are less than `least`: for the power that
     counts times the scale.
     """
-    angle, least = arithmetic.angle, held_range(arithmetic)[0]
+    angle, (least, largest) = arithmetic.angle, held_range(arithmetic)
     relative = chosen.taken + moved_power(chosen.exponent, angle.frequency)
+    if is_rounded(chosen.base, angle.frequency):
+        relative = relative + gamma(1, angle.frequency) * chosen.shares
     if not is_power_of_two(chosen.scale):
         relative = relative + SCALING * gamma(1, max(angle.frequency, angle.product))
     with np.errstate(over="ignore", under="ignore"):
         power, spread = np.exp(-chosen.exponent) * (1 + 2.0**-40), np.exp(relative)
         absolute = np.where(power < 4 * least * spread, power + least, 0.0) * chosen.scale
         absolute += np.where(chosen.size < 4 * least * spread, chosen.size + least, 0.0)
-    return relative, absolute
+        farthest = np.maximum(np.maximum(chosen.size, chosen.scale), chosen.base * (1 + angle.frequency)) * spread
+    return np.where(farthest < largest, relative, np.inf), absolute
 
 
 def moved_power(exponent: Array, roundoff: float) -> Array:
@@ -270,6 +290,13 @@ def held_range(arithmetic: Arithmetic) -> tuple[float, float]:
     fine = max(arithmetic.angle.frequency, arithmetic.angle.product) <= BINARY64.unit_roundoff
     target = BINARY64 if fine else BINARY32
     return target.smallest_normal, target.largest
+
+
+def is_rounded(numbers: Any, roundoff: float) -> Any:
+    """Which numbers have more digits than a format of that roundoff."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        digits = np.frexp(numbers)[0] / np.float64(roundoff)
+    return digits != np.rint(digits)
 
 
 def is_power_of_two(number: float) -> bool:

@@ -132,8 +132,8 @@ def _budgets(bent: Default, powers: Ball, inv_freq: Ball, factor: Ball, model: A
 
     A power is off by its exponential and by e·Δ ln base', as exponents; then |f'g' − fg| ≤ fg·(exp(all) − 1) + f·exp(all)·shift.  What is
     below four times the smallest normal number η may come out as 0 or lose its last bits: a power with the gain g/f that follows, by
-    (f + η)·g/f, and a frequency by g + η; what may overflow is unknown, and so is everything where a parameter is as near to an end of the
-    range as a length of 2⁵³ and 2π reach.
+    (f + η)·g/f, and a frequency by g + η; what may overflow is unknown, and so is everything where the base may, or what multiplies a base
+    below 1, as 0·ln ∞ is NaN, and where a parameter is as near to an end of the range as a length of 2⁵³ and 2π reach.
     """
     u, (least, largest) = model.angle.frequency, held_range(model)
     e = np.array([float(x) for x in bent.exponents])
@@ -145,8 +145,8 @@ def _budgets(bent: Default, powers: Ball, inv_freq: Ball, factor: Ball, model: A
         spread = np.exp(every) * (1 + 2.0**-40)
         lost = np.where(f < 4 * least * spread, (f + least) * g / f, 0.0) + np.where((g > 0) & (g < 4 * least * spread), g + least, 0.0)
         rad = inv_freq.rad + g * np.expm1(every) + f * spread * bent.gain_shifts(f, g / f, moved, u) + lost
-        base = np.exp(_upper(bent.log_base()))
-        rad = np.where((f * spread < largest) & ((e == 0) | (base * np.exp(of_base) < largest)), rad, np.inf)
+        base = np.exp(np.nextafter(float(bent.log_base().upper()), np.inf) + bent.base_moves(u)) / min(bent.of.base, 1.0)
+        rad = np.where((f * spread < largest) & (base < largest), rad, np.inf)
         rad = np.where(g == 0, 0.0, rad * (1 + 2.0**-40))
     scale = factor.rad + bent.multiplier_moves(u) * (1 + 64 * ROUNDOFF)
     lost_parameter = not all(x == 0 or least * MARGIN <= abs(x) <= largest / MARGIN for x in _numbers(bent))

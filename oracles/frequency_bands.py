@@ -6,6 +6,11 @@ the band: a kernel that compares wavelengths a little off takes a branch whose v
 Within the band a kernel's line is in an interval, found from intervals of what it is made of.  The gain's slope is 1 − 1/s.  One minus the
 line, its complement, and a factor 1 − 1/s where a kernel has one, take `COMPLEMENTS` = 4 roundings of at most 1 + 1/s.  `BLEND` = 5 more
 are relative, within the band and beyond: of s, a reciprocal, two products and a sum of two numbers above 0.
+
+Where s < 1, the two terms of 1/s + keep·(1 − 1/s), or of f/s + keep·(f − f/s), cancel.  Roundings of s and of the sum are relative, as
+(1 − keep)/s ≤ g.  The first term takes two more, of a reciprocal and a product; the second one of the reciprocal, keep/s, and three of its
+own size c = keep·(1/s − 1), of the difference and two products.  As 1/s = g + c, these are 3/s + 3c = 3g + 6c at most, where `BLEND` has
+3g: `CANCELLED` = 6 roundings of c remain, within the band and beyond.
 """
 
 from dataclasses import dataclass
@@ -20,7 +25,7 @@ from oracles.arguments import checked_scale
 from oracles.ball import ROUNDOFF, Array, gamma
 from oracles.frequency_kinds import LOGARITHM, Factored, length_of, positive
 
-BLEND, COMPLEMENTS, TURNS = 5, 4, 8
+BLEND, COMPLEMENTS, CANCELLED, TURNS = 5, 4, 6, 8
 OUTWARD = 2.0**-48
 Span = tuple[float, float]
 
@@ -57,7 +62,8 @@ class Band(Factored):
         return np.full(self.of.channels // 2, gamma(BLEND, u))
 
     def gain_shifts(self, powers: Array, gains: Array, moved: Array, u: float) -> Array:
-        """Within the band: to the farther end of the interval, and by the roundings of what are no small numbers.
+        """Within the band: to the farther end of the interval, and by the roundings of what are no small numbers.  Everywhere: by those of
+        terms that cancel.
 
         Where a kernel's line may leave [0, 1] these are as much larger, and those of the blend cancel no more, though the slope be 0; where
         the line may be anything, as 0/0 is, nothing is known.
@@ -70,7 +76,9 @@ class Band(Factored):
         reach = reach + ((gamma(COMPLEMENTS, u) + 16 * ROUNDOFF) + gamma(COMPLEMENTS + BLEND, u) * beyond) * ends
         reach = np.where(np.isfinite(beyond), reach, np.inf)
         inside = ~((least >= 1) | (most <= 0))
-        return np.where(inside, reach, 0.0) * (1 + OUTWARD)
+        cancelled = gamma(CANCELLED, u) * np.clip(most, 0, 1) * max(1 / self.factor - 1, 0.0)
+        shifts: Array = (np.where(inside, reach, 0.0) + cancelled) * (1 + OUTWARD)
+        return shifts
 
 
 @dataclass(frozen=True)
@@ -165,27 +173,37 @@ class Yarn(Band):
 
         The ramp, cut, falls as either end grows.  Its differences and their quotient take three roundings.  A low end that is no integer
         may be rounded before it is taken from i, and not before it is taken from the other: so these differences are off by `apart`
-        besides, as much as a number of `lowest`'s size may be rounded.  Where the ends may meet, the ramp may be anything between them;
-        2⁻⁹ is more than the 0.001 of a ramp without a width.
+        besides, as much as a number of `lowest`'s size may be rounded.  Where the ends may meet, the ramp may be anything between them, and
+        as much beyond as a ramp without a width has: 0.001, which 2⁻⁹ is more than, and two roundings of the high end.  Where u·low is as
+        much as that 0.001, less two roundings, it may be lost in the sum, and the pair of the low end be 0/0.
+
+        The low end is kept at or above 0 and the high one at or below `upper`, and that is all: where roundings make them cross, a ramp
+        runs backwards, and is 1 before its ends and 0 beyond.  So its pairs may be anything.  Ends of as many turns are of one number, and
+        do not cross unless it leaves [0, upper], where one of them is cut and the other is not.
         """
-        (low, lowest), (highest, high) = self._span(self.beta_fast, u, np.floor), self._span(self.beta_slow, u, np.ceil)
+        low, lowest = np.maximum(self._span(self.beta_fast, u, np.floor), 0.0)
+        highest, high = np.minimum(self._span(self.beta_slow, u, np.ceil), float(self.upper))
         i, three = np.arange(len(powers), dtype=np.float64), 1 + gamma(3, u) + OUTWARD
         apart = 0.0 if self.truncate else gamma(2, u) * lowest * (1 + OUTWARD)
         if lowest + apart < highest:
             most, least = (i - low + apart) / (highest - low - apart) * three, (i - lowest - apart) / (high - lowest + apart)
+            least = np.where(least >= 1, 1.0, least / three)  # rounding keeps the order of i and the ramp's end
+            return 1 - np.clip(most, 0, 1), 1 - np.clip(least, 0, 1)
+        uncut = self.beta_fast == self.beta_slow and lowest <= self.upper and highest >= 0
+        if lowest <= highest or uncut:
+            most, least = np.where(i <= low, 0.0, 1.0), np.where(i >= high + 2.0**-9 + gamma(2, u) * high, 1.0, 0.0)
         else:
-            most, least = np.where(i <= low, 0.0, 1.0), np.where(i >= high + 2.0**-9, 1.0, 0.0)
-        least = np.where(least >= 1, 1.0, least / three)  # rounding keeps the order of i and the ramp's end
-        return 1 - np.clip(most, 0, 1), 1 - np.clip(least, 0, 1)
+            most, least = np.ones(len(i)), np.zeros(len(i))
+        lost = (low <= i) & (i <= lowest) & (u * lowest >= 0.001 * (1 - u) ** 2)
+        return np.where(lost, -np.inf, 1 - most), np.where(lost, np.inf, 1 - least)
 
     def _span(self, turns: float, u: float, whole: Any) -> Span:
-        """What a kernel may get for an end."""
+        """What a kernel may get for an end, before it is cut."""
         with working_precision(PRECISION):
             exact = self.corr(turns)
             mid, rad = float(exact), float(exact.rad())
         off = (self._off(mid, u) + rad + 4 * ROUNDOFF * abs(mid)) * (1 + OUTWARD)
-        ends = [float(whole(x)) if self.truncate and np.isfinite(x) else x for x in (mid - off, mid + off)]
-        first, last = (min(max(x, 0.0), float(self.upper)) for x in ends)
+        first, last = (float(whole(x)) if self.truncate and np.isfinite(x) else x for x in (mid - off, mid + off))
         return first, last
 
     def _off(self, corr: float, u: float) -> float:

@@ -20,7 +20,7 @@ import numpy as np
 from flint import arb
 
 from oracles import arrays
-from oracles.angle import EXPONENT, EXPONENTIAL, is_power_of_two
+from oracles.angle import EXPONENT, EXPONENTIAL, is_power_of_two, is_rounded
 from oracles.arb_matrix import PRECISION
 from oracles.arguments import checked_scale
 from oracles.ball import ROUNDOFF, Array, gamma
@@ -77,8 +77,8 @@ class Default:
         return arb(1)
 
     def base_moves(self, u: float) -> float:
-        """How far ln base' may be off, but for what its own exponentials take."""
-        return 0.0
+        """How far ln base' may be off, but for what its own exponentials take: as far as the base is rounded on the way in."""
+        return gamma(1, u) if is_rounded(self.of.base, u) else 0.0
 
     def gain_moves(self, u: float) -> Array:
         """How far a gain may be off, relative to it, as an exponent."""
@@ -153,14 +153,17 @@ class Dynamic(Factored):
     def base_moves(self, u: float) -> float:
         """G = s·L'/M − (s − 1), or s·(L'/M − 1) + 1, sums terms of at most s·L'/M + s + 1 with five roundings each.
 
-        Its power takes those of an exponential of q·ln G, and the product with the base two, one of the base itself.
+        Its power takes those of an exponential of q·ln G, and the product with the base two, one of the base itself.  G and base' are
+        computed: where a kernel takes their logarithms, these are off by `LOGARITHM`, and not by the one rounding of a constant's that
+        an exponential counts.
         """
         grown, size = float(self.grown), float(Fraction(self.factor) * (self.stretch + 1) + 1)
         off = gamma(5, u) * size / grown * (1 + 8 * ROUNDOFF)
         if off >= 1:
             return np.inf
-        q = float(self.power)
-        return (-q * log1p(-off) + gamma(1, u) * (EXPONENT * q * log(grown) + EXPONENTIAL + 2)) * (1 + 16 * ROUNDOFF)
+        q, logarithm = float(self.power), gamma(LOGARITHM - 1, u)
+        moved = -q * log1p(-off) + gamma(1, u) * (EXPONENT * q * log(grown) + EXPONENTIAL + 2) + logarithm * q * log(grown)
+        return (moved + logarithm * (float(self.log_base().abs_upper()) + moved)) * (1 + 16 * ROUNDOFF)
 
 
 @dataclass(frozen=True)

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 
 from oracles import arrays, formats
-from oracles.ball import Array, Ball, exact
+from oracles.ball import Array, exact
 from oracles.conventions import Conventions
 from oracles.conventions import resolve as resolve_conventions
 from oracles.enclosure import Enclosure
 from oracles.formats import Arithmetic
 from oracles.judging import Balls, Evaluation, Method, require_method, settle
-from oracles.positional import LARGEST_TABLE, Given, stored
+from oracles.positional import LARGEST_TABLE, Given, copied
 
 
 def learned_positional_encoding(
@@ -126,14 +126,6 @@ def _copied(values: Array, arithmetic: Arithmetic | None, method: Method) -> Enc
     value = exact(values)
 
     def fast() -> Balls:
-        return (value if arithmetic is None else stored(_flushed(value, arithmetic), arithmetic.inputs, arithmetic),)
+        return (value if arithmetic is None else copied(value, arithmetic),)
 
     return settle(Evaluation(arithmetic, method, fast, lambda: (value,), 0))[0]
-
-
-def _flushed(value: Ball, arithmetic: Arithmetic) -> Ball:
-    """Numbers below the smallest normal one may come out as 0, if any may."""
-    small = np.abs(value.mid) - value.rad < arithmetic.output.smallest_normal
-    if not (arithmetic.flush_to_zero and small.any()):
-        return value
-    return Ball(value.mid, np.where(small, np.maximum(value.rad, np.abs(value.mid)), value.rad))

@@ -146,6 +146,14 @@ def stored(value: Ball, source: Format, arithmetic: Arithmetic) -> Ball:
     return value if target.holds(source) else rounded(value, target, flush=arithmetic.flush_to_zero)
 
 
+def copied(value: Ball, arithmetic: Arithmetic) -> Ball:
+    """Numbers of the inputs' format as they come out where nothing is computed: those below the smallest normal one as 0, if any may."""
+    small = np.abs(value.mid) - value.rad < arithmetic.output.smallest_normal
+    if arithmetic.flush_to_zero and small.any():
+        value = Ball(value.mid, np.where(small, np.maximum(value.rad, np.abs(value.mid)), value.rad))
+    return stored(value, arithmetic.inputs, arithmetic)
+
+
 def _exponents(dim: int, conventions: Conventions) -> list[Fraction]:
     """The exponent of each pair."""
     if conventions.sinusoid_layout != "tensor2tensor":

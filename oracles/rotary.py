@@ -158,8 +158,9 @@ def _rope(
 
 def _largest(factor: Any) -> float:
     """How large an attention factor may be, and what comes of it once it has been rounded."""
+    known = not isinstance(factor, Enclosure) or not factor.rad.any()
     size = float(np.max(np.abs(factor.mid) + factor.rad, initial=0.0)) if isinstance(factor, Enclosure) else abs(float(factor))
-    return size if size == 1 else size * (1 + 2.0**-6)
+    return size if size == 1 and known else size * (1 + 2.0**-6)
 
 
 def _channels(dim: int, by: _Choice) -> int:

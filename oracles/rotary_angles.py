@@ -18,7 +18,17 @@ from flint import arb
 from numpy.typing import NDArray
 
 from oracles import arrays
-from oracles.angle import Frequencies, balls, cos_sin, frequencies, given_frequencies, pair_exponents, powers, start_position
+from oracles.angle import (
+    Frequencies,
+    balls,
+    cos_sin,
+    frequencies,
+    given_frequencies,
+    is_rounded,
+    pair_exponents,
+    powers,
+    start_position,
+)
 from oracles.arb_matrix import MOST_PRECISION, PRECISION
 from oracles.arguments import FARTHEST, checked_scale
 from oracles.ball import Ball, exact, gamma, multiply, rounded
@@ -112,8 +122,7 @@ def angles(
     taken = np.zeros(pairs)
     if arithmetic is not None and not (isinstance(inv_freq, Enclosure) and inv_freq.format is not None):
         u = arithmetic.angle.frequency
-        digits = np.frexp(given.mid)[0] / u
-        taken = np.where((given.rad > 0) | (digits != np.rint(digits)), gamma(1, u), 0.0)
+        taken = np.where((given.rad > 0) | is_rounded(given.mid, u), gamma(1, u), 0.0)
     chosen = given_frequencies(given, farthest + 1, taken)
     return Angles(place, axes, chosen, lambda: balls(given), factor, bool(given.rad.any() or factor.rad.any()))
 

@@ -16,7 +16,7 @@ from oracles.conventions import resolve as resolve_conventions
 from oracles.enclosure import Enclosure
 from oracles.formats import Arithmetic
 from oracles.judging import AFFORDABLE, Balls, Evaluation, Method, require_method, settle
-from oracles.positional import ARB_WORK, stored
+from oracles.positional import ARB_WORK, copied, stored
 
 Tables = Callable[[slice], tuple[Ball, Ball]]
 
@@ -47,6 +47,7 @@ class Rotation:
     """Validated arguments: the array that is rotated, forward or back.
 
     `gain` is the largest number by which a kernel may multiply x before it rotates it, or after, instead of the tables; 1 where none does.
+    It stores what it multiplies, and what comes of it, in the coarser of the formats of tables and of what is elementwise.
     """
 
     x: Array
@@ -94,36 +95,47 @@ class Rotation:
                     for lanes, result in self._turned(x, cos, sin, of_table):
                         mid_part[:, lanes], rad_part[:, lanes] = result.mid, result.rad
                     if self.arithmetic is not None and self.gain != 1:
-                        self._lose(x, rad_part, self.arithmetic.elementwise.largest)
+                        self._lose(x, rad_part, self.arithmetic)
         return ball(mid.reshape(self.x.shape), rad.reshape(self.x.shape))
 
-    def _lose(self, x: Array, rad: Array, largest: float) -> None:
+    def _lose(self, x: Array, rad: Array, model: Arithmetic) -> None:
         """Nothing is known of a pair that may overflow where it is multiplied and not yet rotated, or rotated and not yet multiplied."""
-        lanes = self.lanes
+        lanes, largest = self.lanes, min(model.elementwise.largest, model.angle.table.largest)
         a, b = np.abs(x[:, lanes.first]), np.abs(x[:, lanes.second])
-        lost = np.maximum(self.gain * np.maximum(a, b), a + b) > largest
+        lost = np.maximum(self.gain * np.maximum(a, b), _largest_cosine(model) * (a + b)) > largest
         for channels in lanes[:2]:
             rad[:, channels][lost] = np.inf
 
     def _turned(self, x: Array, cos: Factor, sin: Factor, of_table: Lanes) -> Iterator[tuple[slice, Ball]]:
-        lanes, model = self.lanes, self.arithmetic
+        lanes, model, gain = self.lanes, self.arithmetic, self.gain
         a, b = x[:, lanes.first], x[:, lanes.second]
         cos_a, cos_b, sin_a, sin_b = (t.at(of) for t in (cos, sin) for of in of_table[:2])
         if self.back:
-            yield lanes.first, _sum_of_products(a, cos_a, b, sin_b, np.add, model)
-            yield lanes.second, _sum_of_products(b, cos_b, a, sin_a, np.subtract, model)
+            yield lanes.first, _sum_of_products(a, cos_a, b, sin_b, np.add, model, gain)
+            yield lanes.second, _sum_of_products(b, cos_b, a, sin_a, np.subtract, model, gain)
         else:
-            yield lanes.first, _sum_of_products(a, cos_a, b, sin_a, np.subtract, model)
-            yield lanes.second, _sum_of_products(b, cos_b, a, sin_b, np.add, model)
+            yield lanes.first, _sum_of_products(a, cos_a, b, sin_a, np.subtract, model, gain)
+            yield lanes.second, _sum_of_products(b, cos_b, a, sin_b, np.add, model, gain)
         if self.channels < x.shape[-1]:
-            yield slice(self.channels, None), Ball(x[:, self.channels :], np.zeros((len(x), x.shape[-1] - self.channels)))
+            yield slice(self.channels, None), _passed(x[:, self.channels :], model)
         if self.channels % 2:
             left = x[:, lanes.last]
             if self.conventions.odd_lane == "literal":
                 last = of_table.last
-                yield lanes.last, _sum_of_products(left, cos.at(last), left, sin.at(last), np.add, model)
+                yield lanes.last, _sum_of_products(left, cos.at(last), left, sin.at(last), np.add, model, gain)
             else:
-                yield lanes.last, Ball(left, np.zeros(left.shape))
+                yield lanes.last, _passed(left, model)
+
+
+def _passed(x: Array, arithmetic: Arithmetic | None) -> Ball:
+    """Channels that do not rotate."""
+    value = Ball(x, np.zeros(x.shape))
+    return value if arithmetic is None else copied(value, arithmetic)
+
+
+def _largest_cosine(arithmetic: Arithmetic) -> float:
+    """How large a sine or cosine may come out, and, for one of 1, what is rotated by it once it has been rounded."""
+    return 1 + arithmetic.trig_absolute + 2.0**-6
 
 
 def _factor(table: Ball, arithmetic: Arithmetic | None) -> Factor:
@@ -137,22 +149,31 @@ def _factor(table: Ball, arithmetic: Arithmetic | None) -> Factor:
     return Factor(table.mid, table.rad + roundings * reach + 2.0**-1074 * (reach > 0), reach)
 
 
-def _sum_of_products(a: Array, c: Factor, b: Array, s: Factor, combine: Callable[..., Array], arithmetic: Arithmetic | None) -> Ball:
+def _sum_of_products(
+    a: Array, c: Factor, b: Array, s: Factor, combine: Callable[..., Array], arithmetic: Arithmetic | None, gain: float
+) -> Ball:
     """a·c ± b·s, with three numbers that may underflow in the kernel, and ∞ where one of them may overflow.
 
     A kernel that flushes to zero may take each of a, b, c and s for 0 where it is below the smallest normal number.
     `UNDERFLOW` covers the underflows of the products here and of the radius itself; only zeros have none.
+
+    Where a kernel multiplies by a gain after it has rotated, it multiplies what has underflowed until then.  Besides, the sum may
+    underflow where it is stored, and its product with the gain; or a and b where they are multiplied before, which counts cos and sin
+    times.  So these are two numbers more, of the format whose steps are larger, times the gain or the largest cosine.
     """
     size_a, size_b = np.abs(a), np.abs(b)
     mid = combine(a * c.mid, b * s.mid)
     rad, live = size_a * c.width + size_b * s.width, np.maximum(size_a, size_b) > 0
     if arithmetic is None:
         return Ball(mid, (rad + UNDERFLOW * live) * (1 + 2.0**-48))
-    target = arithmetic.elementwise
-    step = target.smallest_normal if arithmetic.flush_to_zero else target.smallest_subnormal
+    target, table = arithmetic.elementwise, arithmetic.angle.table
+    step, coarsest = (
+        max(f.smallest_normal if arithmetic.flush_to_zero else f.smallest_subnormal for f in held) for held in ([target], [target, table])
+    )
     if arithmetic.flush_to_zero:
-        rad = rad + 2 * step * np.where(live, c.reach + s.reach + size_a + size_b, 0.0)
-    rad = (rad + (3 * step + UNDERFLOW) * live) * (1 + 2.0**-48)
+        rad = rad + 2 * step * np.where(live, c.reach + s.reach + (size_a + size_b) * max(gain, 1.0), 0.0)
+    lost = 3 * step if gain == 1 else (3 * step + 2 * coarsest) * max(gain, _largest_cosine(arithmetic))
+    rad = (rad + (lost + UNDERFLOW) * live) * (1 + 2.0**-48)
     rad = np.where(size_a * c.reach + size_b * s.reach + rad > target.largest, np.inf, rad)
     return stored(Ball(mid, rad), target, arithmetic)
 
