@@ -244,13 +244,14 @@ def bounded(
     def unshared(of: Terms, row: _Row, wander: Bound, drift: Bound) -> tuple[Bound, Array, Array, Array]:
         """The three parts of the error that are not shared, times 1 − λ, and what comes from the first."""
         key, rest, b = row.separate + of.weights, of.normalise + of.product + of.rescaled, row.separate + of.rescaled + of.summed_weights
-        of_keys = lift * (np.exp(key) * drift + expm1_upwards(key) * size)
-        reach = np.exp(h + key) * (size + drift)
+        of_key, of_rest = lift * np.exp(key), np.exp(rest)
+        of_keys = of_key * drift + lift * expm1_upwards(key) * size
+        reach = of_key * (size + drift)
         of_columns = expm1_upwards(rest) * reach
         divisor = lift * (np.exp(b) * wander + expm1_upwards(b) * one) + 4 * n_k * of.weight_underflow
         divisor = divisor + (row.terms + row.result) * (of_row if of is t else np.exp(h + b)) * (one + wander)
-        sums = row.terms * np.exp(rest) * reach + row.result * (out + grown + of_keys + of_columns)
-        column = of_columns + sums + np.exp(key + rest + h) * absolute
+        sums = row.terms * of_rest * reach + row.result * (out + grown + of_keys + of_columns)
+        column = of_columns + sums + of_key * of_rest * absolute
         if a.large is not None:
             column = column + row.tiny + (out + distance) * row.small
         return key, divisor, column, of_keys
@@ -258,7 +259,8 @@ def bounded(
     drift = a.drift + centre * a.wander if t.separate.slope else 0.0
     parts = unshared(t, row, a.wander, drift)
     _, divisor, column, of_keys = parts
-    error = (of_keys + column + out * divisor) * inflation / room + grown * inflation / room
+    scale = inflation / room
+    error = (of_keys + column + out * divisor + grown) * scale
     sums, weights, unit = (readable, n_k, of_row) if p.ranges.by_parts else (size + drift, one, of_row * a.total)
     unit = unit * (1 + 2.0**-6)
     overflow = weights * unit > p.ranges.sums
@@ -268,7 +270,7 @@ def bounded(
         error = error + np.where(overflow, np.inf, 0.0)
 
     def divided(key: Bound, divisor: Array, column: Array, _: Array) -> Unshared:
-        return Unshared(live(key, dead), live(divisor * inflation / room, dead), live(column * inflation / room, dead))
+        return Unshared(live(key, dead), live(divisor * scale, dead), live(column * scale, dead))
 
     own = delta and p.delta != "output"
     return Rows(

@@ -284,6 +284,7 @@ def terms_of(a: Arithmetic, n_q: int, n_k: int, d: int, d_v: int, scale: float, 
                products with it stay separate (`rescaled`).  A kernel of two passes may compute all of them twice.
     normalise  A reciprocal, a product, a conversion and a merge.
     addition   Accumulators as fine as the format in between round to nearest; coarser ones may truncate.
+    grad_weights  dP as it is stored; and P·dP, where both are: operator by operator a kernel takes P·dP − P·Σ P·dP.
     cap        c, its reciprocal, the product of a score with it and that of tanh with c are rounded, and two are to spare: 6u, and what
                tanh is off by.  Where scores are stored operator by operator, so are the quotient, tanh and the product: three times.
                The quotient and tanh underflow where they are made, by η each, which `cap_absolute` has, and again where they are stored.
@@ -332,7 +333,7 @@ def terms_of(a: Arithmetic, n_q: int, n_k: int, d: int, d_v: int, scale: float, 
         output=a.output.unit_roundoff,
         saved_output=_roundoff(a.saved_output),
         grad_dot=(summed(a, d_v + 1, a.grad_accumulate) + Sum(0.0, gamma(1, u))).of_rounded(product),
-        grad_weights=_roundoff(a.grad_weights),
+        grad_weights=_roundoff(a.grad_weights) + min(_roundoff(a.grad_weights), _roundoff(a.saved_weights)),
         delta_sum=summed(a, n_k + 1, max(a.accumulate, a.grad_accumulate)),
         cap=gamma(6, u) + tanh.relative / (1 - tanh.relative) + 3 * stored,
         cap_absolute=tanh.flush + 2 * eta,

@@ -136,11 +136,17 @@ def test_the_logarithm_of_a_merge_counts_in_weights_that_are_taken_from_it(lower
 
 @pytest.mark.parametrize(("last", "step"), [(3, 170), (5, 102)])
 def test_a_derivative_of_softmax_may_store_products_of_weights_and_cotangents(last: int, step: int) -> None:
-    """PyTorch on a GPU: grad·output in binary16, and the rest in binary32.  All cotangents but one are equal, so that most cancels."""
+    """PyTorch on a GPU: grad·output in binary16, and the rest in binary32.  All cotangents but one are equal, so that most cancels.
+
+    In attention they are dP = v·(1, 1), rounded by as much as may be.
+    """
     half, weight = to(DTYPES["float16"]), 2.0**-7 * (1 + (last - 0.5) * 2.0**-10)
-    base = half(np.log(1 / weight - 127))
+    base, apart = half(np.log(1 / weight - 127)), half(0.98 * 4 * 2.0**-11)
     g = np.full((1, 128), 4 * (1 + (step + 1) * 2.0**-10))
     g[0, 0] = 4 * (1 + step * 2.0**-10)
+    v: Any = np.stack([g[0], np.full(128, -apart)], axis=1)[None]
+    v[0, 0, 1] = apart
+    eager = replace(preset("float16-eager"), delta=None, rescale_block=None, shared_weights=True)
     for off in range(-3, 4):
         s = np.array([[0.0] * 127 + [half(base + off * 2.0**-11 * max(abs(base), 2.0**-5))]])
         e = np.exp(s - s.max()).astype(f32)
@@ -148,3 +154,6 @@ def test_a_derivative_of_softmax_may_store_products_of_weights_and_cotangents(la
         products = half(p * g)
         found = half((products - p * products.sum().astype(f32)).astype(f32))
         assert (hard_masked_softmax_vjp(s, None, g, arithmetic="float16-eager").excess(found) <= 1).all()
+        keys = s.reshape(1, -1, 1)
+        _, dk, *_ = attention_vjp(np.ones((1, 1, 1)), keys, v, np.ones((1, 1, 2)), scale=1.0, arithmetic=eager)
+        assert (dk.excess(found.reshape(1, -1, 1)) <= 1).all()
