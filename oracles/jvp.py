@@ -109,9 +109,9 @@ def rows_jvp(p: AttentionProblem, tangents: Tangents, rows: slice) -> Moved:
         moves = np.zeros(weight.shape) if tangents.sink is None else tangents.sink[..., rows, :]
         largest = np.maximum(largest, np.abs(moves))
         mean, mean_error = mean + weight * moves, mean_error + (spread * grow + weight * growth_of_one) * np.abs(moves)
-    mean_error = mean_error + p.n_k * t.weight_underflow * largest + t.sum_underflow
+    mean_error = mean_error + p.n_k * t.weight_underflow * largest + (1.0 + p.n_k) * t.grad_underflow + t.sum_underflow
     absolute = t.weight_underflow * ((largest + np.abs(mean)) * readable + readable_tangent)
-    absolute = absolute + t.grad_underflow * (1.0 + p.n_k) * readable + t.sum_underflow * (1.0 + np.abs(mean) + size)
+    absolute = absolute + t.grad_underflow * readable + t.sum_underflow * (1.0 + np.abs(mean) + size) + t.output_underflow
     absolute = absolute + 2 * t.input_underflow * (largest + mean_error)
     absolute = absolute + np.abs(mean) * (t.saved_output * (np.abs(forward.out) + forward.error) + t.saved_underflow)
     error = error + np.abs(mean) * (drift + forward.error) + mean_error * (size + drift) + grow * absolute
@@ -120,7 +120,7 @@ def rows_jvp(p: AttentionProblem, tangents: Tangents, rows: slice) -> Moved:
     centred = 2 * (largest + mean_error)
     lost = forward.lost | ~(centred + 1.0 <= min(p.ranges.grad_scores, p.ranges.work))
     if p.elementwise:
-        lost = lost | _overflows_somewhere(p, tangents, q, dq)
+        lost = lost | _overflows_somewhere(p, tangents, rows, q, dq)
     overflow = lost | ~((size + drift + 1.0) * (centred + 1.0) + readable_tangent <= p.ranges.work)
     dlse, dlse_error = mean, mean_error
     if (alone := without_sink(p, rows, forward)) is not None:
@@ -135,15 +135,22 @@ def rows_jvp(p: AttentionProblem, tangents: Tangents, rows: slice) -> Moved:
     return Moved(dout, error, dlse, dlse_error, forward.dead)
 
 
-def _overflows_somewhere(p: AttentionProblem, tangents: Tangents, q: Operand, dq: Operand) -> Mask:
-    """In which rows (…, rows, 1) the tangent of a score may overflow, masked or in a tile that no row reads: a weight of 0 times ∞ is NaN.
+def _overflows_somewhere(p: AttentionProblem, tangents: Tangents, rows: slice, q: Operand, dq: Operand) -> Mask:
+    """In which rows (…, rows, 1) the tangent of a logit may overflow, masked or in a tile that no row reads: a weight of 0 times ∞ is NaN.
 
-    It may in a product, before or after the scale, or where the tangent of a query or of any key is scaled.
+    It may in a product, before or after the scale, where the tangent of a query or of any key is scaled, where that of a bias is added, or
+    where either is divided by a cap.
     """
-    most = p.ranges.work / (2 * max(1.0, abs(p.scale)))
+    cap = None if p.features is None else p.features.cap
+    work = p.ranges.work / 2 * min(1.0, cap or 1.0)
+    most = work / max(1.0, abs(p.scale))
     pairs = (dq, p.k), (q, tangents.k)
     largest = dq.reach.max(axis=-1, keepdims=True, initial=0.0)
     lost: Mask = (largest > most) | (tangents.k.reach.max(axis=(-2, -1), keepdims=True, initial=0.0) > most)
+    if tangents.bias is not None:
+        for first in range(0, p.n_k, KEY_TILE):
+            moves = np.abs(tangents.bias.tile(rows, slice(first, min(first + KEY_TILE, p.n_k))))
+            lost = lost | (moves.max(axis=-1, keepdims=True, initial=0.0) > work)
     if all((2 * x.length.max(initial=0.0) * y.length.max(initial=0.0) <= most) for x, y in pairs):
         return lost
     found = np.zeros((*q.shape[:-1], 1))
@@ -189,13 +196,13 @@ def _logit_tangents(
 def _score_tangents(p: AttentionProblem, q: Operand, k: Operand, dq: Operand, dk: Operand, allowed: Mask | None) -> tuple[Array, Array]:
     """t = scale·(dq·kᵀ + q·dkᵀ), 0 where masked, and how far a kernel's may be from it (or the row maxima of that).
 
-    Each product underflows as a score does.
+    Each product underflows as a score does, and is stored as one; so is their sum.
     """
     t, c = p.terms, abs(p.scale)
     tangent = np.matmul(dq.raw, k.raw.swapaxes(-1, -2), out=p.tile(1, q, k))
     tangent += np.matmul(q.raw, dk.raw.swapaxes(-1, -2), out=p.tile(2, q, k))
     tangent *= p.scale
-    relative = t.tangent_dot + t.product + t.scale_on_inputs  # times c it may underflow: the products come between
+    relative = t.tangent_dot + t.product + t.scale_on_inputs + 2 * t.stored_scores  # times c it may underflow: the products come between
     if not p.elementwise:
         spread = c * (row_products(dq, k, allowed) + row_products(q, dk, allowed)) * relative + 2 * t.score_underflow
     else:

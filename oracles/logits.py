@@ -140,16 +140,16 @@ def _largest(x: Array, allowed: Mask | None) -> Array:
     return np.asarray(x.max(axis=-1, keepdims=True, initial=0.0, where=True if allowed is None else allowed))
 
 
-def passed(x: Logits, f: Tiled, t: Terms, tau: Array, slope: float, ranges: Ranges) -> Array:
+def passed(x: Logits, f: Tiled, t: Terms, tau: Array, slope: float, ranges: Ranges, scale: float) -> Array:
     """The exponent of a logit's error, given its score's: each step in turn, and the slope; ∞ where a sum may leave the range, or
-    the cap does."""
+    the cap does, or the scale divided by it: a kernel may fold them into one number."""
     smallest, largest = ranges.cap
     for capping in (False, True) if x.after else (True, False):
         if capping and f.cap is not None and x.capped is not None:
             if x.blocked is not None and x.turned is None:
                 tau = np.where(x.blocked, 0.0, tau)
             tau = tau + (t.cap * (x.capped + tau) + f.cap * (t.cap_absolute + t.quotient_underflow) + t.logit_underflow)
-            if not smallest <= f.cap <= largest:
+            if not (smallest <= f.cap <= largest and (scale == 0 or smallest <= abs(scale) / f.cap <= largest)):
                 tau = np.full(tau.shape, np.inf)
         elif not capping and x.biased is not None:
             tau = tau + (t.biased * (x.biased + tau) + t.logit_underflow)

@@ -205,7 +205,7 @@ def growth(p: AttentionProblem, q: Operand, k: Operand, x: Logits, allowed: Mask
     """
     if not p.elementwise:
         tau = _row_growth(p, q, k, allowed, 0.0 if p.features is not None else slope)
-        return tau if p.features is None else passed(x, p.features, p.terms, tau, slope, p.ranges)
+        return tau if p.features is None else passed(x, p.features, p.terms, tau, slope, p.ranges, p.scale)
     t, c, of_logit = p.terms, abs(p.scale), slope
     slope = 0.0 if p.features is not None else slope
     tau = q.reach @ k.reach.swapaxes(-1, -2)
@@ -226,7 +226,7 @@ def growth(p: AttentionProblem, q: Operand, k: Operand, x: Logits, allowed: Mask
     if overflow is not None:
         tau[overflow] = np.inf
     if p.features is not None:
-        tau = passed(x, p.features, t, tau, of_logit, p.ranges)
+        tau = passed(x, p.features, t, tau, of_logit, p.ranges, p.scale)
     if allowed is not None:
         np.copyto(tau, 0.0, where=~allowed)
     return tau

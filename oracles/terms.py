@@ -18,7 +18,7 @@ from operator import add
 from typing import Any
 
 from oracles.ball import ELEMENTARY, LARGEST, ROUNDOFF, UNDERFLOW, gamma
-from oracles.formats import BINARY64, FLOAT64, Arithmetic, Elementary, Format
+from oracles.formats import BINARY32, BINARY64, FLOAT64, Arithmetic, Elementary, Format
 
 KEY_TILE = 512
 """Keys the oracle handles at a time: 256 rows of such scores are 1 MiB, within a second-level cache."""
@@ -283,18 +283,21 @@ def terms_of(a: Arithmetic, n_q: int, n_k: int, d: int, d_v: int, scale: float, 
     shared     A kernel of one pass takes one exponential for both sums, and the exponential of a rescaling for both; the
                products with it stay separate (`rescaled`).  A kernel of two passes may compute all of them twice.
     normalise  A reciprocal, a product, a conversion and a merge.
-    addition   Accumulators as fine as the format in between round to nearest; coarser ones may truncate.
+    summed     Where what is elementwise is coarser than sums, exponentials are rounded to it before they are added up, and the sum after.
+    addition   Accumulators of the format in between, or as fine as that and binary32, round to nearest; others may truncate.
     grad_weights  dP as it is stored; and P·dP, where both are: operator by operator a kernel takes P·dP − P·Σ P·dP.
     cap        c, its reciprocal, the product of a score with it and that of tanh with c are rounded, and two are to spare: 6u, and what
                tanh is off by.  Where scores are stored operator by operator, so are the quotient, tanh and the product: three times.
                The quotient and tanh underflow where they are made, by η each, which `cap_absolute` has, and again where they are stored.
-    scores     A score that is stored is stored before it is scaled too: what underflows there is multiplied by the scale.
+    scores     A score that is stored is stored before it is scaled too, unless what is scaled is stored instead: it is rounded twice, and
+               what underflows at first is multiplied by the scale.
     biased     Conversions of both summands, and their sum, which is stored; each may underflow, or be flushed, as the product with c may.
     underflow  A product is off by at most η when it underflows, a sum never is (Higham, Problem 2.19); with flushing
                everything is, operands included, by the smallest normal number.  An operand of a product that keeps
                fewer bits (TF32) is, where it is subnormal, off by `product` of the smallest normal number; doubled,
                that covers both operands at once.  Unnormalised weights reach 1 at the maximum, so D ≥ 1 and
-               absolute errors do not grow by the division.
+               absolute errors do not grow by the division.  While a reference is too low, weights are up to 2 to the `slack`, and what
+               they are rescaled by may be flushed.  Inputs may be flushed that are subnormal in their own format.
     """
     work = a.elementwise
     u, eta = work.unit_roundoff, _step(work, a)
@@ -302,10 +305,11 @@ def terms_of(a: Arithmetic, n_q: int, n_k: int, d: int, d_v: int, scale: float, 
     product = a.product * (2 + a.product)
     inputs = _roundoff(a.scale_on_inputs) * (2 + _roundoff(a.scale_on_inputs))
     operand = a.product * (2 + a.product) * work.smallest_normal
-    flushed = operand + (work.smallest_normal if a.flush_to_zero else 0.0)
+    flushed = operand + (max(work.smallest_normal, a.inputs.smallest_normal) if a.flush_to_zero else 0.0)
     operands = product + inputs + product * inputs
     slope, chain, off = 6 * u + a.exp.per_unit, summed(a, d, a.accumulate).of_rounded(operands), _of_scale(scale, a)
     stored, known, scaled = _roundoff(a.scores), gamma(d, ROUNDOFF), gamma(5, u)
+    stored += max(stored - inputs, 0.0)
     after = slope + known + scaled + stored
     again = after * (chain.positive + product + inputs + scaled + stored + known + off)
     exp = a.exp.relative / (1 - a.exp.relative)
@@ -325,20 +329,20 @@ def terms_of(a: Arithmetic, n_q: int, n_k: int, d: int, d_v: int, scale: float, 
         rescaled=rescaled * gamma(3, u),
         saved_lse=_roundoff(a.saved_lse),
         sum=summed(a, n_k + 1, a.accumulate),
-        addition=a.accumulate if a.accumulate <= u else float("inf"),
+        addition=a.accumulate if a.accumulate == u or a.accumulate <= min(u, BINARY32.unit_roundoff) else float("inf"),
         normalise=gamma(4, u),
         weights=weights,
-        summed_weights=weights if a.stored_sum else 0.0,
+        summed_weights=(weights if a.stored_sum else 0.0) + (gamma(2, u) if a.accumulate < u else 0.0),
         saved_weights=_roundoff(a.saved_weights),
         output=a.output.unit_roundoff,
         saved_output=_roundoff(a.saved_output),
         grad_dot=(summed(a, d_v + 1, a.grad_accumulate) + Sum(0.0, gamma(1, u))).of_rounded(product),
         grad_weights=_roundoff(a.grad_weights) + min(_roundoff(a.grad_weights), _roundoff(a.saved_weights)),
         delta_sum=summed(a, n_k + 1, max(a.accumulate, a.grad_accumulate)),
-        cap=gamma(6, u) + tanh.relative / (1 - tanh.relative) + 3 * stored,
+        cap=gamma(6, u) + tanh.relative / (1 - tanh.relative) + 3 * _roundoff(a.scores),
         cap_absolute=tanh.flush + 2 * eta,
         quotient_underflow=2 * _step(a.scores, a),
-        biased=gamma(3, u) + stored,
+        biased=gamma(3, u) + _roundoff(a.scores),
         tangent_dot=tangents.scaled(off, operands).positive + product * inputs,
         grad_scores=gamma(4, u) + _roundoff(a.grad_scores),
         keys_sum=_gradient(a, n_k).scaled(off),
@@ -346,8 +350,8 @@ def terms_of(a: Arithmetic, n_q: int, n_k: int, d: int, d_v: int, scale: float, 
         score_underflow=(d * abs(scale) + 2) * eta + _step(a.scores, a) * (1 + abs(scale)),
         logit_underflow=3 * eta + _step(a.scores, a),
         input_underflow=(_step(a.scale_on_inputs, a) + flushed) * max(1.0, abs(scale)),
-        weight_underflow=max(a.exp.flush, eta) + 2 * eta + _step(a.weights, a) + _step(a.saved_weights, a) + operand,
-        sum_underflow=(n_k + n_q + d_v + rescaled + 4) * eta + partial_roundings(a, max(n_q, n_k)) * _step(a.output, a) + n_q * operand,
+        weight_underflow=max(a.exp.flush, eta) * 2.0 ** slack(a) + 2 * eta + _step(a.weights, a) + _step(a.saved_weights, a) + operand,
+        sum_underflow=(n_k + n_q + d_v + rescaled + 4) * eta + partial_roundings(a, max(n_q, n_k)) * _step(a.output, a) + n_q * flushed,
         grad_underflow=2 * eta + _step(a.grad_scores, a) + _step(a.grad_weights, a) + operand,
         output_underflow=_step(a.output, a),
         saved_underflow=_step(a.saved_output, a),
