@@ -13,7 +13,7 @@ power series in the terms with non-negative coefficients and none of degree 0: f
 
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from math import inf, log
+from math import frexp, inf, log
 from operator import add
 from typing import Any
 
@@ -289,8 +289,8 @@ def terms_of(a: Arithmetic, n_q: int, n_k: int, d: int, d_v: int, scale: float, 
     cap        c, its reciprocal, the product of a score with it and that of tanh with c are rounded, and two are to spare: 6u, and what
                tanh is off by.  Where scores are stored operator by operator, so are the quotient, tanh and the product: three times.
                The quotient and tanh underflow where they are made, by η each, which `cap_absolute` has, and again where they are stored.
-    scores     A score that is stored is stored before it is scaled too, unless what is scaled is stored instead: it is rounded twice, and
-               what underflows at first is multiplied by the scale.
+    scores     A score that is stored is stored before it is scaled too, unless what is scaled is stored instead: it is rounded twice, but
+               by a power of two, and what underflows at first is multiplied by the scale.
     biased     Conversions of both summands, and their sum, which is stored; each may underflow, or be flushed, as the product with c may.
     underflow  A product is off by at most η when it underflows, a sum never is (Higham, Problem 2.19); with flushing
                everything is, operands included, by the smallest normal number.  An operand of a product that keeps
@@ -309,7 +309,7 @@ def terms_of(a: Arithmetic, n_q: int, n_k: int, d: int, d_v: int, scale: float, 
     operands = product + inputs + product * inputs
     slope, chain, off = 6 * u + a.exp.per_unit, summed(a, d, a.accumulate).of_rounded(operands), _of_scale(scale, a)
     stored, known, scaled = _roundoff(a.scores), gamma(d, ROUNDOFF), gamma(5, u)
-    stored += max(stored - inputs, 0.0)
+    stored += 0.0 if abs(frexp(scale)[0]) == 0.5 else max(stored - inputs, 0.0)
     after = slope + known + scaled + stored
     again = after * (chain.positive + product + inputs + scaled + stored + known + off)
     exp = a.exp.relative / (1 - a.exp.relative)
