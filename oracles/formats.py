@@ -142,7 +142,8 @@ class Arithmetic:
     sum_depth         longest chain of additions in a sum, where it is known to be shorter than the sum itself
     sum_block         terms that are added up, in any order, before their sum is added to those of other blocks, in every sum
     angle             where angles are rounded
-    flush_to_zero     whether operands and results below the smallest normal number of their format may be replaced by 0
+    flush_to_zero     whether operands below the smallest normal number of `elementwise` may be replaced by 0, and results below
+                      that of the format they are stored in
     likely            λ of a statistical line in place of a proof: see `oracles.likely`; None for a proof
     """
 

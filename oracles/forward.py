@@ -98,13 +98,13 @@ def rows_forward(p: AttentionProblem, rows: slice, g: Operand | None = None, ref
     size = np.abs(m) if largest is m else np.maximum(np.abs(m), np.where(largest == -LARGEST, 0.0, np.abs(largest)))
     lost = None if largest is m else (m - largest > np.log(p.ranges.sums) - 1) & (largest > -LARGEST)
     dead = dead if dead is not None and dead.any() else None
-    fall: Bound = 1.0
+    above: Bound = 1.0
     if reference is not None:
         highest = np.maximum(m, reference)
-        size, fall = np.maximum(size, np.abs(highest)), np.exp(highest - m)
+        size, above = np.maximum(size, np.abs(highest)), np.exp(highest - m)
         if a.large is not None:
             a.large += 1  # one more rescaling, from m to M
-    return bounded(p, size, m + np.log(a.total), dead, a, readable, tau, g is not None, lost, fall)
+    return bounded(p, size, m + np.log(a.total), dead, a, readable, tau, g is not None, lost, above)
 
 
 def keys_alone(p: AttentionProblem, rows: slice) -> Rows | None:

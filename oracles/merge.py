@@ -4,7 +4,8 @@
 off by for each unit, of each of |lse_a|, |lse_b| and |lse|, its exponentials and quotient by a few roundings more.  So but for the
 logarithm it is w·exp(±2τ), τ = slope·(|lse_a| + |lse_b| + |lse|) + 2·exp + γ₈, and log(a + b) is off by τ.  The logarithm is one of a
 number from 1 to 2: in lse_a − lse its own error is `log` times log(a + b) + τ more, ℓ.  The output is off by Σ w(exp(2τ + ℓ) − 1)|out_x|,
-lse by τ, the logarithm's error and the sum's; and where the smaller of a and b is flushed, by as much, for the larger is 1.  The oracle's
+lse by τ, the logarithm's error and the sum's; and where the smaller of a and b is flushed, by as much, for the larger is 1: so is a weight
+1/(1 + exp(lse_b − lse_a)) where that overflows.  The oracle's
 own τ adds to that of an arithmetic, as in `oracles.terms`.  (A kernel that takes out_a − w_b·(out_a − out_b) is off by more where out_a is
 large and has no weight: it is not covered.)
 
@@ -109,11 +110,12 @@ def _fast(outs: list[Array], sums: list[Array], a: Arithmetic | None, base: str)
         reach = sum((e / total * np.abs(x) for e, x in zip(parts, read, strict=True)), start=np.zeros(outs[0].shape))
         flush = UNDERFLOW
         if a is not None:
-            flush += max(a.exp.flush, a.elementwise.smallest_normal if a.flush_to_zero else a.elementwise.smallest_subnormal)
+            least = a.elementwise.smallest_normal if a.flush_to_zero else a.elementwise.smallest_subnormal
+            flush += max(a.exp.flush, least, 1 / a.elementwise.largest)
         lost = 4 * flush * sum((np.abs(x) + 1 for x in read), start=np.zeros(outs[0].shape))
-        log = OWN.log + (0.0 if a is None else a.log)
+        log = 0.0 if a is None else a.log
         out = ball(mid, (reach * np.expm1(2 * tau + log * (np.log(total) + tau)) + lost) * (1 + 2.0**-40))
-        merged = ball(lse, ((tau + 2 * flush) / unit + log * (np.abs(m) + np.abs(lse))) * (1 + 2.0**-40))
+        merged = ball(lse, ((tau + 2 * flush) / unit + (OWN.log + log) * (np.abs(m) + np.abs(lse))) * (1 + 2.0**-40))
         if a is not None:
             out = rounded(out, a.output, flush=a.flush_to_zero)
             out = Ball(out.mid, np.where(2 * reach.max(axis=-1, keepdims=True, initial=0.0) <= a.elementwise.largest, out.rad, np.inf))

@@ -91,8 +91,7 @@ def multi_head_attention_vjp(
         dq, dk, dv = ball_attention.vjp(q, k, v, split, p.setting)
         kept = (p.kept(dq, k, q, v, split), p.kept(dk, q, k, v, split), p.kept(dv, split))
         pulled = [_side_by_side(d) for d in kept]
-        parts = [p.last(p.product(d, _transposed(exact(w)), backward=True)) for d, w in zip(pulled, (p.wq, p.wk, p.wv), strict=True)]
-        dx = p.sum_of_three(*parts)
+        dx = p.sum_of_three(pulled, [_transposed(exact(w)) for w in (p.wq, p.wk, p.wv)])
         pairs = [(tokens, d) for d in pulled] + [(concat, out)]
         weights = (p.product(_transposed(_tokens(a)), _tokens(b), backward=True) for a, b in pairs)
         return (dx, *(p.last(w) for w in weights))
@@ -144,7 +143,7 @@ def multi_head_attention_jvp(
             for w, dw in zip((p.wq, p.wk, p.wv), tangents[1:4], strict=True)
         )
         heads = _side_by_side(p.kept(ball_attention.output(q, k, v, p.setting), v))
-        drift = _side_by_side(p.kept(ball_attention.jvp(q, k, v, tq, tk, tv, p.setting)[0], v, q, k, tq, tk, tv))
+        drift = _side_by_side(p.kept(p.kept(ball_attention.jvp(q, k, v, tq, tk, tv, p.setting)[0], v, q, k, tq, tk), tv))
         dout = p.last(p.product(drift, exact(p.wo))) + p.last(p.product(heads, exact(tangents[4])))
         return (p.expecting_nan(p.last(dout)),)
 

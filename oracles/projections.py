@@ -1,6 +1,6 @@
 """The arguments of multi-head attention, validated, and its projections in the modelled arithmetic, as products of balls."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod, sqrt
 from typing import Any
@@ -109,13 +109,16 @@ class Projections:
         model = self.setting.arithmetic
         return a if model is None else self._rounded(a, {model.elementwise, model.output})
 
-    def sum_of_three(self, a: Ball, b: Ball, c: Ball) -> Ball:
-        """Stored results added up, whichever two come first: in reverse, as automatic differentiation does, or not, these may overflow."""
+    def sum_of_three(self, parts: Sequence[Ball], others: Sequence[Ball]) -> Ball:
+        """Products of three parts with others, added up: each stored by itself, whichever two come first, which in reverse, as automatic
+        differentiation does, may overflow; or all in one product, as where projections are packed."""
+        a, b, c = (self.last(self.product(x, y, backward=True)) for x, y in zip(parts, others, strict=True))
         found = self.last(self.last(a + b) + c)
         if self.setting.arithmetic is None:
             return found
-        others = (self.last(self.last(b + c) + a), self.last(self.last(c + a) + b))
-        apart = (x.rad + np.abs(x.mid - found.mid) for x in others)
+        packed = self.last(self.product(joined(parts, -1), joined(others, -2), backward=True))
+        every = (self.last(self.last(b + c) + a), self.last(self.last(c + a) + b), packed)
+        apart = (x.rad + np.abs(x.mid - found.mid) for x in every)
         return ball.ball(found.mid, np.maximum.reduce([found.rad, *apart]) * (1 + 2.0**-51))
 
     def _rounded(self, a: Ball, targets: set[Format]) -> Ball:
@@ -196,6 +199,11 @@ def checked(
         conventions=c,
     )
     return Projections(x, wq, wk, wv, wo, heads, setting, given, {"scale": factor, "conventions": c})
+
+
+def joined(parts: Sequence[Ball], axis: int) -> Ball:
+    """Balls one after the other along an axis."""
+    return Ball(np.concatenate([x.mid for x in parts], axis=axis), np.concatenate([x.rad for x in parts], axis=axis))
 
 
 def mapped(a: Ball, change: Callable[[Array], Array]) -> Ball:

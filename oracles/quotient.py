@@ -208,10 +208,10 @@ def bounded(
     tau: Array,
     delta: bool,
     lost: Mask | None = None,
-    fall: Bound = 1.0,
+    above: Bound = 1.0,
 ) -> Rows:
     """The module's bound; `m` is |m|, `tau` the largest τ of each row, by which a kernel's m and lse may differ; `delta` says whether
-    δ is to be bounded as well; of rows that are `lost` nothing is promised; `fall` is by what factor e may be larger than the
+    δ is to be bounded as well; of rows that are `lost` nothing is promised; `above` is by what factor e may be larger than the
     weights of a kernel whose reference is above m, where D alone matters.
 
     Its own sums over keys are known to γ_{n_k}(2⁻⁵³), which `inflation` covers.
@@ -233,7 +233,7 @@ def bounded(
     h, b = row.shared, row.separate + t.rescaled + t.summed_weights
     both = b + h
     lift, of_row = np.exp(h), np.exp(both)
-    lam = of_row * (a.x + a.wander) + expm1_upwards(both + row.terms + row.result) + 4 * n_k * t.weight_underflow * fall
+    lam = of_row * (a.x + a.wander) + expm1_upwards(both + row.terms + row.result) + 4 * n_k * t.weight_underflow * above
     if a.large is not None:
         lam = lam + row.small
     lam = lam * inflation

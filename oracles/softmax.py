@@ -148,7 +148,7 @@ def _vjp(s: Array, allowed: Mask | None, g: Array, t: Terms, most: Ranges, c: Co
 
     A kernel that takes p g − p Σ p g rounds p g, which no p·T has: by less than is counted, as |g| ≤ |T| + Σ p|g|, unless p g is stored in
     fewer bits.  So it is operator by operator, where weights and dP are stored (PyTorch on a GPU): there it is off by that rounding of p|g|
-    and of p Σ p|g|, and by what underflows.
+    and, twice, of p Σ p|g|, whose sum and product are stored, and by what underflows.
 
     Radius ∞ where T, or dS as it is stored, may overflow, and throughout a row where Σ p g may, at masked entries too: 0·∞ is NaN.
     So of a masked entry of g its size matters, and nothing else.
@@ -169,7 +169,7 @@ def _vjp(s: Array, allowed: Mask | None, g: Array, t: Terms, most: Ranges, c: Co
         error = error + float(np.expm1(t.grad_scores + t.saved_weights)) * ((w.p + w.error) * reach) + t.grad_underflow
         if product := min(t.saved_weights, t.grad_weights):
             sizes = (w.p + stored) * np.abs(g)
-            error = error + product * (sizes + (w.p + w.error) * mean_size) + t.grad_underflow * (1 + s.shape[-1] * (w.p + w.error))
+            error = error + product * (sizes + 2 * (w.p + w.error) * mean_size) + t.grad_underflow * (1 + s.shape[-1] * (w.p + w.error))
         fits = (2 * mean_size <= most.work) & (2 * reach <= most.work) & (2 * (np.abs(w.p * centred) + error) <= most.grad_scores)
         error = np.where(fits, error + t.output * (np.abs(w.p * centred) + error) + t.output_underflow, np.inf)
         inflation = 1 + 8 * gamma(s.shape[-1] + 8, ROUNDOFF)

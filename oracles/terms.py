@@ -13,7 +13,7 @@ power series in the terms with non-negative coefficients and none of degree 0: f
 
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from math import frexp, inf, log
+from math import inf, log
 from operator import add
 from typing import Any
 
@@ -289,15 +289,15 @@ def terms_of(a: Arithmetic, n_q: int, n_k: int, d: int, d_v: int, scale: float, 
     cap        c, its reciprocal, the product of a score with it and that of tanh with c are rounded, and two are to spare: 6u, and what
                tanh is off by.  Where scores are stored operator by operator, so are the quotient, tanh and the product: three times.
                The quotient and tanh underflow where they are made, by η each, which `cap_absolute` has, and again where they are stored.
-    scores     A score that is stored is stored before it is scaled too, unless what is scaled is stored instead: it is rounded twice, but
-               by a power of two, and what underflows at first is multiplied by the scale.
+    scores     A score that is stored is stored before it is scaled too, unless what is scaled is stored instead: it is rounded twice, for
+               the scale may be one in base 2, and what underflows at first is multiplied by it.
     biased     Conversions of both summands, and their sum, which is stored; each may underflow, or be flushed, as the product with c may.
     underflow  A product is off by at most η when it underflows, a sum never is (Higham, Problem 2.19); with flushing
                everything is, operands included, by the smallest normal number.  An operand of a product that keeps
                fewer bits (TF32) is, where it is subnormal, off by `product` of the smallest normal number; doubled,
                that covers both operands at once.  Unnormalised weights reach 1 at the maximum, so D ≥ 1 and
                absolute errors do not grow by the division.  While a reference is too low, weights are up to 2 to the `slack`, and what
-               they are rescaled by may be flushed.  Inputs may be flushed that are subnormal in their own format.
+               they are rescaled by may be flushed.
     """
     work = a.elementwise
     u, eta = work.unit_roundoff, _step(work, a)
@@ -305,11 +305,11 @@ def terms_of(a: Arithmetic, n_q: int, n_k: int, d: int, d_v: int, scale: float, 
     product = a.product * (2 + a.product)
     inputs = _roundoff(a.scale_on_inputs) * (2 + _roundoff(a.scale_on_inputs))
     operand = a.product * (2 + a.product) * work.smallest_normal
-    flushed = operand + (max(work.smallest_normal, a.inputs.smallest_normal) if a.flush_to_zero else 0.0)
+    flushed = operand + (work.smallest_normal if a.flush_to_zero else 0.0)
     operands = product + inputs + product * inputs
     slope, chain, off = 6 * u + a.exp.per_unit, summed(a, d, a.accumulate).of_rounded(operands), _of_scale(scale, a)
     stored, known, scaled = _roundoff(a.scores), gamma(d, ROUNDOFF), gamma(5, u)
-    stored += 0.0 if abs(frexp(scale)[0]) == 0.5 else max(stored - inputs, 0.0)
+    stored += max(stored - inputs, 0.0)
     after = slope + known + scaled + stored
     again = after * (chain.positive + product + inputs + scaled + stored + known + off)
     exp = a.exp.relative / (1 - a.exp.relative)
@@ -351,7 +351,7 @@ def terms_of(a: Arithmetic, n_q: int, n_k: int, d: int, d_v: int, scale: float, 
         logit_underflow=3 * eta + _step(a.scores, a),
         input_underflow=(_step(a.scale_on_inputs, a) + flushed) * max(1.0, abs(scale)),
         weight_underflow=max(a.exp.flush, eta) * 2.0 ** slack(a) + 2 * eta + _step(a.weights, a) + _step(a.saved_weights, a) + operand,
-        sum_underflow=(n_k + n_q + d_v + rescaled + 4) * eta + partial_roundings(a, max(n_q, n_k)) * _step(a.output, a) + n_q * flushed,
+        sum_underflow=(n_k + n_q + d_v + rescaled + 4) * eta + partial_roundings(a, max(n_q, n_k)) * _step(a.output, a) + n_q * operand,
         grad_underflow=2 * eta + _step(a.grad_scores, a) + _step(a.grad_weights, a) + operand,
         output_underflow=_step(a.output, a),
         saved_underflow=_step(a.saved_output, a),

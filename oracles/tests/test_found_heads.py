@@ -115,3 +115,21 @@ def test_what_underflows_before_it_is_scaled_is_off_by_as_much_more(scale: float
     dout, dlse = attention_jvp(*case, q, np.zeros(k.shape), np.zeros(v.shape), **options)
     assert dout.excess(np.zeros((1, 1, 1))).max() <= 1
     assert dlse.excess(np.zeros((1, 1))).max() <= 1
+
+
+def test_gradients_of_packed_projections_are_one_sum() -> None:
+    """dx in float32, as one product of width 3·2048: the first term is 1, and each of the others is lost half a unit of the last place."""
+    width, f32 = 2048, np.float32
+    x, g = np.array([[1.0], [-1.0]]), np.array([[0.510], [1.4925]]).astype(f32).astype(float)
+    wq = wk = np.full((1, width), float(f32(np.sqrt(2.01 * 2.0**-24))))
+    wv, wo = np.zeros((1, width)), np.zeros((width, 1))
+    wv[0, 0] = wo[0, 0] = 1.0
+    q, k, v, dc = (y.astype(f32) for y in (x * wq, x * wk, x * wv, g @ wo.T))
+    e = np.exp(q @ k.T - (q @ k.T).max(-1, keepdims=True))
+    p, dp = e / e.sum(-1, keepdims=True), dc @ v.T
+    ds = p * (dp - (p * dp).sum(-1, keepdims=True))
+    total = f32(0)
+    for term in np.concatenate([(p.T @ dc)[0] * wv[0], (ds @ k)[0] * wq[0], (ds.T @ q)[0] * wk[0]]).astype(f32):
+        total = f32(total + term)
+    dx, *_ = multi_head_attention_vjp(x, wq, wk, wv, wo, 1, None, g, scale=1.0, arithmetic="float32")
+    assert dx.excess(np.array([[total], [dx.mid[1, 0]]], float)).max() <= 1

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from oracles.conventions import Conventions
-from oracles.formats import FLOAT32, Elementary, preset
+from oracles.formats import BINARY16, FLOAT32, Elementary, preset
 from oracles.generalised_attention import attention, attention_jvp, attention_vjp
 from oracles.merge import merge_attention
 from oracles.softmax import hard_masked_softmax_vjp
@@ -157,3 +157,23 @@ def test_a_derivative_of_softmax_may_store_products_of_weights_and_cotangents(la
         keys = s.reshape(1, -1, 1)
         _, dk, *_ = attention_vjp(np.ones((1, 1, 1)), keys, v, np.ones((1, 1, 2)), scale=1.0, arithmetic=eager)
         assert (dk.excess(found.reshape(1, -1, 1)) <= 1).all()
+
+
+def test_a_weight_of_a_merge_that_is_taken_by_a_sigmoid_is_0_where_its_exponential_overflows() -> None:
+    """1/(1 + exp(11.1)) in binary16."""
+    parts: Any = np.ones((1, 1)), np.zeros(1), np.zeros((1, 1)), np.array([11.1015625])
+    out, _ = merge_attention(*parts, arithmetic="float16-elementwise")
+    assert np.exp(11.1015625) > BINARY16.largest
+    assert (out.excess(np.zeros((1, 1))) <= 1).all()
+
+
+def test_the_sum_in_a_derivative_of_softmax_may_be_stored_too() -> None:
+    """Each of p·g, its sum, the product of that with p, and the difference, in binary16."""
+    half = to(DTYPES["float16"])
+    s = np.array([[0.270751953125, -1.0498046875, 1.4013671875]])
+    g = np.array([[0.09906005859375, 2.134765625, 2.927734375]])
+    e = np.exp(s - s.max()).astype(f32)
+    p = half(e / e.sum())
+    w = half(p * g)
+    found = half(w - half(p * half(w.sum(-1, keepdims=True))))
+    assert (hard_masked_softmax_vjp(s, None, g, arithmetic="float16-eager").excess(found) <= 1).all()
