@@ -66,7 +66,7 @@ gates: $(READY) ## time the gate, and put right candidates in five structures an
 
 .PHONY: test
 test: $(READY) ## run every test
-	$(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadgroup
+	$(BIN)/python -m pytest --numprocesses $(JOBS) --dist worksteal
 
 .PHONY: another
 another: $(READY) ## run the tests whose outcome could depend on the processor as on another one: its BLAS kernel, its SIMD level

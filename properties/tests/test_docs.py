@@ -25,7 +25,6 @@ from spec.errata import ERRATA
 from spec.extended.rotary_frequencies import KINDS
 from spec.tests.declarations import MODULES
 
-pytestmark = pytest.mark.xdist_group("docs")  # what they share takes long to make
 ROOT = Path(__file__).parents[2]
 GUIDE = sorted((ROOT / "docs/guide").glob("*.md"))
 BLOCK = re.compile(r"((?:^% [^\n]*\n)*)^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)

@@ -24,7 +24,6 @@ from properties.views.html.matrix import matrix
 from properties.views.html.page import html, write
 from properties.views.html.violations import finding, linked
 
-pytestmark = pytest.mark.xdist_group("html")  # what they share takes long to make
 HOSTILE = "</script><script>alert(1)</script><b id='data'>"
 
 

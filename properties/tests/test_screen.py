@@ -15,7 +15,6 @@ from properties.views.terminal import print_report
 from properties.views.violation import named
 
 LINES, COLUMNS = 50, 100
-pytestmark = pytest.mark.xdist_group("screen")  # what they share takes long to make
 SDPA = "scaled_dot_product_attention"
 TILE = 16
 
