@@ -59,7 +59,7 @@ COS_SIGN, SIN_SIGN = np.array([1.0, -1.0, -1.0, 1.0]), np.array([1.0, 1.0, -1.0,
 @dataclass(frozen=True)
 class Frequencies:
     """Frequencies in quarter turns, |φ − high − low| ≤ rest but for whole turns; bounds of them in radians, from above; the coefficients
-    of the series.  Of computed ones, scale·base^(−e), e and bounds of e·ln(base); of given ones how far a kernel moves them when it takes
+    of the series.  Of computed ones, scale·base^(−e), the e; of given ones how far a kernel moves them when it takes
     them over, relatively, and which are 0 or powers of two."""
 
     high: Array
@@ -67,7 +67,6 @@ class Frequencies:
     rest: Array
     size: Array
     shares: Array
-    exponent: Array
     base: float
     scale: float
     taken: Array
@@ -81,9 +80,8 @@ def frequencies(exponents: list[Fraction], base: float, positions: int, scale: f
     with working_precision(FREQUENCY_BITS + max(0, int(np.frexp(scale)[1]))):
         turning = powers(exponents, base, scale)
         shares = np.array([float(e) for e in exponents])
-        reach = shares * np.log(base) * (1 + 8 * ROUNDOFF)
-        exact = (reach == 0) & is_power_of_two(scale)
-        return _split(turning, positions, shares, reach, base, scale, np.zeros(len(exponents)), exact)
+        exact = ((shares == 0) | (base == 1)) & is_power_of_two(scale)
+        return _split(turning, positions, shares, base, scale, np.zeros(len(exponents)), exact)
 
 
 def given_frequencies(given: Ball, positions: int, taken: Array) -> Frequencies:
@@ -92,7 +90,7 @@ def given_frequencies(given: Ball, positions: int, taken: Array) -> Frequencies:
     most = max(0, int(np.frexp(np.abs(given.mid).max(initial=0.0))[1]))
     with working_precision(FREQUENCY_BITS + most):
         none = np.zeros(len(given.mid))
-        return _split(balls(given), positions, none, none, 1.0, 1.0, taken, binary)
+        return _split(balls(given), positions, none, 1.0, 1.0, taken, binary)
 
 
 def powers(exponents: list[Fraction], base: float, scale: float) -> list[arb]:
@@ -110,7 +108,6 @@ def _split(
     turning: list[arb],
     positions: int,
     shares: Array,
-    exponent: Array,
     base: float,
     scale: float,
     taken: Array,
@@ -131,7 +128,7 @@ def _split(
         rest[i] = np.nextafter(float((phi - float(high[i]) - float(low[i])).abs_upper()), np.inf)
     series = [(-1) ** (k // 2) * (arb.pi() / 2) ** k / factorial(k) for k in range(2 * TERMS)]
     even, odd = (list(map(float, series[first::2])) for first in (0, 1))
-    return Frequencies(high, low, rest, size, shares, exponent, base, scale, taken, binary, even, odd)
+    return Frequencies(high, low, rest, size, shares, base, scale, taken, binary, even, odd)
 
 
 def pair_exponents(dim: int) -> list[Fraction]:
@@ -264,13 +261,14 @@ def moved_frequency(chosen: Frequencies, arithmetic: Arithmetic) -> tuple[Array,
     counts times the scale.
     """
     angle, (least, largest) = arithmetic.angle, held_range(arithmetic)
-    relative = chosen.taken + moved_power(chosen.exponent, angle.frequency)
+    exponent = chosen.shares * np.log(chosen.base) * (1 + 8 * ROUNDOFF)
+    relative = chosen.taken + moved_power(exponent, angle.frequency)
     if is_rounded(chosen.base, angle.frequency):
         relative = relative + gamma(1, angle.frequency) * chosen.shares
     if not is_power_of_two(chosen.scale):
         relative = relative + SCALING * gamma(1, max(angle.frequency, angle.product))
     with np.errstate(over="ignore", under="ignore"):
-        power, spread = np.exp(-chosen.exponent) * (1 + 2.0**-40), np.exp(relative)
+        power, spread = np.exp(-exponent) * (1 + 2.0**-40), np.exp(relative)
         absolute = np.where(power < 4 * least * spread, power + least, 0.0) * chosen.scale
         absolute += np.where(chosen.size < 4 * least * spread, chosen.size + least, 0.0)
         farthest = np.maximum(np.maximum(chosen.size, chosen.scale), chosen.base * (1 + angle.frequency)) * spread

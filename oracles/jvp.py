@@ -109,9 +109,11 @@ def rows_jvp(p: AttentionProblem, tangents: Tangents, rows: slice) -> Moved:
         moves = np.zeros(weight.shape) if tangents.sink is None else tangents.sink[..., rows, :]
         largest = np.maximum(largest, np.abs(moves))
         mean, mean_error = mean + weight * moves, mean_error + (spread * grow + weight * growth_of_one) * np.abs(moves)
-    mean_error = mean_error + p.n_k * t.weight_underflow * largest + (1.0 + p.n_k) * t.grad_underflow + t.sum_underflow
+    stored = (1.0 + p.n_k) * t.grad_underflow  # each p·t is stored before it is added up, and their sum
+    mean_error = mean_error + p.n_k * t.weight_underflow * largest + stored + t.sum_underflow
     absolute = t.weight_underflow * ((largest + np.abs(mean)) * readable + readable_tangent)
-    absolute = absolute + t.grad_underflow * readable + t.sum_underflow * (1.0 + np.abs(mean) + size) + t.output_underflow
+    absolute = absolute + t.grad_underflow * readable + t.sum_underflow * (1.0 + np.abs(mean) + size)
+    absolute = absolute + t.output_underflow  # Σ p·t·v and Σ p·dv may be stored apart
     absolute = absolute + 2 * t.input_underflow * (largest + mean_error)
     absolute = absolute + np.abs(mean) * (t.saved_output * (np.abs(forward.out) + forward.error) + t.saved_underflow)
     error = error + np.abs(mean) * (drift + forward.error) + mean_error * (size + drift) + grow * absolute

@@ -136,15 +136,14 @@ def multi_head_attention_jvp(
 
     def fast() -> Balls:
         q, k, v = p.projections(backward=True)
-        tq, tk, tv = (
-            p.heads(
-                p.stored(p.stored(p.product(exact(tangents[0]), exact(w))) + p.stored(p.product(exact(p.x), exact(dw)))), p.x, tangents[0]
-            )
+        moved = (
+            (p.stored(p.product(exact(tangents[0]), exact(w))), p.stored(p.product(exact(p.x), exact(dw))))
             for w, dw in zip((p.wq, p.wk, p.wv), tangents[1:4], strict=True)
         )
+        tq, tk, tv = (p.heads(p.stored(p.plus(*pair)), p.x, tangents[0]) for pair in moved)
         heads = _side_by_side(p.kept(ball_attention.output(q, k, v, p.setting), v))
         drift = _side_by_side(p.kept(p.kept(ball_attention.jvp(q, k, v, tq, tk, tv, p.setting)[0], v, q, k, tq, tk), tv))
-        dout = p.last(p.product(drift, exact(p.wo))) + p.last(p.product(heads, exact(tangents[4])))
+        dout = p.plus(p.last(p.product(drift, exact(p.wo))), p.last(p.product(heads, exact(tangents[4]))))
         return (p.expecting_nan(p.last(dout)),)
 
     def arb() -> Balls:

@@ -9,7 +9,7 @@ import numpy as np
 
 from oracles import arrays, ball, formats
 from oracles.arguments import Given, checked_flag, checked_scale
-from oracles.ball import Array, Ball, exact
+from oracles.ball import ROUNDOFF, Array, Ball, exact
 from oracles.ball_attention import Setting
 from oracles.conventions import Conventions
 from oracles.conventions import resolve as resolve_conventions
@@ -109,17 +109,31 @@ class Projections:
         model = self.setting.arithmetic
         return a if model is None else self._rounded(a, {model.elementwise, model.output})
 
+    def plus(self, a: Ball, b: Ball) -> Ball:
+        """a + b. A budget counts its rounding where it is exact too, which depends on the order in which BLAS added up a and b."""
+        if self.setting.arithmetic is None:
+            return a + b
+        with np.errstate(all="ignore"):
+            mid = a.mid + b.mid
+            return ball.ball(mid, (a.rad + b.rad + ROUNDOFF * np.abs(mid)) * (1 + 2.0**-50))
+
     def sum_of_three(self, parts: Sequence[Ball], others: Sequence[Ball]) -> Ball:
         """Products of three parts with others, added up: each stored by itself, whichever two come first, which in reverse, as automatic
-        differentiation does, may overflow; or all in one product, as where projections are packed."""
+        differentiation does, may overflow; or all in one product, as where projections are packed.
+
+        The radius is the largest of theirs about one midpoint, (a + b) + c. The others differ from the exact sum of a, b and c by what is
+        in their own radii, this one by u·(|a + b| + |a + b + c|), which is added. The packed product's radius holds for every order of
+        summation, and so about (a + b) + c.
+        """
         a, b, c = (self.last(self.product(x, y, backward=True)) for x, y in zip(parts, others, strict=True))
-        found = self.last(self.last(a + b) + c)
         if self.setting.arithmetic is None:
-            return found
+            return a + b + c
+        first, second, third = (self.last(self.plus(x, y)) for x, y in ((a, b), (b, c), (c, a)))
+        found = self.last(self.plus(first, c))
+        own = ROUNDOFF * (np.abs(first.mid) + np.abs(found.mid))
         packed = self.last(self.product(joined(parts, -1), joined(others, -2), backward=True))
-        every = (self.last(self.last(b + c) + a), self.last(self.last(c + a) + b), packed)
-        apart = (x.rad + np.abs(x.mid - found.mid) for x in every)
-        return ball.ball(found.mid, np.maximum.reduce([found.rad, *apart]) * (1 + 2.0**-51))
+        every = (found.rad, packed.rad, *(self.last(self.plus(*pair)).rad + own for pair in ((second, a), (third, b))))
+        return ball.ball(found.mid, np.maximum.reduce(every) * (1 + 2.0**-50))
 
     def _rounded(self, a: Ball, targets: set[Format]) -> Ball:
         for target in sorted(targets, key=lambda f: f.unit_roundoff):
