@@ -1,7 +1,10 @@
 """Test settings that hold everywhere: shapes and types in signatures are checked, and Hypothesis draws the same cases every time."""
 
 import os
+from functools import wraps
 from pathlib import Path
+from types import FunctionType
+from typing import get_args
 
 import jaxtyping
 import pytest
@@ -11,21 +14,35 @@ from hypothesis.internal.constants_ast import Constants
 from jaxtyping import config, install_import_hook, jaxtyped
 
 
-def outermost(*, typechecker):
-    """jaxtyping's decorator, but for functions within functions: every call makes them anew, and so it would their checks."""
-    decorated = jaxtyped(typechecker=typechecker)
-    return lambda function: function if "<locals>" in getattr(function, "__qualname__", "") else decorated(function)
+def states_a_shape(annotation):
+    """Whether a shape stands in an annotation, or in a part of it."""
+    return hasattr(annotation, "dim_str") or any(map(states_a_shape, get_args(annotation)))
 
 
-jaxtyping.jaxtyped = outermost  # what the hook writes above every function
+def checked(*, typechecker):
+    """jaxtyping's decorator, where shapes of one call are to be compared. Types alone need the checker alone, at a tenth of the time; and
+    functions within functions nothing, for every call makes them anew, and so it would their checks."""
+
+    def decorated(function):
+        if "<locals>" in getattr(function, "__qualname__", ""):
+            return function
+        if not isinstance(function, FunctionType) or any(map(states_a_shape, function.__annotations__.values())):
+            return jaxtyped(typechecker=typechecker)(function)
+        typed = typechecker(function)
+        return wraps(function)(lambda *given, **named: (function if config.jaxtyping_disable else typed)(*given, **named))
+
+    return decorated
+
+
+jaxtyping.jaxtyped = checked  # what the hook writes above every function
 
 # The modules themselves and not their tests, whose assertions pytest rewrites so that a failure shows both sides; not `properties`, for
 # beartype samples containers with `random`, which Hypothesis forbids in strategies; and not what finds the scalar and keeps the signature
 # of each call, which checks types itself.
 root = Path(__file__).parent
 modules = [path for package in ("spec", "spec/extended", "oracles") for path in sorted((root / package).glob("[!_]*.py"))]
-checked = {".".join(path.relative_to(root).with_suffix("").parts) for path in modules} - {"spec.lean", "spec.scope", "spec.signature"}
-install_import_hook(sorted(checked), "beartype.beartype")
+names = {".".join(path.relative_to(root).with_suffix("").parts) for path in modules} - {"spec.lean", "spec.scope", "spec.signature"}
+install_import_hook(sorted(names), "beartype.beartype")
 
 # Derandomised: the same cases on every machine. No database: nothing is carried from one run into the next. No deadline: machines differ.
 settings.register_profile("attnspec", database=None, derandomize=True, deadline=None, max_examples=100)

@@ -17,7 +17,7 @@ from equations import ELSEWHERE, EQUATIONS, EXTENDED, Equation
 from families import FAMILIES, position
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from pictures import PICTURES
-from sources import ROOT, Definition, Module
+from sources import ROOT, Definition, parsed
 
 from properties.bugs import CATALOGUE, Bug
 from properties.contract.operations import OPERATIONS, Operation
@@ -171,13 +171,13 @@ class Site:
         yield "index.md", self._index()
         for path in sorted((ROOT / "docs/guide").glob("*.md")):
             yield f"guide/{path.name}", path.read_text("utf-8")
-        yield "spec/index.md", self._page("spec", modules={m: Module(f"spec.{m}") for m in MODULES}, definitions=self.definitions)
+        yield "spec/index.md", self._page("spec", modules={m: parsed(f"spec.{m}") for m in MODULES}, definitions=self.definitions)
         for stated in self.definitions.values():
             yield f"spec/{slug(stated.text.name)}.md", self._definition(stated)
-        modules = {m: Module(f"spec.extended.{m}") for m in EXTENDED_MODULES}
+        modules = {m: parsed(f"spec.extended.{m}") for m in EXTENDED_MODULES}
         yield (
             "extended/index.md",
-            self._page("extended", docstring=Module("spec.extended").docstring, modules=modules, definitions=self.extended),
+            self._page("extended", docstring=parsed("spec.extended").docstring, modules=modules, definitions=self.extended),
         )
         for stated in self.extended.values():
             yield f"extended/{slug(stated.text.name)}.md", self._definition(stated)
@@ -191,7 +191,7 @@ class Site:
         families: dict[str, list[Named]] = {}
         for named in self.laws.values():
             families.setdefault(named.laws[0].body.__module__, []).append(named)
-        yield "laws/index.md", self._page("laws", families={Module(m): laws for m, laws in families.items()}, count=len(self.laws))
+        yield "laws/index.md", self._page("laws", families={parsed(m): laws for m, laws in families.items()}, count=len(self.laws))
         for named in self.laws.values():
             yield f"laws/{slug(named.name)}.md", self._law(named)
         yield "bugs.md", self._page("bugs", operations=OPERATIONS.values(), bugs=self.bugs, kills=self.kills)
@@ -213,7 +213,7 @@ class Site:
         """The definitions of the three modules by Lean name, in the order of the text."""
         found: dict[str, Stated] = {}
         for module in MODULES:
-            for text in Module(f"spec.{module}").definitions.values():
+            for text in parsed(f"spec.{module}").definitions.values():
                 if lean := re.search(r"^Lean: `(.+)`\Z", text.docstring, re.MULTILINE):
                     found[lean[1]] = Stated(lean[1], text)
         return found
@@ -221,7 +221,7 @@ class Site:
     @cached_property
     def extended(self) -> dict[str, Stated]:
         """The extended definitions by their names, in the order of the text."""
-        texts = [(m, t) for m in (Module(f"spec.extended.{name}") for name in EXTENDED_MODULES) for t in m.definitions.values()]
+        texts = [(m, t) for m in (parsed(f"spec.extended.{name}") for name in EXTENDED_MODULES) for t in m.definitions.values()]
         return {text.name: Stated("", text) for module, text in texts if text.name in module.exported and text.name in EXTENDED}
 
     @cached_property
@@ -245,8 +245,8 @@ class Site:
     @cached_property
     def links(self) -> dict[str, str]:
         """Labels by what stands between backticks."""
-        found = {f"oracles.{name}": f"api-oracles-{slug(name)}" for name in Module("oracles").exported}
-        found |= {f"properties.{name}": f"api-properties-{slug(name)}" for name in Module("properties").exported}
+        found = {f"oracles.{name}": f"api-oracles-{slug(name)}" for name in parsed("oracles").exported}
+        found |= {f"properties.{name}": f"api-properties-{slug(name)}" for name in parsed("properties").exported}
         found |= {bug: f"bug-{bug}" for bug in CATALOGUE}
         found |= {name: f"operation-{slug(name)}" for name in OPERATIONS}
         found |= {stated.text.name: stated.label for stated in self.definitions.values()}
@@ -257,7 +257,7 @@ class Site:
     @cached_property
     def _mutants(self) -> dict[str, Definition]:
         """The text of each bug."""
-        modules = [Module(f"properties.bugs.{p.stem}") for p in sorted((ROOT / "properties/bugs").glob("[!_]*.py"))]
+        modules = [parsed(f"properties.bugs.{p.stem}") for p in sorted((ROOT / "properties/bugs").glob("[!_]*.py"))]
         return {name.replace("_", "-"): text for module in modules for name, text in module.definitions.items()}
 
     def law_link(self, law: str) -> str:
@@ -293,7 +293,7 @@ class Site:
         )
 
     def _erratum(self, erratum: Erratum) -> dict[str, Any]:
-        corrected = Module("spec.corrected").definitions
+        corrected = parsed("spec.corrected").definitions
         functions: Iterable[Callable[..., Any]] = erratum.corrected if isinstance(erratum.corrected, tuple) else (erratum.corrected,)
         mentioned = [d for d in self.definitions.values() if f"`{erratum.id}`" in d.text.docstring or d.lean == erratum.declaration]
         return {
@@ -356,15 +356,15 @@ class Site:
     def _exempts(self, law: Law) -> list[str]:
         """The reasons for which a law does not apply, as its exemption gives them."""
         exempts = law.exempts.func if isinstance(law.exempts, partial) else law.exempts
-        text = Module(exempts.__module__).definitions.get(exempts.__name__)
+        text = parsed(exempts.__module__).definitions.get(exempts.__name__)
         return re.findall(r'"([^"]*\.)"', text.source) if text and exempts.__name__ != "always" else []
 
     def _api(self, package: str) -> str:
-        home = Module(package)
+        home = parsed(package)
         origin = home.imported_from()
         entries: list[dict[str, Any]] = []
         for name in sorted(home.exported, key=str.isupper):  # constants last
-            module = Module(origin[name])
+            module = parsed(origin[name])
             own = module.definitions[name]
             methods = [d for n, d in module.definitions.items() if n.startswith(f"{name}.") and d.docstring]
             entries.append({"name": name, "module": origin[name], "definition": own, "methods": methods})

@@ -2,10 +2,10 @@
 
 import ast
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 
-__all__ = ["Definition", "Module"]
+__all__ = ["Definition", "Module", "parsed"]
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -67,7 +67,7 @@ class Definition:
 
 
 class Module:
-    """The text of a module, by its dotted name."""
+    """The text of a module, by its dotted name; `parsed` reads each once."""
 
     def __init__(self, name: str) -> None:
         path = ROOT.joinpath(*name.split("."))
@@ -135,3 +135,9 @@ def _lines(node: ast.stmt) -> set[int]:
     """The lines of a statement, and the blank ones before it."""
     first = min([node.lineno, *(d.lineno for d in getattr(node, "decorator_list", []))])
     return set(range(first, _end(node) + 1))
+
+
+@cache
+def parsed(name: str) -> Module:
+    """The module of that dotted name, read and parsed once."""
+    return Module(name)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 
 import oracles.ball_attention
 import oracles.terms
@@ -116,10 +117,15 @@ def test_the_guide_says_what_a_term_costs_when_it_is_forgotten(case, monkeypatch
 
 
 @pytest.fixture(scope="module")
-def pages(tmp_path_factory):
-    """The sources of all pages by name, and the pictures on them."""
-    folder = tmp_path_factory.mktemp("docs")
-    subprocess.run([sys.executable, ROOT / "docs/site", folder], check=True)
+def pages(tmp_path_factory, worker_id):
+    """The sources of all pages by name, and the pictures on them: made by one of the processes that run tests, for all."""
+    own = tmp_path_factory.getbasetemp()
+    folder = (own if worker_id == "master" else own.parent) / "docs"
+    with FileLock(folder.with_suffix(".lock")):
+        if not folder.exists():
+            made = tmp_path_factory.mktemp("docs")
+            subprocess.run([sys.executable, ROOT / "docs/site", made], check=True)
+            made.rename(folder)
     return {str(path.relative_to(folder)): path.read_text("utf-8") for path in folder.rglob("*.*")}
 
 
