@@ -122,8 +122,9 @@ def _require_shapes(q: Array, k: Array, v: Array, grouped: bool) -> None:
     if grouped:
         if v.shape[-3] != k.shape[-3]:
             raise ValueError(f"v has {v.shape[-3]} heads, but should have {k.shape[-3]} like k.")
-        if k.shape[-3] == 0:
-            raise ValueError("k has 0 heads, but should have at least one.")
+        for x, name in ((q, "q"), (k, "k")):
+            if x.shape[-3] == 0:
+                raise ValueError(f"{name} has 0 heads, but should have at least one.")
         if q.shape[-3] % k.shape[-3]:
             raise ValueError(f"q has {q.shape[-3]} heads, but should have a multiple of k's {k.shape[-3]}.")
     batch = slice(0, -3 if grouped else -2)

@@ -136,7 +136,7 @@ def matmul(
     The radius is rad A·(|B| + rad B) + |A|·rad B + ε·(|A| + rad A)(|B| + rad B) + n·η, where ε = γ_n(u) + γ_n(roundoff)
     and operands that are first perturbed by `product` each add 2·product + product² (Higham, (3.13)); `underflow` is η
     per term of the modelled code, and `operand` what each operand may be off by near zero, which the other's size
-    multiplies.  Radius ∞ where its partial sums may exceed `largest`.
+    multiplies.  Radius ∞ where its partial sums, or operands that are perturbed, may exceed `largest`.
     """
     n = a.mid.shape[-1]
     a_rad, b_rad = bool(a.rad.any()), bool(b.rad.any())
@@ -153,6 +153,9 @@ def matmul(
             rad = rad + operand * (1 + once) * (columns + n * operand)
         if np.isfinite(largest):
             rad = np.where(sizes * (1 + 2.0**-6) + rad <= largest, rad, np.inf)
+            if product:
+                most = [x.max(axis=axis, keepdims=True, initial=0.0) for x, axis in ((reach_a, -1), (reach_b, -2))]
+                rad = np.where(np.maximum(*most) * (1 + once) <= largest, rad, np.inf)
         if a_rad:
             rad = rad + a.rad @ reach_b
         if b_rad:

@@ -232,7 +232,8 @@ def _pieces(
     head, (n_q, d), (n_k, d_v), a = q.shape[:-2], q.shape[-2:], v.shape[-2:], setting.arithmetic
     sizes = (n_q, n_k, d, d_v, setting.scale)
     sinks = setting.features is not None and setting.features.sink is not None
-    together, own = terms(a, *sizes, sinks), terms(None, *sizes, sinks)
+    bias = setting.features is not None and setting.features.bias_first
+    together, own = terms(a, *sizes, sinks, bias), terms(None, *sizes, sinks)
     small = prod(head) * n_q * n_k <= TOGETHER
     room = np.empty((5, *(head if small else ()), min(n_q, ROW_TILE), min(n_k, KEY_TILE)))
     for at in [...] if small else np.ndindex(head):

@@ -118,6 +118,8 @@ class Enclosure:
 def assert_within(out: Any, enclosure: Enclosure, *, name: str = "out") -> None:
     """Assert that every element of an output is within an enclosure that means something.
 
+    An element of infinite radius is within it whatever it is, for nothing is promised of it: `np.isinf(enclosure.rad)` shows which.
+
     Raises AssertionError for a wrong shape, for elements outside (naming the worst and counting all), and for an
     enclosure that is vacuous or was not judged; TypeError for what is not a floating-point array.
     """

@@ -97,6 +97,8 @@ def rows_forward(p: AttentionProblem, rows: slice, g: Operand | None = None, ref
         a.out = np.where(unknown > 0, np.nan, a.out)
     size = np.abs(m) if largest is m else np.maximum(np.abs(m), np.where(largest == -LARGEST, 0.0, np.abs(largest)))
     lost = None if largest is m else (m - largest > np.log(p.ranges.sums) - 1) & (largest > -LARGEST)
+    if p.rounded_beyond(p.v):
+        lost = np.ones(m.shape, dtype=bool)
     dead = dead if dead is not None and dead.any() else None
     above: Bound = 1.0
     if reference is not None:

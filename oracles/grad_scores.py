@@ -84,6 +84,8 @@ def grad_scores(
     weights = np.exp(u.u, out=u.u)
     ds = np.matmul(g.raw, v.raw.swapaxes(-1, -2), out=p.tile(1, q, k))
     spread = _spread(p, g, v, ds) if p.elementwise else row_products(g, v, allowed)
+    if p.elementwise and t != p.own:  # −δ may come first in the sum of dP
+        spread += t.grad_dot.positive * np.abs(shift)
     ds -= shift
     reach = np.abs(ds, out=p.tile(2, q, k))
     if p.elementwise:

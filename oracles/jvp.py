@@ -9,6 +9,7 @@ whichever of the two forms it takes, its error is at most Σ w|v| + |t̄|·Σ U|
 underflows.
 """
 
+from functools import reduce
 from typing import NamedTuple
 
 import numpy as np
@@ -58,7 +59,7 @@ class Moved(NamedTuple):
 def rows_jvp(p: AttentionProblem, tangents: Tangents, rows: slice) -> Moved:
     """The derivatives of a tile of rows."""
     t, forward, q, dq = p.terms, rows_forward(p, rows), part(p.q, rows), part(tangents.q, rows)
-    kappa = t.grad_scores + t.normalise + t.weights + 2 * t.product + t.keys_sum.positive
+    kappa = t.grad_scores + t.normalise + t.weights + 2 * t.product + t.tangent_sum.positive
     grow, growth_of_one = float(np.exp(kappa)), float(expm1_upwards(kappa))
     head, d_v = q.shape[:-1], p.v.shape[-1]
     mean, mean_error, largest = (np.zeros((*head, 1)) for _ in range(3))
@@ -122,7 +123,7 @@ def rows_jvp(p: AttentionProblem, tangents: Tangents, rows: slice) -> Moved:
     centred = 2 * (largest + mean_error)
     lost = forward.lost | ~(centred + 1.0 <= min(p.ranges.grad_scores, p.ranges.work))
     if p.elementwise:
-        lost = lost | _overflows_somewhere(p, tangents, rows, q, dq)
+        lost = lost | _overflows_somewhere(p, tangents, rows, q, dq) | p.rounded_beyond(tangents.v)
     overflow = lost | ~((size + drift + 1.0) * (centred + 1.0) + readable_tangent <= p.ranges.work)
     dlse, dlse_error = mean, mean_error
     if (alone := without_sink(p, rows, forward)) is not None:
@@ -140,15 +141,16 @@ def rows_jvp(p: AttentionProblem, tangents: Tangents, rows: slice) -> Moved:
 def _overflows_somewhere(p: AttentionProblem, tangents: Tangents, rows: slice, q: Operand, dq: Operand) -> Mask:
     """In which rows (…, rows, 1) the tangent of a logit may overflow, masked or in a tile that no row reads: a weight of 0 times ∞ is NaN.
 
-    It may in a product, before or after the scale, where the tangent of a query or of any key is scaled, where that of a bias is added, or
-    where either is divided by a cap.
+    It may in a product, before or after the scale, where a query, any key or the tangent of either is scaled, where that of a bias is
+    added, or where either is divided by a cap.
     """
     cap = None if p.features is None else p.features.cap
     work = p.ranges.work / 2 * min(1.0, cap or 1.0)
     most = work / max(1.0, abs(p.scale))
     pairs = (dq, p.k), (q, tangents.k)
-    largest = dq.reach.max(axis=-1, keepdims=True, initial=0.0)
-    lost: Mask = (largest > most) | (tangents.k.reach.max(axis=(-2, -1), keepdims=True, initial=0.0) > most)
+    of_rows = (x.reach.max(axis=-1, keepdims=True, initial=0.0) > most for x in (q, dq))
+    of_keys = (x.reach.max(axis=(-2, -1), keepdims=True, initial=0.0) > most for x in (p.k, tangents.k))
+    lost: Mask = reduce(np.logical_or, (*of_rows, *of_keys))
     if tangents.bias is not None:
         for first in range(0, p.n_k, KEY_TILE):
             moves = np.abs(tangents.bias.tile(rows, slice(first, min(first + KEY_TILE, p.n_k))))
@@ -188,7 +190,8 @@ def _logit_tangents(
                 tangent, spread = (np.where(u.blocked, 0.0, x) for x in (tangent, spread))
         elif not capping and f.bias is not None and tangents.bias is not None:
             moves = tangents.bias.tile(rows, keys)
-            spread = spread + t.biased * (np.abs(tangent) + np.abs(moves) + spread)
+            first = t.tangent_dot * np.abs(moves) if p.bias_first else 0.0
+            spread = spread + t.biased * (np.abs(tangent) + np.abs(moves) + spread) + first
             tangent = tangent + moves
     if allowed is not None:
         tangent, spread = (np.where(allowed, x, 0.0) for x in (tangent, spread))

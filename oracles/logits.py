@@ -57,6 +57,11 @@ class Tiled(NamedTuple):
     blocked: Visible | None = None
     sink: Array | None = None
 
+    @property
+    def bias_first(self) -> bool:
+        """Whether nothing comes between a score and the bias, which may be the first summand of it then."""
+        return self.bias is not None and (self.cap is None or self.after_bias)
+
     def at(self, batch: tuple[int, ...] | EllipsisType) -> "Tiled":
         """Those of one element of the batch, or of all."""
         if batch is ...:

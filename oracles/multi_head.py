@@ -91,7 +91,7 @@ def multi_head_attention_vjp(
         dq, dk, dv = ball_attention.vjp(q, k, v, split, p.setting)
         kept = (p.kept(dq, k, q, v, split), p.kept(dk, q, k, v, split), p.kept(dv, split))
         pulled = [_side_by_side(d) for d in kept]
-        dx = p.sum_of_three(pulled, [_transposed(exact(w)) for w in (p.wq, p.wk, p.wv)])
+        dx = p.added(pulled, [_transposed(exact(w)) for w in (p.wq, p.wk, p.wv)], p.last, backward=True)
         pairs = [(tokens, d) for d in pulled] + [(concat, out)]
         weights = (p.product(_transposed(_tokens(a)), _tokens(b), backward=True) for a, b in pairs)
         return (dx, *(p.last(w) for w in weights))
@@ -136,15 +136,11 @@ def multi_head_attention_jvp(
 
     def fast() -> Balls:
         q, k, v = p.projections(backward=True)
-        moved = (
-            (p.stored(p.product(exact(tangents[0]), exact(w))), p.stored(p.product(exact(p.x), exact(dw))))
-            for w, dw in zip((p.wq, p.wk, p.wv), tangents[1:4], strict=True)
-        )
-        tq, tk, tv = (p.heads(p.stored(p.plus(*pair)), p.x, tangents[0]) for pair in moved)
+        pairs = (([exact(tangents[0]), exact(p.x)], [exact(w), exact(dw)]) for w, dw in zip((p.wq, p.wk, p.wv), tangents[1:4], strict=True))
+        tq, tk, tv = (p.heads(p.added(*pair, p.stored), p.x, tangents[0]) for pair in pairs)
         heads = _side_by_side(p.kept(ball_attention.output(q, k, v, p.setting), v))
         drift = _side_by_side(p.kept(p.kept(ball_attention.jvp(q, k, v, tq, tk, tv, p.setting)[0], v, q, k, tq, tk), tv))
-        dout = p.plus(p.last(p.product(drift, exact(p.wo))), p.last(p.product(heads, exact(tangents[4]))))
-        return (p.expecting_nan(p.last(dout)),)
+        return (p.expecting_nan(p.added([drift, heads], [exact(p.wo), exact(tangents[4])], p.last)),)
 
     def arb() -> Balls:
         return arb_attention.multi_head_attention_jvp(*p.arguments, p.allowed(), *tangents, **p.options)

@@ -2,7 +2,9 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from math import prod, sqrt
+from operator import add
 from typing import Any
 
 import numpy as np
@@ -117,22 +119,21 @@ class Projections:
             mid = a.mid + b.mid
             return ball.ball(mid, (a.rad + b.rad + ROUNDOFF * np.abs(mid)) * (1 + 2.0**-50))
 
-    def sum_of_three(self, parts: Sequence[Ball], others: Sequence[Ball]) -> Ball:
-        """Products of three parts with others, added up: each stored by itself, whichever two come first, which in reverse, as automatic
+    def added(self, parts: Sequence[Ball], others: Sequence[Ball], keep: Callable[[Ball], Ball], backward: bool = False) -> Ball:
+        """Products of parts with others, added up: each kept by itself, whichever come first, which in reverse, as automatic
         differentiation does, may overflow; or all in one product, as where projections are packed.
 
-        The radius is the largest of theirs about one midpoint, (a + b) + c. The others differ from the exact sum of a, b and c by what is
-        in their own radii, this one by u·(|a + b| + |a + b + c|), which is added. The packed product's radius holds for every order of
-        summation, and so about (a + b) + c.
+        The radius is the largest of theirs about one midpoint, that of the given order. The others differ from the exact sum of the
+        products' midpoints by what is in their own radii, this one by u·Σ|partial sums|, which is added. The packed product's radius
+        holds for every order of summation, and so about this one's midpoint.
         """
-        a, b, c = (self.last(self.product(x, y, backward=True)) for x, y in zip(parts, others, strict=True))
+        products = [keep(self.product(x, y, backward)) for x, y in zip(parts, others, strict=True)]
         if self.setting.arithmetic is None:
-            return a + b + c
-        first, second, third = (self.last(self.plus(x, y)) for x, y in ((a, b), (b, c), (c, a)))
-        found = self.last(self.plus(first, c))
-        own = ROUNDOFF * (np.abs(first.mid) + np.abs(found.mid))
-        packed = self.last(self.product(joined(parts, -1), joined(others, -2), backward=True))
-        every = (found.rad, packed.rad, *(self.last(self.plus(*pair)).rad + own for pair in ((second, a), (third, b))))
+            return reduce(add, products)
+        found, *rest = (reduce(lambda x, y: keep(self.plus(x, y)), products[i:] + products[:i]) for i in range(len(products)))
+        own = (len(products) - 1) * ROUNDOFF * sum(np.abs(x.mid) for x in products)
+        packed = keep(self.product(joined(parts, -1), joined(others, -2), backward))
+        every = (found.rad, packed.rad, *(x.rad + own for x in rest))
         return ball.ball(found.mid, np.maximum.reduce(every) * (1 + 2.0**-50))
 
     def _rounded(self, a: Ball, targets: set[Format]) -> Ball:

@@ -158,6 +158,16 @@ class AttentionProblem(NamedTuple):
         tile: Array = self.room[number, ..., : q.shape[-2], : k.shape[-2]]
         return tile
 
+    @property
+    def bias_first(self) -> bool:
+        """Whether a kernel, but not the oracle itself, may begin the sum of a score, or of its tangent, with the bias, or that of it."""
+        return self.features is not None and self.features.bias_first and self.terms != self.own
+
+    def rounded_beyond(self, x: Operand) -> bool:
+        """Whether an operand may overflow as it is rounded before a product: a weight of 0 times ∞ is NaN."""
+        product = self.terms.product
+        return bool(product and x.reach.max(initial=0.0) * (1 + product) > self.ranges.work)
+
     def row_tiles(self) -> Iterator[slice]:
         """The query rows, `ROW_TILE` at a time."""
         return (slice(i, min(i + ROW_TILE, self.n_q)) for i in range(0, self.n_q, ROW_TILE))
@@ -198,7 +208,8 @@ def growth(p: AttentionProblem, q: Operand, k: Operand, x: Logits, allowed: Mask
     """The exponent τ of each weight's error that comes with its logit: (rows, keys), or its row maxima (rows, 1).
 
     τ = (dot.terms + product + scale_on_inputs)·R + (dot.result + stored_scores + slope)·|s| + underflow + what the inputs'
-    radii add, with R = |scale|·|q||k|ᵀ; then what `features` add, and the slope of the logit instead of the score's.
+    radii add, with R = |scale|·|q||k|ᵀ, and |bias| where that may come first in the sum; then what `features` add, and the slope of the
+    logit instead of the score's.
     A scaled q that underflows by η moves a score by at most η‖k‖₁, a scaled k by
     η‖q‖₁.  0 where a row may not read a key: masked scores that overflow should do no harm.  `levelled` says what is
     left of it in level rows.
@@ -226,6 +237,8 @@ def growth(p: AttentionProblem, q: Operand, k: Operand, x: Logits, allowed: Mask
     if overflow is not None:
         tau[overflow] = np.inf
     if p.features is not None:
+        if p.bias_first and x.biased is not None:
+            tau += t.dot.positive * x.biased
         tau = passed(x, p.features, t, tau, of_logit, p.ranges, p.scale)
     if allowed is not None:
         np.copyto(tau, 0.0, where=~allowed)

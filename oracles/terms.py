@@ -149,6 +149,7 @@ class Terms:
     tangent_dot      × |dq||k| + |q||dk|  products and additions of dS = dq·kᵀ + q·dkᵀ
     grad_scores      × |dS|           roundings of dS, and its storage in a narrow format
     keys_sum         × (|dS||k|, |dq|)  the sum over keys in dq, its scaling, and partial gradients stored in between
+    tangent_sum      × p|t||v| + p|dv|  the sums over keys in dout, which may be one
     queries_sum      × (|dS||q|, |dk|), (p|g|, |dv|)  the sums over queries in dk and dv
     Absolute errors:
     score_underflow, input_underflow, weight_underflow, sum_underflow, grad_underflow, output_underflow, saved_underflow,
@@ -182,6 +183,7 @@ class Terms:
     tangent_dot: float
     grad_scores: float
     keys_sum: Sum
+    tangent_sum: Sum
     queries_sum: Sum
     score_underflow: float
     logit_underflow: float
@@ -254,13 +256,13 @@ def ranges(a: Arithmetic | None) -> Ranges:
 
 
 @lru_cache(maxsize=256)  # numbers from numbers: a suite asks for the same sizes again and again
-def terms(a: Arithmetic | None, n_q: int, n_k: int, d: int, d_v: int, scale: float, sink: bool = False) -> Terms:
+def terms(a: Arithmetic | None, n_q: int, n_k: int, d: int, d_v: int, scale: float, sink: bool = False, bias: bool = False) -> Terms:
     """The terms of a budget under an arithmetic, those of the oracle itself included, which alone are those of a certificate (None)."""
     sizes = (n_q, n_k, d, d_v, scale, sink)
-    return terms_of(OWN, *sizes) if a is None else terms(None, *sizes) + terms_of(a, *sizes)
+    return terms_of(OWN, *sizes) if a is None else terms(None, *sizes) + terms_of(a, *sizes, bias)
 
 
-def terms_of(a: Arithmetic, n_q: int, n_k: int, d: int, d_v: int, scale: float, sink: bool = False) -> Terms:
+def terms_of(a: Arithmetic, n_q: int, n_k: int, d: int, d_v: int, scale: float, sink: bool = False, bias: bool = False) -> Terms:
     """The terms of attention computed in an arithmetic.
 
     operands   Coarser operands of products are off before these are added up: each sum is one of such terms.
@@ -268,6 +270,7 @@ def terms_of(a: Arithmetic, n_q: int, n_k: int, d: int, d_v: int, scale: float, 
                and two to spare.  The kernel's score is off by all that, on which these roundings, its storage and its
                slope act once more (`again`); R and |s| are known to (1 + γ_d(2⁻⁵³)) only.  A subnormal scale is off by more,
                `off`, which multiplies what was off before, and is multiplied by what comes after, here and in gradients.
+    bias       One summand more, where nothing comes between a product and it: it may be the first, and is one of R then.
     slope      At most 6u of each of |s|, |m| and |lse|, in every listed form.  An argument passes through the product
                with log₂e (one rounding for s, one for m or lse, one for the constant), the subtraction (1), and the
                logarithm, sum and change of base in lse (3, as |log D| ≤ |m| + |lse|), the logarithm itself being off by
@@ -289,6 +292,7 @@ def terms_of(a: Arithmetic, n_q: int, n_k: int, d: int, d_v: int, scale: float, 
     cap        c, its reciprocal, the product of a score with it and that of tanh with c are rounded, and two are to spare: 6u, and what
                tanh is off by.  Where scores are stored operator by operator, so are the quotient, tanh and the product: three times.
                The quotient and tanh underflow where they are made, by η each, which `cap_absolute` has, and again where they are stored.
+    tangents   Sums of p·t·v, of p·dv and −t̄·o may be one, of 2·n_k + 1 terms; the oracle's own are two.
     scores     A score that is stored is stored before it is scaled too, unless what is scaled is stored instead: it is rounded twice, for
                the scale may be one in base 2, and what underflows at first is multiplied by it.
     biased     Conversions of both summands, and their sum, which is stored; each may underflow, or be flushed, as the product with c may.
@@ -307,7 +311,7 @@ def terms_of(a: Arithmetic, n_q: int, n_k: int, d: int, d_v: int, scale: float, 
     operand = a.product * (2 + a.product) * work.smallest_normal
     flushed = operand + (work.smallest_normal if a.flush_to_zero else 0.0)
     operands = product + inputs + product * inputs
-    slope, chain, off = 6 * u + a.exp.per_unit, summed(a, d, a.accumulate).of_rounded(operands), _of_scale(scale, a)
+    slope, chain, off = 6 * u + a.exp.per_unit, summed(a, d + bias, a.accumulate).of_rounded(operands), _of_scale(scale, a)
     stored, known, scaled = _roundoff(a.scores), gamma(d, ROUNDOFF), gamma(5, u)
     stored += max(stored - inputs, 0.0)
     after = slope + known + scaled + stored
@@ -316,7 +320,7 @@ def terms_of(a: Arithmetic, n_q: int, n_k: int, d: int, d_v: int, scale: float, 
     lazily = (slope + a.log) * log(2) * slack(a)
     exponential = Exponents(slope, slope + a.log, slope + a.log, exp + lazily, rescaled * exp, exp)
     one_pass = exponential if a.rescale_block else replace(exponential, slope=slope - 2 * u, maximum=slope - 4 * u, lse=0.0)
-    tangents = (summed(a, 2 * d + 1, a.accumulate) + Sum(0.0, gamma(6, u))).of_rounded(operands)
+    tangents = (summed(a, 2 * d + 1 + bias, a.accumulate) + Sum(0.0, gamma(6, u))).of_rounded(operands)
     weights, tanh = _roundoff(a.weights), a.exp if a.tanh is None else a.tanh
     return Terms(
         dot=Sum(chain.terms + again + product * inputs, chain.result + scaled).scaled(off, operands),
@@ -346,6 +350,7 @@ def terms_of(a: Arithmetic, n_q: int, n_k: int, d: int, d_v: int, scale: float, 
         tangent_dot=tangents.scaled(off, operands).positive + product * inputs,
         grad_scores=gamma(4, u) + _roundoff(a.grad_scores),
         keys_sum=_gradient(a, n_k).scaled(off),
+        tangent_sum=_gradient(a, n_k if a is OWN else 2 * n_k + 1).scaled(off),
         queries_sum=_gradient(a, n_q).scaled(off),
         score_underflow=(d * abs(scale) + 2) * eta + _step(a.scores, a) * (1 + abs(scale)),
         logit_underflow=3 * eta + _step(a.scores, a),
@@ -377,12 +382,12 @@ def _gradient(a: Arithmetic, n: int) -> Sum:
 
 
 def _of_scale(scale: float, a: Arithmetic) -> float:
-    """The relative error of a scale that is rounded to a subnormal number, or flushed to 0; ∞ where it overflows.
+    """The relative error of a scale that is rounded to a subnormal number, or flushed to 0; ∞ where it, or it times log₂e, overflows.
 
     It is given in float64, so in a format as fine as that it is exact, unless it is flushed.
     """
     work, size = a.elementwise, abs(scale)
-    if size > work.largest:
+    if 1.5 * size > work.largest:
         return float("inf")
     if a.flush_to_zero and 0 < size < work.smallest_normal:
         return 1.0  # what rounds up to the smallest normal number is off by less

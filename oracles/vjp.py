@@ -145,6 +145,11 @@ def gradients(
         _store_before_the_scale(p, dk, dk_error, p.group)
     if p.elementwise:
         most = max(1.0, c)
+        for side, error in ((p.k, dq_error), (p.q, dk_error)):  # which may overflow where it is scaled, masked or not: 0 times ∞ is NaN
+            np.copyto(error, np.inf, where=(side.reach * (1.5 * most) > p.ranges.work).any(axis=-2, keepdims=True))
+        if any(p.rounded_beyond(x) for x in (p.q, p.k, p.v, g)):
+            for error in (dq_error, dk_error, dv_error):
+                error[...] = np.inf
         for sum_of_sizes, error in ((most * dq_size, dq_error), (most * dk_size, dk_error), (dv_size, dv_error)):
             error[~(2 * (sum_of_sizes + error) <= p.ranges.gradients)] = np.inf
     return Gradients(dq, dq_error * inflation, dk, dk_error * inflation, dv, dv_error * inflation)

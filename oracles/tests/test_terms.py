@@ -163,7 +163,7 @@ class Kernel:
         e, _ = self.exponentials(self.scores(q, k))
         p = e / e.sum(axis=1, keepdims=True)
         t = product(dq, k.T, self.accumulate) / np.sqrt(q.shape[1])
-        return self.output((p * (t - (p * t).sum(axis=1, keepdims=True))) @ v)
+        return self.output(product(p * (t - (p * t).sum(axis=1, keepdims=True)), v, self.grad_accumulate))
 
 
 @dataclass(frozen=True)
@@ -443,6 +443,7 @@ CASES = [
         "dq",
         prepare=keys_along_the_gradient,
     ),
+    Case("tangent_sum", replace(FLOAT64, grad_accumulate=2.0**-9), Kernel(grad_accumulate=chopped(10)), (4, 64, 8, 2), "dout"),
     Case(
         "delta_sum",
         replace(FLOAT64, grad_accumulate=2.0**-9),
