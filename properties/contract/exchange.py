@@ -73,6 +73,7 @@ def _frozen(x: Any) -> Any:
 
 _NUMPY_LAYOUTS: dict[str, Callable[[Any], Any]] = {
     "transposed": lambda x: np.ascontiguousarray(x.swapaxes(-1, -2)).swapaxes(-1, -2),
+    "heads-inside": lambda x: np.ascontiguousarray(x.swapaxes(-3, -2)).swapaxes(-3, -2) if x.ndim > 2 else x,
     "strided": lambda x: np.repeat(x, 2, axis=-2)[..., ::2, :],
     "offset": _late,
     "reversed": lambda x: np.ascontiguousarray(x[..., ::-1, :])[..., ::-1, :],
@@ -81,6 +82,7 @@ _NUMPY_LAYOUTS: dict[str, Callable[[Any], Any]] = {
 
 _TORCH_LAYOUTS: dict[str, Callable[[Any], Any]] = {
     "transposed": lambda x: x.transpose(-1, -2).contiguous().transpose(-1, -2),
+    "heads-inside": lambda x: x.transpose(-3, -2).contiguous().transpose(-3, -2) if x.ndim > 2 else x,
     "strided": lambda x: x.repeat_interleave(2, dim=-2)[..., ::2, :],
     "offset": lambda x: x.new_zeros(x.numel() + 1)[1:].view(x.shape).copy_(x),
 }
@@ -98,7 +100,8 @@ def received(raw: Any, implementation: Implementation, target: Format | None, sh
     try:
         values = (arrays.booleans if target is None else arrays.float_array)(raw, "it").copy()
     except (TypeError, ValueError):
-        kind = f"dtype {raw.dtype}" if hasattr(raw, "dtype") else f"type {type(raw).__name__}"
+        known = hasattr(raw, "dtype") and str(raw.dtype) != wanted
+        kind = f"dtype {raw.dtype}" if known else f"type {type(raw).__name__}"
         raise ReturnedError(f"has {kind}, but should be an array of {wanted}.") from None
     dtype = type_of(raw) if hasattr(raw, "dtype") else wanted
     if dtype != wanted:

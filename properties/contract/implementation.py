@@ -21,9 +21,10 @@ __all__ = ["LAYOUTS", "Implementation", "implementation_of"]
 
 _NO_SIZES = (*(name for name in SIZES if "_minus_" in name), "start_pos")
 
-LAYOUTS = ("transposed", "strided", "offset", "reversed", "read-only")
-"""The layouts in memory of an argument, besides contiguous and writable ones: its last two axes exchanged in memory; every second row of
-a buffer; a buffer that begins one element late; its rows from last to first, by a negative stride; and memory that may not be written."""
+LAYOUTS = ("transposed", "heads-inside", "strided", "offset", "reversed", "read-only")
+"""The layouts in memory of an argument, besides contiguous and writable ones: its last two axes exchanged in memory; its rows and the axis
+before them, as where channels are split into heads; every second row of a buffer; a buffer that begins one element late; its rows from last
+to first, by a negative stride; and memory that may not be written."""
 
 _DTYPES = {"binary64": "float64", "binary32": "float32", "binary16": "float16", "bfloat16": "bfloat16"}
 

@@ -148,8 +148,8 @@ def _no_layouts(i: Implementation) -> str:
 
 @law(*_OF_ROWS, exempts=_no_layouts, effort=0.4)
 def a_view_equals_its_copy(subject: Subject, *arguments: Any, choose: Choices) -> bool:
-    """For every case, each layout in memory and an array: with its last two axes exchanged in memory, with gaps between rows, late in its
-    buffer, with its rows in reverse order, or read-only, it gives what its contiguous copy gives.
+    """For every case, each layout in memory and an array: with its last two axes exchanged in memory, or its rows and heads, with gaps
+    between rows, late in its buffer, with its rows in reverse order, or read-only, it gives what its contiguous copy gives.
 
     Within budget. An implementation that declares no layouts may raise instead; one that declares some is given no others, and none that
     its kind of arrays cannot have.

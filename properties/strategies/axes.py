@@ -26,7 +26,7 @@ def movable(o: Operation, case: Case, fixed: Sequence[str] = ()) -> dict[str, in
 
 
 def along(o: Operation, case: Case, axis: str, places: Sequence[int]) -> Case:
-    """Some places of an axis, in all arrays that have it: a part of it, or places more than once."""
+    """Some places of an axis, in all arrays that have it: a part of it, or places more than once. Lengths stay within what is left."""
     found = dict(case)
     for p in o.parameters:
         if p == axis:
@@ -36,6 +36,8 @@ def along(o: Operation, case: Case, axis: str, places: Sequence[int]) -> Case:
             x = found[p]
             if name == axis and isinstance(x, np.ndarray) and x.ndim >= -back and (x.shape[back] > 1 or not o.broadcasts(p)):
                 found[p] = x.take(places, back)
+    if axis == "max_len" and "lengths" in found:
+        found["lengths"] = np.minimum(found["lengths"], len(places))
     return found
 
 

@@ -1,10 +1,12 @@
 """What is done to a case at last, where sizes and masks are not all that its domain is about."""
 
+from math import inf
 from typing import Any
 
 import numpy as np
 from flint import arb, ctx
 
+from oracles.formats import Arithmetic
 from properties.contract.implementation import Implementation
 from properties.contract.operations import Operation
 from properties.strategies.choices import Choices, rounded
@@ -19,6 +21,7 @@ __all__ = [
     "far",
     "few_keys",
     "fewer_keys",
+    "largest_scores",
     "last",
     "parts",
     "rotations",
@@ -33,7 +36,8 @@ def far(o: Operation, i: Implementation, x: dict[str, Any], choose: Choices) -> 
     """Scores of any size that the formats have: they vary within a row, share a sign, or differ by everyday numbers far from 0.
 
     Where they vary by thousands one key has all the weight, and gradients are 0; where a channel that all keys share brings them far from
-    0, weights and gradients are those of everyday scores.
+    0, weights and gradients are those of everyday scores. Where scores are coarse, half of the cases have some of which budgets say
+    something.
     """
     if "mask" not in x:
         alive(o, i, x, choose)
@@ -51,6 +55,8 @@ def far(o: Operation, i: Implementation, x: dict[str, Any], choose: Choices) -> 
     q, k = x["q"], x["k"]
     kind = choose.among(["spread", "signs", "offset", "offset"])
     size = 2.0 ** min(power, reach - 14, reach // 2 + 4)
+    if (most := largest_scores(a, 2.0**-2)) < inf and choose.happens(0.5):
+        kind, size = "signs", min(size, most / 2.0**4)
     if kind == "offset" and q.shape[-1] > 1:
         q, k = q / 4, k.copy()
         k[..., 0] = choose.among([64.0, 256.0, -256.0])
@@ -62,14 +68,20 @@ def far(o: Operation, i: Implementation, x: dict[str, Any], choose: Choices) -> 
     x["q"], x["k"] = rounded(q, a.inputs), rounded(k, a.inputs)
 
 
+def largest_scores(a: Arithmetic, moved: float) -> float:
+    """Up to which size of a score its rounding, or that of what it is a product of, moves a weight by no more than a share; ∞ where scores
+    are as fine as the rest."""
+    coarse = 2 * a.product + 2 * max([0.0, *(f.unit_roundoff for f in (a.scores, a.scale_on_inputs) if f is not None)])
+    return moved / coarse if coarse else inf
+
+
 def ties(o: Operation, i: Implementation, x: dict[str, Any], choose: Choices) -> None:
     """Scores that are equal, or nearly so, and large: up to where rounding them moves a weight by a thousandth, beyond which budgets say
     nothing. What is large is a channel that all keys share, in powers of two, which every format has."""
     if "mask" not in x:
         alive(o, i, x, choose)
     a, d = i.resolved_arithmetic, x["q"].shape[-1]
-    stored = [f.unit_roundoff for f in (a.scores, a.scale_on_inputs) if f is not None]
-    most = np.log2(2.0**-10 / (2 * a.product + 2 * max([0.0, *stored])))
+    most = np.log2(largest_scores(a, 2.0**-10))
     power = choose.integer(4, max(4, int(min(most, np.log2(a.inputs.largest) - 8))))
     part = 2.0 ** ((power + round(np.log2(d) / 2)) // 2)
     q, k = choose.among([x["q"] / 4, np.zeros(x["q"].shape)]), x["k"].copy()

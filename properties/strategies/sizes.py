@@ -150,9 +150,13 @@ class Sizes:
         return min(supported) if choose.simplest else choose.among(supported)
 
     def _offered(self, name: str, found: dict[str, int]) -> Sequence[int]:
-        """The sizes to choose from, beside those found: the domain's, those of a list that is supported, or everyday ones."""
+        """The sizes to choose from, beside those found: the domain's, those of a list that is supported, or everyday ones. A list of widths
+        comes before a domain's, unless that is about them."""
         listed = self._listed(name, found)
-        options = self.domain.sizes.get(name) or listed or self._default(name)
+        own = self.domain.sizes.get(name, ())
+        if listed and name in ("head_dim", "value_dim") and any(n and n % 2 == 0 for n in own):  # no domain of odd widths, or none
+            own = ()
+        options = own or listed or self._default(name)
         if self.domain is ODDITIES:
             options = (*options, *listed)
         if name == "num_heads" and "kv_heads" in found and not self.implementation.support.listed(name):

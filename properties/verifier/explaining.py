@@ -7,6 +7,7 @@ from math import inf
 
 from properties.contract.implementation import Implementation
 from properties.contract.operations import OPERATIONS
+from properties.contract.wording import said
 from properties.laws import find
 from properties.laws.law import Law
 from properties.verifier.examination import Observer
@@ -76,7 +77,7 @@ def _smaller(
         found = smallest(implementation, law, violation, observe, until)
         ((_, diagnosis),) = _explained(implementation, [(law, found)])
     except Exception as error:  # of the law, or of the oracle, on so small an input
-        why = f"Looking for a smaller input ended with {type(error).__name__}: {error}."
+        why = f"Looking for a smaller input ended with {type(error).__name__}: {said(error).rstrip('.')}."
         return replace(violation, notes=(*violation.notes, why))
     if violation.likely and violation.likely.id not in {d.id for d in diagnosis}:
         return violation

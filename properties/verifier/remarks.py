@@ -43,12 +43,10 @@ def handed_over(case: Mapping[str, Any], operation: str, calls: tuple[Call, ...]
     o = OPERATIONS[call.operation]
     given = Caller(implementation, o.name).given(o, call.arguments, call.layout)
     own = call.operation == operation and call.layout == "contiguous"
-    if not own or any(not np.array_equal(case[p], x) for p, x in zip(o.parameters, call.arguments, strict=True)):
+    if not own or any(not np.array_equal(case[p], x) for p, x in o.named(call.arguments).items()):
         layout = "" if call.layout == "contiguous" else f", {call.layout}"
-        yield f"The call was {o.name}({', '.join(f'{p}={_brief(x)}' for p, x in zip(o.parameters, given, strict=True))}){layout}."
-    elif types := sorted(
-        {exchange.type_of(x) for p, x in zip(o.parameters, given, strict=True) if p in o.arrays and x is not None} - {"float64"}
-    ):
+        yield f"The call was {o.name}({', '.join(f'{p}={_brief(x)}' for p, x in o.named(given).items())}){layout}."
+    elif types := sorted({exchange.type_of(x) for p, x in o.named(given).items() if p in o.arrays and x is not None} - {"float64"}):
         yield f"The numbers are handed over as {' and '.join(types)}."
 
 

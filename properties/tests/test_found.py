@@ -1,0 +1,97 @@
+"""What reviews found in verdicts: right kernels that were refused, wrong ones that were not, and reports that were wrong."""
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import properties
+from oracles import Conventions, preset
+from properties.bugs.reference import OPERATIONS
+from properties.contract.implementation import Implementation
+from properties.contract.operations import OPERATIONS as CONTRACTS
+from properties.strategies.axes import along
+from properties.verifier.verify import verify
+
+SDPA = "scaled_dot_product_attention"
+
+
+DTYPES = {"binary16": np.float16, "bfloat16": ml_dtypes.bfloat16, "binary32": np.float32}
+
+
+def in_format(name, arithmetic):
+    """The reference in float64, rounded once."""
+
+    def found(*arguments):
+        given = (np.asarray(x, np.float64) if isinstance(x, np.ndarray) and x.dtype != bool else x for x in arguments)
+        return OPERATIONS[name](*given).astype(DTYPES[preset(arithmetic).output.name])
+
+    return found
+
+
+@pytest.mark.parametrize("arithmetic", ["float16-eager", "bfloat16-eager", "bfloat16-scaled-inputs", "tf32", "float16-elementwise"])
+def test_a_law_of_large_scores_says_something_of_coarse_ones(arithmetic):
+    implementation = Implementation("coarse", {SDPA: in_format(SDPA, arithmetic)}, arithmetic)
+    (outcome,) = verify(implementation, laws=["a dominating key wins"], max_examples=20).outcomes
+    assert outcome.status == "held"
+
+
+def shifted_beyond(width):
+    """RoPE whose table has so many channels: wider inputs are not rotated from there on."""
+
+    def rope(x, start_pos=0):
+        if x.shape[-1] % 2:
+            raise ValueError("The width is odd, but should be even.")
+        out = OPERATIONS["rope"](x, start_pos)
+        out[..., width:] = x[..., width:]
+        return out
+
+    return rope
+
+
+def test_what_is_wrong_of_other_widths_than_those_drawn_is_reported():
+    """A law that calls with twice the width leaves the last arguments out."""
+    conventions = Conventions(odd_lane="reject")
+    wide = Implementation("wide", {"rope": shifted_beyond(128)}, conventions=conventions, supports={"head_dim": lambda d: d % 2 == 0})
+    assert verify(wide, laws=["every second pair of twice the width is alike"], max_examples=60).causes
+
+
+def test_a_law_of_odd_widths_says_nothing_of_even_ones():
+    """To which a smaller input may be cut."""
+    properties.replay("the odd channel follows its convention[rope]", {"rope": OPERATIONS["rope"]}, x=np.array([[0.0, 1.0]]), start_pos=1)
+
+
+def test_lengths_stay_within_what_is_left_of_a_mask():
+    case = {"lengths": np.array([32, 3]), "max_len": 33}
+    assert along(CONTRACTS["padding_mask"], case, "max_len", range(16))["lengths"].tolist() == [16, 3]
+
+
+def test_a_batch_stride_that_is_computed_from_that_of_a_head_is_seen():
+    """As it is of contiguous arrays, and not of heads that were split off channels."""
+
+    def misread(x):
+        strides = list(x.strides)
+        if x.ndim > 3:
+            strides[-4] = x.shape[-3] * strides[-3]
+        return np.lib.stride_tricks.as_strided(x, x.shape, strides)
+
+    def attention(q, k, v, mask=None):
+        return OPERATIONS[SDPA](misread(q), misread(k), misread(v), mask)
+
+    report = verify({SDPA: attention}, laws=["a view equals its copy"], max_examples=60)
+    assert not report.ok
+    assert "heads-inside" in report.violations[0].summary
+
+
+def test_every_width_of_a_list_is_drawn():
+    """128 besides 64, which a domain of other widths has too; and a domain that has neither is not left out."""
+    seen = set()
+
+    def attention(*arguments, **options):
+        seen.add(arguments[0].shape[-1])
+        return OPERATIONS["attention"](*arguments, **options)
+
+    widths = Implementation("widths", {"attention": attention}, features=["causal"], supports={"head_dim": (64, 128)})
+    report = verify(widths, max_examples=20)
+    assert report.ok
+    assert seen >= {64, 128}  # others are to be refused
+    assert sum(outcome.status == "not applicable" for outcome in report.outcomes) < len(report.outcomes) / 2
