@@ -11,7 +11,7 @@ from properties.contract.subject import Subject
 from properties.laws.averages import allowed, dead_rows_follow_their_convention, exponentials, mean, own_heads
 from properties.laws.law import Laws
 from properties.strategies.choices import Choices
-from properties.strategies.finishing import largest_scores
+from properties.strategies.finishing import dominant
 
 law = Laws()
 SDPA, GQA, CAUSAL, SOFTMAX = "scaled_dot_product_attention", "grouped_query_attention", "causal_attention", "hard_masked_softmax"
@@ -46,12 +46,10 @@ def zero_queries_take_the_mean(subject: Subject, q: Any, k: Any, v: Any, mask: A
 def a_dominating_key_wins(subject: Subject, q: Any, k: Any, v: Any, mask: Any, choose: Choices) -> None:
     """For every place of a key whose score is far above all others that a query may read: the output is its value.
 
-    Queries of even index find one key, the others one at the opposite place. Within budget, and exp(−128·√d) for the other keys; where
-    scores are coarse, these are nearer, as far as rounding moves a weight by an eighth.
+    Queries of even index find one key, others the opposite one. Within budget, and exp(−128·√d) for other keys, or more of coarse scores.
     """
     n_k, d = k.shape[-2:]
-    most = min(largest_scores(subject.arithmetic, 2.0**-3), 2.0**-7 / subject.arithmetic.elementwise.unit_roundoff)
-    size = 2.0 ** min(4, np.floor(np.log2(most / np.sqrt(d)) / 2))
+    size = dominant(subject.arithmetic, d)
     winner = choose.among([n_k - 1, 0, choose.integer(0, n_k - 1)])
     other = n_k - 1 - winner if 2 * winner != n_k - 1 else (winner + 1) % n_k
     direction, odd = np.where(q[..., :1, :] < 0, -1.0, 1.0), np.arange(q.shape[-2]) % 2 == 1
@@ -63,8 +61,7 @@ def a_dominating_key_wins(subject: Subject, q: Any, k: Any, v: Any, mask: Any, c
         mask[..., np.arange(q.shape[-2]), found] = True
     others = 2 * n_k * np.exp(-(size**2) / 2 * np.sqrt(d)) * np.abs(v).max(-2, keepdims=True)
     expected = v[..., found, :]
-    queries = size * direction * np.where(odd, -1.0, 1.0)[:, None]
-    subject.close(subject(queries, keys, v, mask), Ball(expected, np.broadcast_to(others, expected.shape)))
+    subject.close(subject(size * direction * np.where(odd, -1.0, 1.0)[:, None], keys, v, mask), Ball(expected, others + 0.0 * expected))
 
 
 def _wider_accumulators(i: Implementation) -> str:

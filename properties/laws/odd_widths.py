@@ -23,13 +23,11 @@ def the_odd_channel_follows_its_convention(subject: Subject, *arguments: Any) ->
     """
     i, x = subject.implementation, what_rotates(subject, arguments)
     back, tables, dim = subject.operation.endswith("vjp"), subject.operation.startswith("apply"), x.shape[-1]
-    if not dim % 2:  # as it may be cut down to
-        return
-    if i.resolved_conventions.odd_lane == "reject" or i.resolved_conventions.rope_pairing == "half":
+    if dim % 2 and (i.resolved_conventions.odd_lane == "reject" or i.resolved_conventions.rope_pairing == "half"):
         refused(subject, arguments, f"a head_dim of {dim}")
         return
     wide, out, channel = dim + 1 if tables else 2 * dim, subject(*arguments), np.arange(dim)
-    if not i.allows(head_dim=wide):
+    if not dim % 2 or not i.allows(head_dim=wide):  # a smaller input may be even
         subject.within(out)
         return
     place = channel if tables else 2 * (channel - channel % 2) + channel % 2  # pair i is pair 2i of twice the width

@@ -18,6 +18,7 @@ __all__ = [
     "below_fills",
     "capped",
     "decoders",
+    "dominant",
     "far",
     "few_keys",
     "fewer_keys",
@@ -30,6 +31,10 @@ __all__ = [
     "unmasked",
     "untold",
 ]
+
+
+_COARSE = 2.0**12
+"""Scores of that size and less are coarse, where rounding them moves a weight by a quarter."""
 
 
 def far(o: Operation, i: Implementation, x: dict[str, Any], choose: Choices) -> None:
@@ -55,7 +60,7 @@ def far(o: Operation, i: Implementation, x: dict[str, Any], choose: Choices) -> 
     q, k = x["q"], x["k"]
     kind = choose.among(["spread", "signs", "offset", "offset"])
     size = 2.0 ** min(power, reach - 14, reach // 2 + 4)
-    if (most := largest_scores(a, 2.0**-2)) < inf and choose.happens(0.5):
+    if (most := largest_scores(a, 2.0**-2)) < _COARSE and choose.happens(0.5):
         kind, size = "signs", min(size, most / 2.0**4)
     if kind == "offset" and q.shape[-1] > 1:
         q, k = q / 4, k.copy()
@@ -69,10 +74,17 @@ def far(o: Operation, i: Implementation, x: dict[str, Any], choose: Choices) -> 
 
 
 def largest_scores(a: Arithmetic, moved: float) -> float:
-    """Up to which size of a score its rounding, or that of what it is a product of, moves a weight by no more than a share; ∞ where scores
-    are as fine as the rest."""
+    """Up to which size of a score its storage, or that of what it is a product of, moves a weight by no more than a share; ∞ where nothing
+    is stored."""
     coarse = 2 * a.product + 2 * max([0.0, *(f.unit_roundoff for f in (a.scores, a.scale_on_inputs) if f is not None)])
     return moved / coarse if coarse else inf
+
+
+def dominant(a: Arithmetic, d: int) -> float:
+    """The channels of a query, and of a key, whose score of their square times √d is far above others: 16, or a smaller power of two where
+    rounding a larger score would move its weight by more than an eighth."""
+    most = min(largest_scores(a, 2.0**-3), 2.0**-7 / a.elementwise.unit_roundoff)
+    return float(2.0 ** min(4, np.floor(np.log2(most / np.sqrt(d)) / 2)))
 
 
 def ties(o: Operation, i: Implementation, x: dict[str, Any], choose: Choices) -> None:
