@@ -123,7 +123,7 @@ class Terms:
     output; a `Sum` says how much of Σ|x| and how much of |Σx|.
 
     Exponents of a weight:
-    dot              × (R, |s|)       products, additions and scaling of a score
+    dot              × (R, |s|)       products, additions and scaling of a score; R has |bias|, where that may be the first summand
     product          × R, p|v|, …     operands rounded before a matrix product (TF32), both of them
     scale_on_inputs  × R, |dS||k|     scaled q and scaled k stored in a narrow format
     stored_scores    × |s|            a score stored in a narrow format
@@ -140,7 +140,7 @@ class Terms:
     Relative errors:
     output           × |o|, |dq|, …   rounding of a result
     saved_output     × |o|            the output from which delta is taken
-    grad_dot         × (|g||v|ᵀ, |dP|)  products and additions of dP = g·vᵀ, and of delta = rowsum(g·o)
+    grad_dot         × (|g||v|ᵀ, |dP|), |δ|  products and additions of dP = g·vᵀ, which may begin with −δ, and of δ = rowsum(g·o)
     grad_weights     × |dP|           a dP stored in a narrow format
     delta_sum        × (p|dP|, |δ|)   the sum over keys in delta = rowsum(p·dP)
     cap              × |t|            division by a cap, tanh and the product; `cap_absolute` is tanh's absolute error, × c, and

@@ -73,7 +73,7 @@ def _frozen(x: Any) -> Any:
 
 _NUMPY_LAYOUTS: dict[str, Callable[[Any], Any]] = {
     "transposed": lambda x: np.ascontiguousarray(x.swapaxes(-1, -2)).swapaxes(-1, -2),
-    "heads-inside": lambda x: np.ascontiguousarray(x.swapaxes(-3, -2)).swapaxes(-3, -2) if x.ndim > 2 else x,
+    "heads-inside": lambda x: np.ascontiguousarray(x.swapaxes(-3, -2)).swapaxes(-3, -2),
     "strided": lambda x: np.repeat(x, 2, axis=-2)[..., ::2, :],
     "offset": _late,
     "reversed": lambda x: np.ascontiguousarray(x[..., ::-1, :])[..., ::-1, :],
@@ -82,16 +82,19 @@ _NUMPY_LAYOUTS: dict[str, Callable[[Any], Any]] = {
 
 _TORCH_LAYOUTS: dict[str, Callable[[Any], Any]] = {
     "transposed": lambda x: x.transpose(-1, -2).contiguous().transpose(-1, -2),
-    "heads-inside": lambda x: x.transpose(-3, -2).contiguous().transpose(-3, -2) if x.ndim > 2 else x,
+    "heads-inside": lambda x: x.transpose(-3, -2).contiguous().transpose(-3, -2),
     "strided": lambda x: x.repeat_interleave(2, dim=-2)[..., ::2, :],
     "offset": lambda x: x.new_zeros(x.numel() + 1)[1:].view(x.shape).copy_(x),
 }
 
 
-def layouts(implementation: Implementation) -> tuple[str, ...]:
-    """The layouts in which the implementation may be given arrays: those that it declares, or all, that its kind of arrays can have."""
+def layouts(implementation: Implementation, x: Any = None) -> tuple[str, ...]:
+    """The layouts in which the implementation may be given arrays, or one of as many axes: those that it declares, or all, that its kind of
+    arrays can have."""
     declared = LAYOUTS if implementation.layouts is None else implementation.layouts
-    return tuple(name for name in declared if implementation.arrays != "torch" or name in _TORCH_LAYOUTS)
+    flat = x is not None and (x.ndim < 3 or x.shape[-3] == 1)
+    possible = (name for name in declared if implementation.arrays != "torch" or name in _TORCH_LAYOUTS)
+    return tuple(name for name in possible if not (flat and name == "heads-inside"))
 
 
 def received(raw: Any, implementation: Implementation, target: Format | None, shape: tuple[int, ...]) -> Any:

@@ -37,6 +37,7 @@ load("server").main(settings, stream, wire, enclosed)
 """
 """What runs first, as the command line shows it: no word says who asks. Its modules cannot be imported: others may have their names."""
 _PIECE = 2**16
+_DYING = 5.0  # seconds for what is killed to be gone
 
 
 class EndedError(Exception):
@@ -146,9 +147,10 @@ class Process:
     def end(self, why: str) -> EndedError:
         """End it and all that it started; the error that says why."""
         self.ended = self.ended or why
-        for child in self._children():  # the first of its namespace, without which nothing in it lives
-            with suppress(ProcessLookupError, PermissionError):
+        for child in self._children():  # the first of its namespace, without which nothing in it lives, and which ends as the last of it
+            with suppress(ProcessLookupError, PermissionError, subprocess.TimeoutExpired):
                 os.kill(child, signal.SIGKILL)
+                self._process.wait(_DYING)
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()

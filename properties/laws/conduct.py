@@ -159,9 +159,9 @@ def a_view_equals_its_copy(subject: Subject, *arguments: Any, choose: Choices) -
     if not several:
         return False
     copies, name = results_of(subject(*arguments)), choose.among(several)
-    possible = exchange.layouts(i)
+    possible = exchange.layouts(i, o.named(arguments)[name])
     taken = [layout for layout in possible if _is_handed_over(subject, arguments, f"{layout} {name}")]
-    if not taken:  # which says why
+    if possible and not taken:  # which says why
         subject.given(o, arguments, f"{possible[0]} {name}")
     for layout in taken:
         try:
@@ -171,7 +171,7 @@ def a_view_equals_its_copy(subject: Subject, *arguments: Any, choose: Choices) -
             continue
         for output, a, b in zip(o.returned(arguments), results_of(views), copies, strict=False):
             subject.alike(a, b, f"{output} of a {layout} {name}")
-    return True
+    return bool(taken)
 
 
 def _is_handed_over(subject: Subject, arguments: tuple[Any, ...], layout: str) -> bool:

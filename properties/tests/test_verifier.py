@@ -343,7 +343,7 @@ class Unspeakable:
             TypeError,
             "supports['head_dim']=3, but should be a predicate, a function of a size, or ",
         ),
-        ({"layouts": ("sideways",)}, ValueError, "A layout is 'sideways', but should be one of transposed, strided, "),
+        ({"layouts": ("sideways",)}, ValueError, "A layout is 'sideways', but should be one of transposed, heads-inside, "),
         ({"layouts": "strided"}, TypeError, "Implementation.layouts='strided', but should be None, or a tuple of layouts' names."),
         ({"batch_ranks": ()}, ValueError, "Implementation.batch_ranks=(), but should be a tuple of natural numbers."),
         ({"arrays": "jax"}, ValueError, "Implementation.arrays='jax', but should be 'numpy', 'torch', or a function of an array."),
