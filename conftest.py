@@ -20,8 +20,8 @@ def states_a_shape(annotation):
 
 
 def checked(*, typechecker):
-    """jaxtyping's decorator, where shapes of one call are to be compared. Types alone need the checker alone, at a tenth of the time; and
-    functions within functions nothing, for every call makes them anew, and so it would their checks."""
+    """jaxtyping's decorator, where shapes of one call are to be compared. Types alone need the checker alone, which is faster; functions
+    within functions nothing, for every call makes them anew, and so it would their checks."""
 
     def decorated(function):
         if "<locals>" in getattr(function, "__qualname__", ""):

@@ -137,7 +137,7 @@ def test_gradients_of_packed_projections_are_one_sum() -> None:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_budgets_do_not_depend_on_the_order_in_which_a_processor_adds_up(seed: int) -> None:
-    """Permuted columns of the projections are other orders, whose midpoints differ; radii come of sizes alone."""
+    """Permuted columns of the projections are other orders: midpoints differ; radii come of sizes alone, by less than 2¹² roundings."""
     rng = np.random.default_rng(seed)
     x, wq, wk, wv, wo = arrays = [rng.standard_normal(shape) for shape in ((5, 6), (6, 8), (6, 8), (6, 8), (8, 6))]
     dx, dwq, dwk, dwv, dwo = (rng.standard_normal(a.shape) for a in arrays)
@@ -146,4 +146,4 @@ def test_budgets_do_not_depend_on_the_order_in_which_a_processor_adds_up(seed: i
         weights, moved = (wq[:, c], wk[:, c], wv[:, c], wo[c]), (dwq[:, c], dwk[:, c], dwv[:, c], dwo[c])
         pulled = multi_head_attention_vjp(x, *weights, 2, None, dx, arithmetic="float64")[0]
         radii.append(np.stack([pulled.rad, multi_head_attention_jvp(x, *weights, 2, None, dx, *moved, arithmetic="float64").rad]))
-    np.testing.assert_allclose(radii[0], radii[1], rtol=2.0**-40)
+    np.testing.assert_allclose(radii[0], radii[1], rtol=2.0**12 * 2.0**-53)

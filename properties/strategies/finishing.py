@@ -34,7 +34,7 @@ __all__ = [
 
 
 _COARSE = 2.0**12
-"""Scores of that size and less are coarse, where rounding them moves a weight by a quarter."""
+"""Scores are coarse where rounding one of this size moves a weight by more than a quarter."""
 
 
 def far(o: Operation, i: Implementation, x: dict[str, Any], choose: Choices) -> None:
