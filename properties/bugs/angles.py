@@ -55,8 +55,7 @@ def inv_freq_exponent_reaches_one(dim: int) -> Array:
 @bug.slip("exponents", seen="rope", law="a tenth of the frequency takes ten times the position")
 def rope_exponent_over_half_the_width(dim: int) -> Array:
     """The exponent of pair i is 2i/(d/2).
-    Effect: Frequencies fall twice as fast as they should, to base⁻². Repair: The exponent is 2i/d, with the whole width d, for i from 0 to
-    d/2 − 1. Seen: none: common in first versions"""
+    Effect: Frequencies fall twice as fast as they should, to base⁻². Repair: The exponent is 2i/d. Seen: none: common in first versions"""
     return 2 * right.exponents(dim)
 
 

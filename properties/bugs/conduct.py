@@ -4,6 +4,7 @@ import math
 import warnings
 
 import numpy as np
+from numpy.lib.stride_tricks import as_strided
 
 from oracles.ball import Array
 from properties.bugs import reference as right
@@ -166,6 +167,15 @@ def sdpa_noncontiguous_inputs(q: Array, k: Array, v: Array, mask: Mask = None) -
     return right.scaled_dot_product_attention(q, k.ravel(order="K").reshape(k.shape), v, mask)
 
 
+@bug(SDPA, law="a view equals its copy", requires=("strided views",))
+def sdpa_batch_strides_of_heads(q: Array, k: Array, v: Array, mask: Mask = None) -> Array:
+    """Sequence and head are one index of the keys, whose stride is that of a head.
+    Effect: Of views of (batch, length, heads, width) later ones are wrong. Repair: Take both strides. Seen: BobMcDear/attorch#14"""
+    step = k.shape[1] * k.strides[1] if k.ndim == 4 else -1
+    k = as_strided(k, strides=(step, *k.strides[1:])) if 0 <= step <= k.strides[0] else k  # never beyond its memory
+    return right.scaled_dot_product_attention(q, k, v, mask)
+
+
 @bug("rope", law="a view equals its copy", requires=("strided views",))
 def rope_memory_order(x: Array, start_pos: int = 0) -> Array:
     """x is read in the order in which it lies in memory.
@@ -194,8 +204,7 @@ def sdpa_mask_memory_order(q: Array, k: Array, v: Array, mask: Mask = None) -> A
 def sdpa_square_batch_transposed(q: Array, k: Array, v: Array, mask: Mask = None) -> Array:
     """Where two batch axes are equally long, those of the keys and values are exchanged.
     Effect: With as many heads as sequences, keys and values of other heads and sequences are used; other shapes raise or are right. Repair:
-    Name the layout, and check it where lengths cannot. Seen: none: (batch, heads) and (heads, batch) both circulate, and shapes tell them
-    apart but for squares"""
+    Name the layout, and check it where lengths cannot. Seen: none: (batch, heads) and (heads, batch) both circulate"""
     if q.ndim > 3 and q.shape[0] == q.shape[1]:
         k, v = k.swapaxes(0, 1), v.swapaxes(0, 1)
     return right.scaled_dot_product_attention(q, k, v, mask)

@@ -235,6 +235,27 @@ def attention_lse_gradient_subtracted(w: Array, of_weights: Array, delta: Array,
 # -- Scale -------------------------------------------------------------------------------------------------------------------------
 
 
+@bug.slip("scale_of", seen=ATTENTION, law="a scale is a factor of the queries")
+def attention_scale_of_zero_is_none(width: int, scale: float | None) -> float:
+    """A scale of 0 is taken for one that is not given, as `scale or 1 / sqrt(d)` does.
+    Effect: Where all keys should weigh alike, the largest score has most of the weight. Repair: Compare with None. Seen: none: a scale of 0
+    is rarely meant, and comes from schedules that begin or end there"""
+    return right.scale_of(width, scale or None)
+
+
+@bug(ATTENTION, law="a scale is a factor of the queries")
+def attention_masked_before_the_scale(q: Array, k: Array, v: Array, **options: Any) -> tuple[Array, Array]:
+    """What is masked is −∞ before scores are scaled: 0·−∞ is NaN, and below 0 it becomes +∞.
+    Effect: NaN in each row with a masked key, for scales of 0 and below. Repair: Mask the scaled scores. Seen: NVIDIA/cudnn-frontend#804"""
+    out, lse = right.attention(q, k, v, **options)
+    if options.get("scale") is None or options["scale"] > 0:
+        return out, lse
+    rules: Any = {"mask": None, "bias": None, "causal": False, "offset": None, "window": (None, None)}
+    rules = {name: options.get(name, usual) for name, usual in rules.items()}
+    whole = right.may_read((*q.shape[:-1], k.shape[-2]), **rules).all(-1)
+    return np.where(whole[..., None], out, np.nan), np.where(whole, lse, np.nan)
+
+
 @bug.slip("scale_of", seen=ATTENTION, law="zero channels need doubled queries")
 def attention_scale_given_and_its_own(width: int, scale: float | None) -> float:
     """A scale that is given is multiplied by 1/√d.

@@ -208,8 +208,7 @@ def mha_vjp_first_token_frozen(*arguments: Any) -> Any:
 @bug(MHA, law="heads are computed apart")
 def mha_scale_by_number_of_heads(x: Array, wq: Array, wk: Array, wv: Array, wo: Array, num_heads: int, mask: Mask = None) -> Array:
     """The scale is 1/√heads.
-    Effect: Attention is too flat or too sharp, unless there are as many heads as channels in one. Repair: Scale by the width of a head.
-    Seen: tenstorrent/tt-metal#56789"""
+    Effect: Attention is too flat or too sharp. Repair: Scale by the width of a head. Seen: tenstorrent/tt-metal#56789"""
     return right.multi_head_attention(x, wq * np.sqrt(wq.shape[-1] // num_heads / num_heads), wk, wv, wo, num_heads, mask)
 
 
@@ -224,8 +223,7 @@ def mha_scale_by_model_width(x: Array, wq: Array, wk: Array, wv: Array, wo: Arra
 @bug(MHA, law="the order of heads does not matter")
 def mha_mask_of_the_first_head_only(x: Array, wq: Array, wk: Array, wv: Array, wo: Array, num_heads: int, mask: Mask = None) -> Array:
     """Only head 0 is masked.
-    Effect: All heads but the first attend to what is masked. Repair: Give the mask an axis for the heads. Seen: none: the mask is added to
-    scores[0], of the one head of the first test"""
+    Effect: Heads but the first attend to what is masked. Repair: Give the mask an axis for heads. Seen: none: first tests have one head"""
     first = (np.arange(len(wo)) < len(wo) // num_heads)[:, None]
     masked, others = (right.multi_head_attention(x, wq, wk, wv, wo * heads, num_heads, m) for heads, m in ((first, mask), (~first, None)))
     return masked + others

@@ -199,8 +199,7 @@ def learned_last_chunk_early(table: Array, seq_len: int, start_pos: int = 0) -> 
 @bug("add_positional_encoding", law="adding zero changes nothing")
 def add_scales_by_root_of_width(x: Array, pos: Array) -> Array:
     """x is multiplied by √dim before the encoding is added.
-    Effect: Tokens outweigh their positions by the root of the width. Repair: Scale embeddings where they are looked up, not where positions
-    are added. Seen: khirotaka/SAnD#3"""
+    Effect: Tokens outweigh their positions by the root of the width. Repair: Scale embeddings at their lookup. Seen: khirotaka/SAnD#3"""
     return np.asarray(x * np.sqrt(x.shape[-1]) + pos)
 
 

@@ -110,8 +110,7 @@ def sdpa_dead_rows_keep_the_row_before(scores: Array, mask: Mask = None) -> Arra
 @bug.slip(SDPA, without=(CAUSAL,), law=_DEAD)
 def sdpa_one_key_shortcut(q: Array, k: Array, v: Array, mask: Mask = None) -> Array:
     """With one key its value is returned for every query, without a look at the mask.
-    Effect: Fully masked queries get that value. Repair: Leave the short cut to calls without a mask. Seen: none: the softmax of one number
-    is 1"""
+    Effect: Fully masked queries get that value. Repair: Look at the mask first. Seen: none: the softmax of one number is 1"""
     return np.repeat(v, q.shape[-2], axis=-2) if k.shape[-2] == 1 else right.scaled_dot_product_attention(q, k, v, mask)
 
 

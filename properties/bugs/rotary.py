@@ -72,8 +72,7 @@ def rope_odd_width_padded(x: Array) -> Array:
 @bug.slip("rotated", seen="rope", law="the odd channel follows its convention")
 def rope_odd_width_raises(x: Array) -> Array:
     """Channels are reshaped into pairs, which an odd width does not allow.
-    Effect: An odd width cannot be used. Repair: Slice the channels instead of reshaping them. Seen: lucidrains/rotary-embedding-torch#45;
-    Jamie-Stirling/RetNet#31"""
+    Effect: An odd width cannot be used. Repair: Slice the channels. Seen: lucidrains/rotary-embedding-torch#45; Jamie-Stirling/RetNet#31"""
     return right.rotated(x.reshape(*x.shape[:-1], x.shape[-1] // 2, 2).reshape(x.shape))
 
 
@@ -147,8 +146,7 @@ def rope_of_nothing_raises(x: Array, start_pos: int = 0) -> Array:
 @bug("apply_rotary", law="apply rotary is within its budget", requires=_OTHER_TABLES)
 def apply_rotary_reads_half_the_tables(x: Array, cos: Array, sin: Array) -> Array:
     """Both channels of a pair use the entries of the first channel.
-    Effect: Every second entry of the tables is ignored. Repair: Read an entry for each channel. Seen: none: the tables of rotations hold
-    everything twice, so half of them seems to do"""
+    Effect: Every second entry of the tables is ignored. Repair: Read an entry for each channel. Seen: none: half of each table does"""
     return right.apply_rotary(x, *(np.repeat(t[..., 0::2], 2, axis=-1)[..., : x.shape[-1]] for t in (cos, sin)))
 
 

@@ -24,8 +24,7 @@ def vjp_softmax_diagonal_only(weights: Array, grad_weights: Array) -> Array:
 @bug.slip("row_term", seen=SDPA_VJP, without=(SDPA_JVP, MHA_JVP), law="key gradients sum to zero", public=True)
 def vjp_missing_rowdot(weights: Array, grad_weights: Array) -> Array:
     """dS = P ⊙ dP, without the term of the row.
-    Effect: dq and dk are wrong as soon as there are two keys; dv is right. Repair: Subtract Σ P·dP in each row. Seen:
-    HomericIntelligence/Odyssey#2134"""
+    Effect: dq and dk are wrong from two keys on, dv not. Repair: Subtract Σ P·dP in each row. Seen: HomericIntelligence/Odyssey#2134"""
     return np.zeros(())
 
 
@@ -210,9 +209,8 @@ def vjp_causal_diagonal_off_by_one(q: Array, k: Array, v: Array, mask: Mask, gra
 @bug.slip(SDPA_VJP, law="a query with no allowed key follows its convention")
 def vjp_dead_rows_uniform(q: Array, k: Array, v: Array, mask: Mask, grad_out: Array) -> Gradients:
     """In the backward, a row with no allowed key has equal weights.
-    Effect: A query with no allowed key gives gradients to all values, and to queries and keys. Repair: Set the weights of such a row to 0
-    in the backward as well. Seen: none: the forward was mended to give zeros, the backward recomputes from the lowest finite number;
-    compare NVIDIA/apex#1390"""
+    Effect: A query with no allowed key gives gradients to all values, and to queries and keys. Repair: Set its weights to 0 there
+    too. Seen: none: the forward was mended, the backward recomputes from the lowest finite number; compare NVIDIA/apex#1390"""
     dead = dead_rows(mask, scores_shape(q, k))
     return gradients_of(q, k, v, grad_out, np.where(dead, 1 / k.shape[-2], right.attention_weights(q, k, mask)))
 

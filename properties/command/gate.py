@@ -155,9 +155,10 @@ def _supported(text: str) -> Any:
     size, mark, numbers = text.partition("=")
     if not mark:
         return text
-    if not all(number.strip().isdecimal() for number in numbers.split(",")):
-        raise ValueError(f"--supports {text!r}, but should list whole numbers, as head_dim=64,128.")
-    return {size.strip(): [int(number) for number in numbers.split(",")]}
+    try:
+        return {size.strip(): [(float if size.strip() == "scale" else int)(number) for number in numbers.split(",")]}
+    except ValueError:
+        raise ValueError(f"--supports {text!r}, but should list whole numbers, as head_dim=64,128, or scales of scores.") from None
 
 
 def _limits(options: argparse.Namespace) -> Any:

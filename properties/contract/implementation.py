@@ -19,7 +19,7 @@ from properties.contract.wording import printable, shown
 
 __all__ = ["LAYOUTS", "Implementation", "implementation_of"]
 
-_NO_SIZES = (*(name for name in SIZES if "_minus_" in name), "start_pos")
+_NO_SIZES = (*(name for name in SIZES if "_minus_" in name), "start_pos", "scale")
 
 LAYOUTS = ("transposed", "heads-inside", "strided", "offset", "reversed", "read-only")
 """The layouts in memory of an argument, besides contiguous and writable ones: its last two axes exchanged in memory; its rows and the axis
@@ -83,8 +83,8 @@ class Implementation:
     device            where torch's arrays are
     batch_ranks       how many leading axes it takes
     supports          what it takes. Sizes, as predicates or lists: {"head_dim": lambda d: d % 2 == 0, "n_q": (128, 256)}; the names are
-                      those of `SIZES`, and "every size" is about all of them. Or words, one or a list of them with mappings:
-                      "positive sizes", "no batch axes", "full masks", "key masks", "no log-sum-exp", "at most 8 shapes"
+                      those of `SIZES`, "scale" among them, and "every size" is about all sizes. Or words, one or a list of them with
+                      mappings: "positive sizes", "no batch axes", "full masks", "key masks", "no log-sum-exp", "at most 8 shapes"
     refuses           the exceptions that it raises on sizes that it does not support
     features          what its attention takes besides q, k and v, its rope besides x, and which kinds of frequencies it has with which
                       parameters, names of `FEATURES`: others are never passed
@@ -200,7 +200,7 @@ class Implementation:
         return self.supports
 
     @property
-    def restricted(self) -> Mapping[str, Callable[[int], bool]]:
+    def restricted(self) -> Mapping[str, Callable[[Any], bool]]:
         """The predicates on sizes."""
         return self.support.sizes
 
@@ -214,13 +214,15 @@ class Implementation:
         heads = int("num_heads" in operation.axes.get("q", ()))
         return sorted(r - heads for r in self.batch_ranks if r >= heads) if self.support.batches else [0]
 
-    def allows(self, **sizes: int) -> bool:
-        """Whether it supports the given sizes."""
+    def allows(self, **sizes: float) -> bool:
+        """Whether it supports the given sizes, or a scale."""
         return all(self._allows(name, size) for name, size in sizes.items())
 
     def takes(self, operation: Operation, arguments: tuple[Any, ...]) -> bool:
-        """Whether it supports the sizes of a call, their differences, its position, and its leading axes."""
-        sizes, lead = operation.sizes(arguments), operation.lead(arguments)
+        """Whether it supports the sizes of a call, their differences, its position, its scale, and its leading axes."""
+        sizes: dict[str, Any] = operation.sizes(arguments)
+        lead, scale = operation.lead(arguments), operation.named(arguments).get("scale")
+        sizes |= {} if scale is None else {"scale": scale}
         sizes |= {
             name: sizes[a] - sizes[b]
             for name in SIZES
@@ -234,7 +236,7 @@ class Implementation:
         ranked = len(lead) in self.ranks(operation) or not any(BATCH in operation.axes[p] for p in operation.arrays)
         return ranked and self.allows(**sizes) and all(self.allows(batch=n) for n in lead) and not self.lacks(*operation.given(arguments))
 
-    def _allows(self, name: str, size: int) -> bool:
+    def _allows(self, name: str, size: float) -> bool:
         own, every = self.restricted.get(name), self.restricted.get(EVERY_SIZE)
         return (own is None or bool(own(size))) and (every is None or name in _NO_SIZES or bool(every(size)))
 

@@ -1,4 +1,4 @@
-"""What an implementation takes: sizes, by predicates or lists; masks of some kind; so many shapes. Said in a mapping, or in words."""
+"""What an implementation takes: sizes and scales, by predicates or lists; masks of some kind; so many shapes. In a mapping, or in words."""
 
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -17,11 +17,12 @@ SIZES = (
     *("batch", "n_q", "n_k", "n_k_minus_n_q", "seq_len", "start_pos"),
     *("head_dim", "value_dim", "value_dim_minus_head_dim", "embed_dim"),
     *("num_heads", "kv_heads", "model_dim", "model_dim_minus_heads_width"),
+    "scale",
 )
-"""The sizes, differences of sizes, and positions that `supports` may restrict."""
+"""The sizes, differences of sizes, positions, and scales of scores that `supports` may restrict."""
 
 EVERY_SIZE = "every size"
-"""The name under which `supports` restricts all sizes at once, but neither differences nor positions."""
+"""The name under which `supports` restricts all sizes at once, but neither differences nor positions nor scales."""
 
 WORDS = {
     "positive sizes": "It takes no size of 0.",
@@ -33,7 +34,7 @@ WORDS = {
 }
 """The words that `supports` may hold, and what each says."""
 
-Predicate = Callable[[int], bool]
+Predicate = Callable[[Any], bool]
 
 
 class OutsideError(ValueError):
@@ -44,9 +45,9 @@ class OutsideError(ValueError):
 class Listed:
     """The predicate of being one of some sizes, from which cases are drawn."""
 
-    sizes: tuple[int, ...]
+    sizes: tuple[Any, ...]
 
-    def __call__(self, size: int) -> bool:
+    def __call__(self, size: float) -> bool:
         """Whether a size is one of them."""
         return size in self.sizes
 
@@ -91,7 +92,7 @@ class Support:
         named = "key masks" if self.masks and EXTENTS[self.masks].of_sequences else self.masks
         return replace(self, masks=named, entries="")
 
-    def listed(self, size: str) -> tuple[int, ...]:
+    def listed(self, size: str) -> tuple[Any, ...]:
         """The sizes to draw from, where a list of them is what is taken."""
         predicate = self.sizes.get(size)
         return predicate.sizes if isinstance(predicate, Listed) else ()
@@ -206,7 +207,7 @@ def _predicate(name: str, given: Any) -> Predicate:
     if callable(given):
         return given  # type: ignore[no-any-return]
     listed = isinstance(given, Collection) and not isinstance(given, str | bytes | Mapping)
-    if not (listed and given and all(type(n) is int for n in given)):
+    if not (listed and given and all(type(n) is int or (type(n) is float and name == "scale") for n in given)):
         raise TypeError(f"supports[{shown(name)}]={shown(given)}, but should be a predicate, a function of a size, or a list of sizes.")
     return Listed(tuple(given))
 

@@ -78,7 +78,10 @@ def _attend(
     run: Run, q: Array, k: Array, v: Array, *, mask: Any = None, bias: Any = None, scale: float | None = None,
     causal: bool = False, offset: Any = None, window: Any = (None, None), softcap: float | None = None,
 ) -> Array:  # fmt: skip
-    """One Attention, with its offset as ONNX has it: by a cache, or by keys without padding."""
+    """One Attention, with its offset as ONNX has it: by a cache, or by keys without padding. ONNX takes the root of a scale: raises
+    ValueError for those of 0 and below."""
+    if scale is not None and scale <= 0:
+        raise ValueError(f"scale={scale}, but should be above 0.")
     n_q, n_k, attributes = q.shape[2], k.shape[2], {"scale": scale, "softcap": softcap, "is_causal": int(causal) or None}
     attributes |= {f"{side}_window_size": n for side, n in zip(("left", "right"), window, strict=True)}
     feeds = {"Q": q, "K": k, "V": v}
@@ -111,7 +114,7 @@ def _implementation(name: str, run: Run, arithmetic: str, why: str, *features: s
         arithmetic=arithmetic,
         conventions=Conventions.onnx("1.23"),
         batch_ranks=(2,),
-        supports=["no log-sum-exp", {"n_k": lambda n: n > 0, "batch": lambda n: n > 0}],
+        supports=["no log-sum-exp", {"n_k": lambda n: n > 0, "batch": lambda n: n > 0, "scale": lambda scale: scale > 0}],
         features=features,
         refuses=(Exception,),
         unavailable=why,

@@ -2,7 +2,8 @@
 
 A mask of numbers is a bias, and its gradient is that of the bias; a mask of booleans beside it is written into it as −∞. The log-sum-exp is
 not returned. Given a mask and `is_causal` both, the math backend refuses, and the flash kernel of the CPU lets both hold. The flash kernel
-takes masks of two or four axes, and none that needs a gradient. Tangents go by `torch.func.jvp`, through the math backend alone.
+takes masks of two or four axes, and none that needs a gradient; it is causal before it scales, which makes NaN of scales of 0 and below:
+where it is causal, it is given no scale. Tangents go by `torch.func.jvp`, through the math backend alone.
 
 `varlen_attn`, for packed sequences, has kernels for CUDA alone: one sequence of the batch after the other lies in a buffer, and where it
 begins is told. Its window and its causality are aligned at the last key.
@@ -107,14 +108,13 @@ def _varlen_in(arithmetic: Arithmetic) -> Implementation:
 
 _MATH: dict[str, Callable[..., Any]] = {"attention": partial(_attend, SDPBackend.MATH)}
 _DERIVATIVES: dict[str, Callable[..., Any]] = {"attention_vjp": _vjp, "attention_jvp": _jvp}
-_FLASH = ["no log-sum-exp", {"value_dim_minus_head_dim": equal}]
+_FLASH = {"attention": partial(_attend, SDPBackend.FLASH_ATTENTION)}
+_EQUAL = ["no log-sum-exp", {"value_dim_minus_head_dim": equal}]
 
 IMPLEMENTATIONS = [
     *(_sdpa("math, float masks", name, _MATH | _DERIVATIVES, ("mask", "bias", "scale")) for name in ("float64", "float32")),
     _sdpa("math, causal", "float32", _MATH, ("mask", "causal"), conventions=Conventions(causal_with_mask="refuse")),
-    _sdpa(
-        "flash, float masks", "float32", {"attention": partial(_attend, SDPBackend.FLASH_ATTENTION)}, ("mask", "bias", "scale", "causal"),
-        batch_ranks=(2,), supports=_FLASH,
-    ),
+    _sdpa("flash, float masks", "float32", _FLASH, ("mask", "bias", "scale"), batch_ranks=(2,), supports=_EQUAL),
+    _sdpa("flash, causal", "float32", _FLASH, ("mask", "bias", "causal"), batch_ranks=(2,), supports=_EQUAL),
     *(_varlen_in(preset) for preset in (FLOAT16_TENSOR_CORE, BFLOAT16_TENSOR_CORE)),
 ]  # fmt: skip

@@ -51,8 +51,8 @@ _domain(
     sizes={"n_q": (20,), "n_k": (30,), "head_dim": WIDTHS, "value_dim": WIDTHS}, share=0.5,
 )  # fmt: skip
 _domain(
-    "tiles", "Chunks of up to 128 positions.", "decode",
-    sizes={"n_q": (60,), "n_k": (300,), "head_dim": (1, 2, 8, 16), "value_dim": (1, 2, 8)}, share=0.15,
+    "tiles", "Chunks of up to 257 positions, of 300 or 1100, and widths that models have.", "decode",
+    sizes={"n_q": (60,), "n_k": (300, 1100), "head_dim": (1, 2, 8, 16, 64, 128), "value_dim": (1, 2, 8, 64, 128)}, share=0.15,
 )  # fmt: skip
 _domain("everyday", "Parts of the keys, some of them empty.", "merge_attention", finish=finishing.parts)
 _domain(
@@ -72,10 +72,10 @@ _domain(
     "everyday", "Sizes and numbers of every kind; some tables are rotations.", "apply_rotary", "apply_rotary_vjp",
     finish=finishing.rotations,
 )  # fmt: skip
-_TILED = {"n_q": TILES, "n_k": TILES, "head_dim": (1, 2, 8, 16, 64), "value_dim": (1, 2, 8, 16, 64)}
-_domain("tiles", "Lengths around the tiles of kernels, to 300.", *_CAUSAL, sizes=_TILED, share=0.2, finish=finishing.alive)
-_domain("tiles", "Lengths around the tiles of kernels, to 300.", *_ATTENTION, *_SOFTMAX, *_GROUPED, sizes=_TILED, share=0.2)
-_domain("tiles", "Lengths around the tiles of kernels, to 300.", *_FEATURED, sizes=_TILED | {"kv_heads": (1, 2)}, share=0.15)
+_TILED = {**dict.fromkeys(("n_q", "n_k"), (*TILES, 511, 513, 1025)), **dict.fromkeys(("head_dim", "value_dim"), (1, 2, 8, 16, 64))}
+_domain("tiles", "Lengths around the tiles of kernels, to 1025.", *_CAUSAL, sizes=_TILED, share=0.2, finish=finishing.alive)
+_domain("tiles", "Lengths around the tiles of kernels, to 1025.", *_ATTENTION, *_SOFTMAX, *_GROUPED, sizes=_TILED, share=0.2)
+_domain("tiles", "Lengths around the tiles of kernels, to 1025.", *_FEATURED, sizes=_TILED | {"kv_heads": (1, 2)}, share=0.15)
 _FEW_HEADS = {"n_q": SHORT, "n_k": SHORT, "head_dim": WIDTHS, "value_dim": WIDTHS, "kv_heads": (1, 2)}
 for _name, _statement, _needed, _others in (
     ("windows at edges", "Windows beside lengths of tiles.", ("window",), {"sizes": _TILED | {"kv_heads": (1,)}}),
@@ -90,7 +90,7 @@ for _name, _statement, _needed, _others in (
 _domain(
     "decoding", "One to four queries, the last ones of up to 1100 keys.", *_FEATURED, features=("offset",),
     sizes={"n_q": (1, 2, 3, 4), "n_k": (100, 1, 31, 64, 65, 128, 129, 257, 513, 1100), "head_dim": (1, 8, 16, 64), "value_dim": (1, 8, 16),
-           "kv_heads": (1, 2)},
+           "kv_heads": (1, 2), "group": (1, 2, 3, 4, 8)},
     share=0.15, finish=finishing.last,
 )  # fmt: skip
 _domain(
@@ -147,21 +147,28 @@ _domain(
     "masks of sequences", "A mask for each sequence, shared by its heads.", *_GROUPED,
     sizes={"n_q": SHORT, "n_k": SHORT, "batch": (2, 3)}, mask=masks.sequences, masks_are="loose", rank=1, share=0.1,
 )  # fmt: skip
-_domain("widths of models", "Heads of widths that models have.", *_HEADS, sizes={"head_dim": (16, 24, 20, 9, 32, 64)}, share=0.1)
 _domain(
-    "decoding", "One to four queries and up to 1100 keys: kernels split so many keys, and merge the parts.", *_ATTENTION, *_GROUPED,
+    "widths of models", "Heads of widths that models have, and as many.", *_HEADS,
+    sizes={"head_dim": (16, 24, 20, 9, 32, 64, 128), "num_heads": (1, 2, 4, 5, 8, 12, 16)}, share=0.1,
+)  # fmt: skip
+_domain(
+    "decoding", "One to four queries and up to 4097 keys: kernels split so many keys, and merge the parts.", *_ATTENTION, *_GROUPED,
     sizes={
         "n_q": (1, 2, 3, 4),
-        "n_k": (100, 1, 31, 64, 65, 255, 256, 257, 511, 512, 513, 640, 767, 1000, 1023, 1024, 1025, 1100),
+        "n_k": (100, 1, 31, 64, 65, 255, 256, 257, 511, 512, 513, 640, 767, 1000, 1023, 1024, 1025, 1100, 2049, 4097),
         "head_dim": (1, 8, 16, 64, 128),
         "value_dim": (1, 8, 16, 64, 128),
     },
     share=0.2,
 )  # fmt: skip
+_MODELS = {**dict.fromkeys(("n_q", "n_k"), (1, 2, 3, 5, 16, 17, 64, 65, 130)), **dict.fromkeys(("head_dim", "value_dim"), OF_MODELS)}
 _domain(
-    "widths of models", "Widths that models have, their neighbours, and multiples of 8, to 256.", *_ATTENTION,
-    sizes={**dict.fromkeys(("n_q", "n_k"), (1, 2, 3, 5, 16, 17, 64, 65, 130)), **dict.fromkeys(("head_dim", "value_dim"), OF_MODELS)},
-    share=0.2,
+    "widths of models", "Widths that models have, their neighbours, and multiples of 8, to 576.", *_ATTENTION, sizes=_MODELS, share=0.2,
+)  # fmt: skip
+_domain(
+    "widths of models", "Widths that models have, and up to 16 heads for one of the keys.", *_GROUPED, *_FEATURED,
+    sizes={**_MODELS, **dict.fromkeys(("n_q", "n_k"), (1, 2, 3, 5, 17, 65)), "kv_heads": (1, 2), "group": (4, 1, 2, 5, 7, 8, 16)},
+    share=0.1,
 )  # fmt: skip
 _domain(
     "broadcast masks",
@@ -211,8 +218,8 @@ _domain(
 _domain("near positions", "Positions to 64.", *_ROTARY[:2], *_ROTARY[4:6], "sinusoidal_positional_encoding",
     sizes={"start_pos": tuple(range(65))}, share=0.3)  # fmt: skip
 _domain(
-    "long sequences", "Sequences of up to 1100 rows.", *_ROTARY[:6], "sinusoidal_positional_encoding", "rotate_half",
-    sizes={"seq_len": LONG, "head_dim": (2, 4, 8, 32), "embed_dim": (2, 4, 8, 32)}, share=0.2,
+    "long sequences", "Sequences of up to 4097 rows.", *_ROTARY[:6], "sinusoidal_positional_encoding", "rotate_half",
+    sizes={"seq_len": (*LONG, 2047, 2048, 2049, 4097), "head_dim": (2, 4, 8, 32), "embed_dim": (2, 4, 8, 32)}, share=0.2,
 )  # fmt: skip
 _domain("long masks", "Numbers of queries and of keys to 513.", "causal_mask",
     sizes={"n_q": (255, 256, 257, 300, 513, 16), "n_k": (257, 256, 255, 300, 513, 16)}, share=0.2)  # fmt: skip

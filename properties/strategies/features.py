@@ -10,11 +10,11 @@ from properties.contract.implementation import Implementation
 from properties.contract.operations import FEATURES, Operation
 from properties.strategies.choices import Choices
 
-__all__ = ["bias", "chosen", "setting", "sink"]
+__all__ = ["bias", "chosen", "scales", "setting", "sink"]
 
 _SIDES = (2, 1, 0, 3, 1, 2, 5, 7, 8, 15, 16, 31, 32, 33, 64, 127)
 _CAPS = (1.0, 5.0, 30.0, 0.5, 50.0)
-_SCALES = (1.0, 0.5, 0.25, 0.3, 0.0625)
+_SCALES = (1.0, 0.3, 0.0, -0.5)
 
 
 def chosen(o: Operation, i: Implementation, needed: tuple[str, ...], choose: Choices) -> frozenset[str]:
@@ -33,13 +33,18 @@ def chosen(o: Operation, i: Implementation, needed: tuple[str, ...], choose: Cho
     return frozenset(found | tangents | others)
 
 
+def scales(i: Implementation) -> list[float]:
+    """The scales to choose from: those of a list that is supported, or everyday ones, of which some are below 0, or 0."""
+    return [x for x in i.support.listed("scale") or _SCALES if i.allows(scale=x)]
+
+
 def setting(
     p: str, i: Implementation, sizes: Mapping[str, int], lead: tuple[int, ...], choose: Choices
 ) -> float | bool | int | tuple[int | None, int | None] | Array:
     """A scale, a cap, an offset, a window, or that it is causal."""
     n_q, n_k = sizes["n_q"], sizes["n_k"]
     if p == "scale":
-        return choose.among(_SCALES)
+        return choose.among(scales(i))
     if p == "softcap":
         return choose.among(_CAPS)
     if p == "causal":
@@ -47,7 +52,7 @@ def setting(
     if p == "offset":
         if lead and "offsets" in i.features and choose.happens():
             return np.asarray(choose.integers(-1, max(n_k - 1, 0), lead), np.int64)
-        return choose.among([n_k - n_q, 0, 1, -1, n_k - 1, choose.integer(-n_q, n_k)])
+        return choose.among([n_k - n_q, 0, 1, -1, n_k - 1, choose.integer(-n_q, n_k + n_q)])
     least = int(i.resolved_conventions.window == "count")
     sides = [n for n in (*_SIDES, n_k // 2, n_k - 1, n_k) if n >= 0]
     left, right = (None if choose.happens(0.3) else choose.among(sides) for _ in range(2))

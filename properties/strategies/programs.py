@@ -16,7 +16,7 @@ __all__ = ["fill", "shorter"]
 
 _WINDOWS = (2, 1, 3, 4, 5, 8, 16)
 _CHUNKS = (1, 2, 3, 4, 1, 2, 5, 8, 15, 16, 17, 32)
-_LONG = (1, 16, 32, 63, 64, 65, 128)
+_LONG = (1, 16, 32, 63, 64, 65, 128, 257)
 _MANY = 100  # rows from which on chunks are long
 _LENGTHS = (2, 5, 6, 8, 10, 12)
 _SHARES = {"append": 6, "attend": 6, "rollback": 3, "evict": 2, "poison": 1, "restart": 1, "refused": 3}

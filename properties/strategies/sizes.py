@@ -6,7 +6,7 @@ from typing import Any
 
 from properties.contract.implementation import Implementation
 from properties.contract.operations import BATCH, Operation
-from properties.strategies import masks, rotations
+from properties.strategies import features, masks, rotations
 from properties.strategies.choices import Choices
 from properties.strategies.domain import BROAD, EDGES, EVEN, LENGTHS, LONG, SHORT, Domain
 from properties.strategies.domains import DOMAINS, ODDITIES
@@ -23,6 +23,7 @@ SIZES: dict[str, Sequence[int]] = {
     "model_dim": (1, 2, 3, 5),
     "num_heads": (1, 2, 3, 4),
     "kv_heads": (1, 2, 3),
+    "group": (1, 2, 3),
     "max_len": LENGTHS,
     "rows": (1, 2, 3, 16, 100),
     "batch": (1, 2, 3),
@@ -64,6 +65,8 @@ class Sizes:
         masked = domain.masks_are or ("" if domain.mask in masks.OPTIONAL else "dead" if domain.mask is masks.dead else "any")
         flows = implementation.resolved_conventions.dead_rows_flow
         why = implementation.support.without(operation, masked, flows) or lacks(*domain.features)
+        if "scale" in operation.options and "scale" in implementation.features and not features.scales(implementation):
+            why = f"{implementation.name} supports no scale among those that are drawn; a list of some says which to draw."
         if why := why or rotations.some(operation, implementation, domain):
             raise UnsupportedError(why)
         self._supported: dict[Any, Sequence[int]] = {}
@@ -160,7 +163,7 @@ class Sizes:
         if self.domain is ODDITIES:
             options = (*options, *listed)
         if name == "num_heads" and "kv_heads" in found and not self.implementation.support.listed(name):
-            options = [found["kv_heads"] * group for group in (1, 2, 3)]
+            options = [found["kv_heads"] * group for group in self.domain.sizes.get("group", SIZES["group"])]
         if name == "rows":  # of a table, as many as are read, or more
             least = max(1, found.get("start_pos", 0) + found.get("seq_len", 0))
             options = [least + n for n in (0, 1, 3, 16, 100)] if "seq_len" in found else (*SHORT, 100, 127, 128, 129, 257, 300)

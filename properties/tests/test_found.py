@@ -6,6 +6,7 @@ import pytest
 
 import properties
 from oracles import Conventions, preset
+from properties.bugs import CATALOGUE
 from properties.bugs.reference import OPERATIONS
 from properties.contract.implementation import Implementation
 from properties.contract.operations import OPERATIONS as CONTRACTS
@@ -95,3 +96,31 @@ def test_every_width_of_a_list_is_drawn():
     assert report.ok
     assert seen >= {64, 128}  # others are to be refused
     assert sum(outcome.status == "not applicable" for outcome in report.outcomes) < len(report.outcomes) / 2
+
+
+def masked_before_scaling(refuses):
+    """Attention that sets what is masked to −∞ before it scales, and may refuse the scales of which that makes NaN."""
+
+    def attention(q, k, v, **options):
+        if refuses and options.get("scale") is not None and options["scale"] <= 0:
+            raise ValueError(f"scale={options['scale']}, but should be above 0.")
+        return CATALOGUE["attention-masked-before-the-scale"].fresh()(q, k, v, **options)
+
+    return {"attention": attention}
+
+
+def test_scales_of_0_and_below_are_drawn_and_need_not_be_taken():
+    features = ("scale", "causal")
+    report = verify(Implementation("early mask", masked_before_scaling(False), features=features), max_examples=25)
+    assert [cause.likely.id for cause in report.causes] == ["attention-masked-before-the-scale"]
+    for positive in ((0.125, 2.0), lambda scale: scale > 0):
+        promises = {"features": features, "supports": {"scale": positive}}
+        assert verify(Implementation("refuses", masked_before_scaling(True), **promises), max_examples=25).ok
+        silent = verify(Implementation("silent", masked_before_scaling(False), **promises), max_examples=100)
+        assert {v.law for v in silent.violations} == {"what is not supported is refused"}
+
+
+def test_a_kernel_of_no_scale_that_is_drawn_is_told_so():
+    of_tenths = Implementation("tenths", OPERATIONS, features=("scale",), supports={"scale": lambda scale: scale == 0.1})
+    (outcome,) = verify(of_tenths, laws=["columns of values are computed apart[attention]"]).outcomes
+    assert "supports no scale among those that are drawn" in outcome.reason
