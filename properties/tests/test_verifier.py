@@ -24,6 +24,7 @@ from properties.contract.implementation import Implementation, implementation_of
 from properties.contract.operations import OPERATIONS
 from properties.contract.results import BrokenError, Result
 from properties.contract.subject import Subject
+from properties.contract.support import OutsideError
 from properties.laws import LAWS, LONG, find
 from properties.laws.law import Laws
 from properties.verifier.plan import plan
@@ -113,6 +114,20 @@ def test_a_law_below_its_floor_of_informative_examples_is_not_held():
     found = check(of(nothing_is_demanded), implementation_of(reference), 1, 0)
     assert (found.status, found.informative) == ("vacuous", 0)
     assert found.reason.startswith("Only 0 of ")
+
+
+@pytest.mark.parametrize(("every", "status"), [(2, "not applicable"), (40, "vacuous")])
+def test_a_law_that_may_say_enough_of_what_is_not_taken_does_not_apply(every, status):
+    """A few cases that are not taken do not excuse many of which it says nothing."""
+    put = iter(range(10_000))
+
+    def nothing_is_demanded(subject, *case):
+        if next(put) % every == 0:
+            raise OutsideError("The implementation takes even widths.")
+        subject.informative_if(False)
+
+    found = check(of(nothing_is_demanded), implementation_of(reference), 5, 0)
+    assert (found.status, found.informative) == (status, 0)
 
 
 def test_a_law_that_says_nothing_of_any_case_does_not_apply():

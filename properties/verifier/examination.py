@@ -180,7 +180,7 @@ class Examination:
             pass
         except (UngivenError, OutsideError) as untaken:
             for trial in group:
-                trial.untaken = trial.untaken or str(untaken)
+                trial.leave_out(str(untaken))
             return
         if quirk:
             with suppress(ValueError):  # of what is refused by convention there is no right answer
@@ -229,7 +229,7 @@ class Examination:
         except BrokenError as broken:
             trial.broke(self.implementation.name, broken, case, tuple(subject.calls))
         except (UngivenError, OutsideError) as untaken:
-            trial.untaken = trial.untaken or str(untaken)
+            trial.leave_out(str(untaken))
             return False
         except Exception as error:  # the others go on
             trial.failed = f"The law itself failed, which says nothing about {self.implementation.name}: {type(error).__name__}: {error}"

@@ -69,7 +69,8 @@ class Trial:
     violations: int = 0
     violation: Violation | None = None  # on the smallest input
     failed: str = ""  # how the law itself went wrong
-    untaken: str = ""  # why a case could not be handed over, or is none that the implementation takes
+    untaken: str = ""  # why a case could not be handed over, or is none that the implementation takes: the first of `left_out`
+    left_out: int = 0
     cut_short: str = ""  # why, before all of its cases were drawn
 
     @property
@@ -86,6 +87,16 @@ class Trial:
     def _least(self) -> int:
         """The number of examples that should be informative."""
         return ceil(self.law.floor * self.examples)
+
+    @property
+    def _may_say_enough(self) -> bool:
+        """Whether enough examples would be informative if all that are left out were."""
+        return self.informative + self.left_out >= self.law.floor * (self.examples + self.left_out)
+
+    def leave_out(self, why: str) -> None:
+        """A case is none that the implementation takes."""
+        self.untaken = self.untaken or why
+        self.left_out += 1
 
     def held(self, subject: Subject) -> None:
         """It held on a case."""
@@ -153,7 +164,7 @@ class Trial:
             why = self.untaken or f"It says nothing of any of {counted(evidence.cases, 'case')} that {i.name} supports."
             return ("vacuous", unknown(i, self.law.operation, why)) if agreement else ("not applicable", why)
         if self.informative < self._least:
-            if self.untaken and not agreement and self.examples < self._least:  # it would say something, of cases that are not taken
+            if not agreement and self.left_out and self._may_say_enough:
                 return "not applicable", self.untaken
             return "vacuous", f"Only {self.informative} of {self.examples} examples were informative, but at least {self._least} should be."
         if self.suspicious:

@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from oracles import FLOAT32, Conventions
+from oracles import Arithmetic, Conventions
+from oracles.formats import preset
 from properties.contract.implementation import Implementation
 from properties.implementations.peers.library import Library
 
@@ -19,8 +20,12 @@ __all__ = ["IMPLEMENTATIONS"]
 
 MLX = Library("mlx")
 _LEAST = -3.4028234663852886e38
-_PERIODS = replace(FLOAT32, name="float32, frequencies from periods", angle=replace(FLOAT32.angle, product=2.0**-22))
-"""Frequencies are given as periods, and taken from them again: two roundings more of the angle."""
+
+
+def _of_periods(name: str) -> Arithmetic:
+    """An arithmetic for frequencies that are given as periods, and taken from them again: two roundings more of the angle."""
+    a = preset(name)
+    return replace(a, name=f"{a.name}, frequencies from periods", angle=replace(a.angle, product=2.0**-22))
 
 
 def _given(x: Any) -> Any:
@@ -114,9 +119,9 @@ def _attention(name: str, arithmetic: str, twins: dict[str, Any] | None = None, 
     )
 
 
-def _rotation(arithmetic: Any, traditional: bool) -> Implementation:
+def _rotation(arithmetic: Arithmetic, traditional: bool) -> Implementation:
     return Implementation(
-        name=MLX.called(f"fast rope {'adjacent' if traditional else 'half'} {getattr(arithmetic, 'name', arithmetic)}"),
+        name=MLX.called(f"fast rope {'adjacent' if traditional else 'half'} {arithmetic.name}"),
         operations={"rope": _taking(partial(_rope, traditional)), "rope_vjp": _taking(partial(_rope_vjp, traditional))},
         arithmetic=arithmetic,
         conventions=Conventions(rope_pairing="adjacent" if traditional else "half", odd_lane="reject"),
@@ -141,6 +146,6 @@ IMPLEMENTATIONS = [
     _attention("fast attention", "float16-eager", scaled_dot_product_attention=_plain),
     _attention("fast attention", "bfloat16-eager", scaled_dot_product_attention=_plain),
     _attention("fast attention with features", "float32", attention=_attend),
-    *(_rotation(_PERIODS, traditional) for traditional in (True, False)),
-    _rotation("bfloat16-elementwise", traditional=False),
+    *(_rotation(_of_periods("float32"), traditional) for traditional in (True, False)),
+    _rotation(_of_periods("bfloat16-elementwise"), traditional=False),
 ]

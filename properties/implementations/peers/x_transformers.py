@@ -2,7 +2,8 @@
 
 Heads that share keys are tiled, a cap comes after the bias, and a sink is one more column of logits. Causality is aligned at the last key;
 the flash path has it top left where there are fewer keys than queries. A row that the mask leaves no key is 0. A masked score is minus the
-largest number, to which nothing is added: so a row is the mean of all values where the mask and causality together leave it no key.
+largest number, to which nothing is added: so a row is the mean of all values where the mask and causality together leave it no key. So
+the path that is written out is put to no masks beside causality, and to no biases, whose −∞ is one.
 """
 
 from functools import partial
@@ -86,9 +87,7 @@ def _flash(*features: str) -> dict[str, Twin]:
 _KEYS, _ALL = "n_k_minus_n_q", ("mask", "bias", "scale", "softcap", "sink")
 IMPLEMENTATIONS = [
     _implementation("written out", False, "float32", _ALL, attention_vjp=_vjp, twins=_flash("mask", "bias", "scale")),
-    _implementation(
-        "written out, causal", False, "float32", ("scale", "causal", "bias"), {_KEYS: _as_many}, twins=_flash("scale", "causal")
-    ),
+    _implementation("written out, causal", False, "float32", ("scale", "causal"), {_KEYS: _as_many}, twins=_flash("scale", "causal")),
     _implementation("flash", True, "float32", ("mask", "bias", "scale")),
     _implementation("flash, causal", True, "float32", ("scale", "causal", "mask"), {_KEYS: _as_many}),
     _implementation("flash, causal, fewer keys than queries", True, "float32", ("scale", "causal"), {_KEYS: _fewer}, causal="top_left"),
