@@ -12,7 +12,7 @@ import numpy as np
 from oracles.ball import Array
 from properties.bugs.reference import operations, users_of
 
-__all__ = ["Bug", "Memory", "Register", "Requirement"]
+__all__ = ["Bug", "Memory", "Register", "Requirement", "named"]
 
 SDPA, GQA, CAUSAL = "scaled_dot_product_attention", "grouped_query_attention", "causal_attention"
 SDPA_VJP, SDPA_JVP = f"{SDPA}_vjp", f"{SDPA}_jvp"
@@ -114,3 +114,9 @@ class Register:
         mutants = {operation: partial(mutant, operation, make) for operation in among}
         self.bugs.append(Bug(function.__name__.replace("_", "-"), among[0], mutants, *sentences, **entry))
         return function
+
+
+def named(function: Mutant, name: str, told: str) -> Mutant:
+    """A function of a table, with its name, and what there is to say about it."""
+    function.__name__, function.__doc__ = name, told
+    return function

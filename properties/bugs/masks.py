@@ -1,12 +1,13 @@
 """Slips in what masks do: which entries are allowed, rows with no allowed entry, and the causal mask itself."""
 
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from oracles.ball import Array
 from properties.bugs import reference as right
-from properties.bugs.bug import BACKWARD, CAUSAL, GQA, MULTI_HEAD, SDPA, SDPA_JVP, SDPA_VJP, SOFTMAX, SOFTMAX_VJP, Memory, Register
+from properties.bugs.bug import BACKWARD, CAUSAL, GQA, MULTI_HEAD, SDPA, SDPA_JVP, SDPA_VJP, SOFTMAX, SOFTMAX_VJP, Memory, Register, named
 from properties.bugs.kernels import dead_rows
 from properties.bugs.reference import Mask
 
@@ -59,6 +60,15 @@ def sdpa_key_mask_taken_for_queries(mask: Mask, shape: tuple[int, ...]) -> Any:
     queries. Seen: lsdefine/attention-is-all-you-need-keras#16"""
     row = mask is not None and mask.ndim > 0 and shape[-2] == shape[-1] and (mask.ndim == 1 or mask.shape[-2] == 1)
     return right.allowed(right.transposed(np.atleast_2d(mask)) if row else mask, shape)
+
+
+@bug.slip("allowed", seen=SDPA, without=(CAUSAL,), law="a mask can be written out")
+def sdpa_masks_of_keys_ignored(mask: Mask, shape: tuple[int, ...]) -> Any:
+    """A mask that several queries share is left out.
+    Effect: Padding is attended to, unless the mask is written out for each query. Repair: Apply masks of one row to all queries. Seen:
+    none: a kernel that reads masks of the full shape alone, and does not refuse others"""
+    shared = mask is not None and shape[-2] > 1 and (mask.ndim < 2 or mask.shape[-2] == 1)
+    return right.allowed(None if shared else mask, shape)
 
 
 @bug.slip("allowed", seen=SDPA, without=(CAUSAL,), law="a mask can be written out")
@@ -181,12 +191,14 @@ def causal_mask_of_numbers(n_q: int, n_k: int | None = None) -> Any:
     return right.causal_mask(n_q, n_k).astype(np.int64)
 
 
-@bug.slip("causal_mask", seen=CAUSAL, law="the past does not depend on the future")
-def causal_attention_sees_one_ahead(n_q: int, n_k: int | None = None) -> Any:
-    """The causal mask reaches one key too far.
-    Effect: Every token sees the next one: training loss falls, generation fails. Repair: Allow key j to query i where j ≤ i. Seen: none:
-    the diagonal argument of triu and tril is easily one too large."""
-    return np.tri(n_q, n_k, 1, dtype=bool)
+for _name, _last, _law, _told in (
+    ("causal_attention_sees_one_ahead", 1, "the past does not depend on the future", """The causal mask reaches one key too far.
+     Effect: Every token sees the next one: training loss falls, generation fails. Repair: Allow key j to query i where j ≤ i. Seen:
+     none: the diagonal argument of triu and tril is easily one too large."""),
+    ("causal_attention_without_itself", -1, "causal attention is attention under the causal mask", """The causal mask ends one key
+     before. Effect: No token sees itself, and the first one nothing. Repair: Allow key j to query i where j ≤ i. Seen: none: < for ≤"""),
+):  # fmt: skip
+    bug.slip("causal_mask", seen=CAUSAL, law=_law)(named(partial(np.tri, k=_last, dtype=bool), _name, _told))
 
 
 @bug(CAUSAL, law="causal attention is attention under the causal mask")

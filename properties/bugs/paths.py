@@ -36,8 +36,7 @@ def _without_broadcasting(q: Array, k: Array, v: Array, mask: Mask = None) -> Ar
 @bug(SDPA, law=_LAW, promises={"twins": {"compiled": {SDPA: _without_broadcasting}}})
 def sdpa_compiled_does_not_broadcast_masks(q: Array, k: Array, v: Array, mask: Mask = None) -> Array:
     """Compiled, a mask with one row for all queries, or one column for all keys, is not broadcast, and blocks nothing.
-    Effect: Padding is read as soon as the model is compiled. Repair: Broadcast the mask before it is used. Seen:
-    pytorch/pytorch#93823"""
+    Effect: Padding is read as soon as the model is compiled. Repair: Broadcast the mask before it is used. Seen: pytorch/pytorch#93823"""
     return right.scaled_dot_product_attention(q, k, v, mask)
 
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from oracles.ball import Array
 from properties.bugs import reference_positions as right
-from properties.bugs.bug import SINUSOID, Memory, Register
+from properties.bugs.bug import SINUSOID, Memory, Register, named
 from properties.bugs.kernels import rounded_to
 
 bug = Register()
@@ -75,36 +75,21 @@ def rope_tables_begin_at_zero(start_pos: int, seq_len: int) -> Any:
     return right.positions(0, seq_len)
 
 
-@bug.slip("positions", seen="rope", law="a chunk is the slice of the whole")
-def rope_offset_twice(start_pos: int, seq_len: int) -> Any:
-    """The start position is added when the table is built and again when it is read.
-    Effect: Chunks are rotated as if they began twice as far from the start. Repair: Slice a table that begins at 0, or build one that
-    begins at the start position, not both. Seen: none: whoever builds the table and whoever reads it both add the offset"""
-    return right.positions(2 * start_pos, seq_len)
-
-
-@bug.slip("positions", seen="rope", law="a chunk is the slice of the whole")
-def rope_decodes_at_zero(start_pos: int, seq_len: int) -> Any:
-    """The start position is ignored where the sequence has one row.
-    Effect: Every token that is decoded one at a time is rotated as if it came first; prefill is right. Repair: Add the number of cached
-    tokens to the positions of each chunk, whatever its length. Seen: Blaizzy/mlx-vlm#1983; RobertCsordas/moeut#6"""
-    return right.positions(start_pos if seq_len > 1 else 0, seq_len)
-
-
-@bug.slip("positions", seen="rope", law="a chunk is the slice of the whole")
-def rope_decodes_one_late(start_pos: int, seq_len: int) -> Any:
-    """Where the sequence has one row, the position is the cache's length with that row included.
-    Effect: A decoded token is rotated one position too far. Repair: Read the cache's length before the new key is appended. Seen:
-    fla-org/flash-linear-attention#766"""
-    return right.positions(start_pos + (seq_len == 1 and start_pos > 0), seq_len)
-
-
-@bug.slip("positions", seen="rope", law="a chunk is the slice of the whole")
-def rope_window_at_one_position(start_pos: int, seq_len: int) -> Any:
-    """With a start position other than 0, all rows are at the start position.
-    Effect: Tokens that are decoded several at a time all have the position of the first one. Repair: Add the row's index to the start
-    position. Seen: jundot/omlx#2363; NVIDIA/TensorRT-LLM#2084"""
-    return np.full(seq_len, start_pos) if start_pos else right.positions(0, seq_len)
+for _name, _positions, _told in (
+    ("rope_offset_twice", lambda start, n: right.positions(2 * start, n), """The start position is added when the table is built and again
+     when it is read. Effect: Chunks are rotated as if they began twice as far from the start. Repair: Slice a table that begins at 0, or
+     build one that begins at the start position, not both. Seen: none: who builds the table and who reads it both add the offset"""),
+    ("rope_decodes_at_zero", lambda start, n: right.positions(start if n > 1 else 0, n), """The start position is ignored where the sequence
+     has one row. Effect: Every token that is decoded one at a time is rotated as if it came first; prefill is right. Repair: Add the number
+     of cached tokens to the positions of each chunk, whatever its length. Seen: Blaizzy/mlx-vlm#1983; RobertCsordas/moeut#6"""),
+    ("rope_decodes_one_late", lambda start, n: right.positions(start + (n == 1 and start > 0), n), """Where the sequence has one row, the
+     position is the cache's length with that row included. Effect: A decoded token is rotated one position too far. Repair: Read the
+     cache's length before the new key is appended. Seen: fla-org/flash-linear-attention#766"""),
+    ("rope_window_at_one_position", lambda start, n: np.full(n, start) if start else right.positions(0, n), """With a start position other
+     than 0, all rows are at the start position. Effect: Tokens that are decoded several at a time all have the position of the first one.
+     Repair: Add the row's index to the start position. Seen: jundot/omlx#2363; NVIDIA/TensorRT-LLM#2084"""),
+):  # fmt: skip
+    bug.slip("positions", seen="rope", law="a chunk is the slice of the whole")(named(_positions, _name, _told))
 
 
 @bug.slip("positions", seen="rope", law="rope is within its budget")

@@ -6,32 +6,24 @@ import numpy as np
 
 from oracles.ball import Array
 from properties.bugs import reference as right
-from properties.bugs.bug import MULTI_HEAD, SDPA, SOFTMAX, Register
+from properties.bugs.bug import MULTI_HEAD, SDPA, SOFTMAX, Register, named
 from properties.bugs.reference import Mask
 
 bug = Register()
 
 
-@bug.slip("scaled", seen=SDPA, law="zero channels need doubled queries")
-def sdpa_scale_missing(products: Array, width: int) -> Array:
-    """The scores are not scaled.
-    Effect: Attention is too sharp, above all of wide heads. Repair: Divide the scores by √d. Seen: none: common in first versions"""
-    return products
-
-
-@bug.slip("scaled", seen=SDPA, law="zero channels need doubled queries")
-def sdpa_scale_inverted(products: Array, width: int) -> Array:
-    """Scores are divided by 1/√d, that is multiplied by √d.
-    Effect: Scores are d times too large. Repair: Divide by the root. Seen: esceptico/perceiver-io#9; pytorch/pytorch#151098"""
-    return np.asarray(products * np.sqrt(max(width, 1)))
-
-
-@bug.slip("scaled", seen=SDPA, law="zero channels need doubled queries")
-def sdpa_scale_integer_root(products: Array, width: int) -> Array:
-    """√d is rounded down to an integer.
-    Effect: Attention is too sharp for widths that are no square; 1, 4, 16 and 64 are right. Repair: Take the root in floating point. Seen:
-    none: the width is an integer, and an integer root of 64 or 16 shows nothing"""
-    return products / max(math.isqrt(width), 1)
+for _name, _scaled, _told in (
+    ("sdpa_scale_missing", lambda s, d: s, """The scores are not scaled. Effect: Attention is too sharp, above all of wide heads. Repair:
+     Divide the scores by √d. Seen: none: common in first versions"""),
+    ("sdpa_scale_inverted", lambda s, d: s * np.sqrt(max(d, 1)), """Scores are divided by 1/√d, that is multiplied by √d. Effect: Scores are
+     d times too large. Repair: Divide by the root. Seen: esceptico/perceiver-io#9; pytorch/pytorch#151098"""),
+    ("sdpa_scale_without_root", lambda s, d: s / max(d, 1), """Scores are divided by d. Effect: Attention is too flat; widths of 0 and 1 are
+     right. Repair: Divide by √d. Seen: none: models that are parametrised for any width do so, and say so"""),
+    ("sdpa_scale_integer_root", lambda s, d: s / max(math.isqrt(d), 1), """√d is rounded down to an integer. Effect: Attention is too sharp
+     for widths that are no square; 1, 4, 16 and 64 are right. Repair: Take the root in floating point. Seen: none: the width is an integer,
+     and an integer root of 64 or 16 shows nothing"""),
+):  # fmt: skip
+    bug.slip("scaled", seen=SDPA, law="zero channels need doubled queries")(named(_scaled, _name, _told))
 
 
 @bug.slip("scaled", seen=SDPA, without=MULTI_HEAD, law="attention of width zero takes the mean")

@@ -146,7 +146,7 @@ def _no_layouts(i: Implementation) -> str:
     return "" if exchange.layouts(i) else "It declares no layout besides contiguous arrays."
 
 
-@law(*_OF_ROWS, exempts=_no_layouts, effort=0.4)
+@law(*_OF_ROWS, domains=lambda operation: usual(operation, "masks of sequences"), exempts=_no_layouts, effort=0.4)
 def a_view_equals_its_copy(subject: Subject, *arguments: Any, choose: Choices) -> bool:
     """For every case, each layout in memory and an array: with its last two axes exchanged in memory, or its rows and heads, with gaps
     between rows, late in its buffer, with its rows in reverse order, or read-only, it gives what its contiguous copy gives.

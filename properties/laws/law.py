@@ -94,8 +94,8 @@ class Laws:
     @law("rope", domains=("long sequences",))
     def pairs_keep_their_norm(subject, x, start_pos): ...
 
-    Other arguments are fields of `Law`; `domains` are those of a law that names none, by its operation. What is stated holds within budget
-    where the docstring does not say how exactly.
+    Other arguments are fields of `Law`; `domains` may be by the operation, as are those of a law that names none. What is stated
+    holds within budget where the docstring does not say how exactly.
     """
 
     def __init__(self, domains: Callable[[str], tuple[str, ...]] = lambda operation: ("everyday",)) -> None:
@@ -109,7 +109,8 @@ class Laws:
             statement, name = inspect.cleandoc(body.__doc__ or ""), body.__name__.replace("_", " ")
             if "Within budget" not in statement and "Exact" not in statement:
                 statement += "\n\nWithin budget."
-            self.laws += [Law(name, o, body, statement, **{"domains": self._domains(o), **entry}) for o in operations]
+            domains = entry.pop("domains", self._domains)
+            self.laws += [Law(name, o, body, statement, domains(o) if callable(domains) else domains, **entry) for o in operations]
             return body
 
         return register

@@ -42,6 +42,7 @@ QUICK = (
     "instances and sizes share no state[rope]",
     "empty arrays give empty results[rope_vjp]",
     "the odd channel follows its convention[rope_vjp]",
+    "rows are computed apart[apply_rotary]",
     "the odd channel follows its convention[apply_rotary]",
     "the odd channel follows its convention[apply_rotary_vjp]",
     "empty arrays give empty results[rotate_half]",

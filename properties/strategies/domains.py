@@ -181,6 +181,8 @@ _domain(
     share=0.2,
 )
 _domain("masks of rows", "Masks that all queries share.", *_HEADS, mask=masks.row, masks_are="keys", share=0.2)
+_domain("masks of rows", "Masks that all queries share.", *_ATTENTION, *_SOFTMAX, *_GROUPED, mask=masks.row, masks_are="keys", share=0.5)
+_domain("masks of rows", "Masks that all queries share.", *_FEATURED, features=("mask",), mask=masks.row, masks_are="keys", share=0.2)
 _domain(
     "width zero", "Queries and keys without columns.", *_ATTENTION[1:], *_GROUPED, *_CAUSAL,
     sizes={"head_dim": (0,), "value_dim": WIDTHS, "n_q": SHORT, "n_k": SHORT}, share=0.1, finish=finishing.unmasked,
@@ -251,9 +253,9 @@ for _name, _sizes in _EMPTY.items():
 _domain("no columns", "A width of 0.", "inv_freq", sizes=_EMPTY["no columns"], share=0.1)
 
 
-def usual(operation: str) -> tuple[str, ...]:
-    """The domains to which laws about calls of any kind are put."""
-    return ("everyday", *(name for name in (ROTATIONS,) if name in DOMAINS[operation]))
+def usual(operation: str, *more: str) -> tuple[str, ...]:
+    """The domains to which laws about calls of any kind are put, and more, where an operation has them."""
+    return ("everyday", *(name for name in (ROTATIONS, *more) if name in DOMAINS[operation]))
 
 
 ODDITIES = Domain(

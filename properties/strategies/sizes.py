@@ -1,6 +1,7 @@
 """The sizes of a case, chosen among those that an implementation supports, so that nothing has to be thrown away."""
 
 from collections.abc import Iterable, Sequence
+from itertools import islice
 from math import prod
 from typing import Any
 
@@ -9,7 +10,7 @@ from properties.contract.operations import BATCH, Operation
 from properties.strategies import features, masks, rotations
 from properties.strategies.choices import Choices
 from properties.strategies.domain import BROAD, EDGES, EVEN, LENGTHS, LONG, SHORT, Domain
-from properties.strategies.domains import DOMAINS, ODDITIES
+from properties.strategies.domains import DOMAINS, ODDITIES, QUIRKS
 
 __all__ = ["Sizes", "UnsupportedError"]
 
@@ -39,6 +40,9 @@ _PAIRED = (
     "rope_tables",
     "rotary_frequencies",
 )  # operations on pairs of dimensions
+_PARTNERS = {"n_q": "n_k", "head_dim": "value_dim"}
+"""Sizes, and those that are chosen beside them."""
+_FAR = 1024  # how much larger a size may be than the one beside it, where only differences are supported that no domain has
 _TOKENS = {"seq_len": (2, 3, 1, 4, 5, 8, 9, 2, 3, 4, 5, 17, 33, 64, 65), "head_dim": (1, 2, 3, 4, 8, 16, 5, 24, 32)}
 _MOST = 9000  # entries of one problem: long ones are narrow
 _TABLE = 2**22  # numbers of a learned table
@@ -126,7 +130,7 @@ class Sizes:
                 found[name] = found["num_heads"] * found["head_dim"]
                 found["model_dim"] = self._among("model_dim", found, choose, ("heads_width", found[name]))
             else:
-                relative = {"n_k": "n_q", "value_dim": "head_dim"}.get(name)
+                relative = next((other for other, partner in _PARTNERS.items() if partner == name), None)
                 found[name] = self._among(name, found, choose, (relative, found[relative]) if relative in found else None)
         return found
 
@@ -147,10 +151,27 @@ class Sizes:
         if beside is not None and choose.happens(0.25):  # squares are cases of their own, where the domain has them
             meant = beside[1] in self.domain.sizes.get(name, beside[1:])
             options = (beside[1],) if meant and self._is_supported(name, beside[1], beside) else options
-        if beside is not None and f"{name}_minus_{beside[0]}" in self.implementation.restricted:
-            options = [n for n in options if self._is_supported(name, n, beside)] or beside[1:]
+        if beside is not None and self._is_tied(name, beside[0]):
+            options = [n for n in options if self._is_supported(name, n, beside)] or self._partners(name, found, beside) or options
+        if (partner := _PARTNERS.get(name)) and self._is_tied(partner, name) and partner in self._names():
+            options = [n for n in options if self._partners(partner, found, (name, n))] or options
         supported = self._options(name, options, beside)
         return min(supported) if choose.simplest else choose.among(supported)
+
+    def _is_tied(self, name: str, other: str) -> bool:
+        """Whether only some differences of two sizes are supported."""
+        return f"{name}_minus_{other}" in self.implementation.restricted
+
+    def _partners(self, name: str, found: dict[str, int], beside: tuple[str, int]) -> Sequence[int]:
+        """The sizes that are supported beside another: of those on offer, else the nearest, but where laws count on the domain's own."""
+        key = "partners", name, beside
+        if key not in self._supported:
+            n, fixed = beside[1], self.domain.name in QUIRKS and name in self.domain.sizes
+            near = () if fixed else sorted(range(min(1, n), n + _FAR), key=lambda m: abs(m - n))
+            one = (n for n in near if self._is_supported(name, n, beside))
+            some = [n for n in self._offered(name, found) if self._is_supported(name, n, beside)]
+            self._supported[key] = some or [*islice(one, 1)]
+        return self._supported[key]
 
     def _offered(self, name: str, found: dict[str, int]) -> Sequence[int]:
         """The sizes to choose from, beside those found: the domain's, those of a list that is supported, or everyday ones. A list of widths

@@ -292,3 +292,32 @@ def test_an_error_while_a_smaller_input_is_looked_for_is_told(monkeypatch):
     (cause,) = explaining.causes_of(wrong, [found.violation])
     assert cause.example.notes[-1] == "Looking for a smaller input ended with ZeroDivisionError: planted."
     assert not cause.example.shrunk
+
+
+def backwards_and_refusing(x, start_pos=0):
+    if x.shape[-1] % 2:
+        raise ValueError("The width is odd.")
+    return CATALOGUE["rope-turns-backwards"].fresh()(x, start_pos)
+
+
+def as_textbooks_have_it(q, k, v, mask=None):
+    with np.errstate(all="ignore"):
+        s = q @ k.swapaxes(-1, -2) / np.sqrt(q.shape[-1])
+        s = s if mask is None else np.where(mask, s, -np.inf)
+        e = np.exp(s - s.max(-1, keepdims=True))
+        return e / e.sum(-1, keepdims=True) @ v
+
+
+@pytest.mark.parametrize(
+    ("operations", "expected"),
+    [
+        ({"rope": backwards_and_refusing}, {"rope-turns-backwards", "odd_lane=reject"}),
+        ({SDPA: as_textbooks_have_it}, {"dead_rows=nan", "sdpa-width-zero-not-a-number"}),
+    ],
+    ids=["rope", "attention"],
+)
+@pytest.mark.parametrize("seed", range(3))
+def test_of_two_mistakes_the_rarer_one_is_named_too(operations, expected, seed):
+    """It reproduces few of all wrong calls, but all that the other one does not; and what gets no other call wrong comes first."""
+    found = verify(operations, seed=seed).causes
+    assert {cause.likely and cause.likely.id for cause in found} == expected

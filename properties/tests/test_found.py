@@ -124,3 +124,22 @@ def test_a_kernel_of_no_scale_that_is_drawn_is_told_so():
     of_tenths = Implementation("tenths", OPERATIONS, features=("scale",), supports={"scale": lambda scale: scale == 0.1})
     (outcome,) = verify(of_tenths, laws=["columns of values are computed apart[attention]"]).outcomes
     assert "supports no scale among those that are drawn" in outcome.reason
+
+
+@pytest.mark.parametrize("difference", [-1, 8, -7, 700], ids=str)
+def test_sizes_that_differ_by_a_number_are_drawn(difference):
+    """Also where no domain has two such sizes; the domain without keys is left out where one key would be its nearest."""
+    tied = Implementation("tied", {SDPA: OPERATIONS[SDPA]}, supports=["positive sizes", {"n_k_minus_n_q": lambda n: n == difference}])
+    report = verify(tied, max_examples=5)
+    assert report.ok
+    states = {outcome.law: outcome.status for outcome in report.outcomes}
+    assert sum(status == "held" for status in states.values()) > len(states) / 2
+    assert states["without keys every row is fully masked"] == "not applicable"
+
+
+@pytest.mark.parametrize("quick", [True, False])
+@pytest.mark.parametrize("seed", range(6))
+def test_masks_of_keys_are_drawn_by_every_plan(quick, seed):
+    """Padding, which all queries share: a kernel that leaves such masks out was accepted with most seeds."""
+    report = verify({SDPA: CATALOGUE["sdpa-masks-of-keys-ignored"].fresh()}, quick=quick, seed=seed)
+    assert [cause.likely.id for cause in report.causes] == ["sdpa-masks-of-keys-ignored"]

@@ -192,10 +192,11 @@ def _kills(choice: Choice, arithmetic: str, mutants: Sequence[Mutant]) -> list[s
 
 def main(arguments: list[str] | None = None) -> int:
     """Choose; returns 1 where a mutant that vectors can show survives in float64, or in the one format that it has."""
+    operations = [name for name, o in OPERATIONS.items() if not o.is_played]  # a program of calls is no vector
     parser = argparse.ArgumentParser(prog="python -m properties.vectors.choosing", description=__doc__)
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--keep", action="store_true", help="keep the cases that there are, and add what they lack")
-    parser.add_argument("--only", nargs="+", choices=tuple(OPERATIONS), default=list(OPERATIONS), metavar="OPERATION")
+    parser.add_argument("--only", nargs="+", choices=operations, default=operations, metavar="OPERATION")
     options = parser.parse_args(arguments)
     before = chosen() if CHOSEN.exists() else []
     kept = [one for one in before if one.choice.operation not in options.only]

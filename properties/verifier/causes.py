@@ -12,7 +12,7 @@ Other arithmetics are tried besides, as `properties.verifier.arithmetics` says: 
 before a candidate that does not reproduce some call.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -49,17 +49,30 @@ _Group = tuple[tuple[int, ...], tuple[Diagnosis, ...]]
 
 @dataclass(frozen=True)
 class _Explanation:
-    """What may have broken some violations, by their places: a diagnosis, its rank among equals, and whether it reproduces every call."""
+    """What may have broken some violations, by their places: a diagnosis, and its rank among equals; which wrong calls it reproduces, which
+    it does not, and how many calls it gets wrong in another way."""
 
     diagnosis: Diagnosis
     breaks: frozenset[int]
     rank: int
-    fully: bool
+    repeats: frozenset[int] = frozenset()
+    misses: frozenset[int] = frozenset()
+    spoils: int = 0
 
     @property
-    def order(self) -> tuple[float, int, float]:
-        """The best comes first: what reproduces most, then by rank, then by how closely; arithmetics come narrowest first."""
-        return -self.diagnosis.explains - self.fully, self.rank, 0.0 if self.rank == _ARITHMETIC else self.diagnosis.excess
+    def fully(self) -> bool:
+        """Whether it reproduces every call."""
+        return not (self.spoils or self.misses)
+
+    def share(self, others: frozenset[int]) -> float:
+        """How much it reproduces of the wrong calls that no other causes do."""
+        misses = len(self.misses - others)
+        return len(self.repeats) / (len(self.repeats) + misses) if self.repeats or misses else float(not self.misses)
+
+    def order(self, others: frozenset[int]) -> tuple[float, int, int, float]:
+        """The best comes first: what reproduces most of the wrong calls, what gets fewest calls wrong in another way, then by rank, then by
+        how closely; arithmetics come narrowest first."""
+        return -self.share(others), self.spoils, self.rank, 0.0 if self.rank == _ARITHMETIC else self.diagnosis.excess
 
 
 def causes(implementation: Implementation, violations: Sequence[tuple[Law, Violation]]) -> list[_Group]:
@@ -67,47 +80,57 @@ def causes(implementation: Implementation, violations: Sequence[tuple[Law, Viola
 
     Greedy: the explanation of most violations is the first cause, that of most of the others the second; what reproduces every call of the
     pool comes before what does not. Of those that nothing explains each operation has one cause; so has each end of the process. What
-    reproduces less than half of the calls that are wrong, or not all and breaks fewer laws of an operation than nothing explains, is no
-    cause, but a hint, the diagnosis of the unknown one: where a mask leaks, queries that may read nothing take the mean, which follows from
-    the mistake, and is not another.
+    reproduces less than half of the wrong calls that no other cause does, or not all and breaks fewer laws of an operation than nothing
+    explains, is no cause, but a hint, the diagnosis of the unknown one: where a mask leaks, queries that may read nothing take the mean,
+    which follows from the mistake, and is not another.
     """
     pool = _Pool(implementation, violations)
     called = dict.fromkeys(call.operation for _, v in violations for call in v.calls)
     follows = pool.of_own_attention()
     exact = [e for c in candidates([OPERATIONS[name] for name in called], implementation) if (e := pool.explanation(c))]
-    left, found = set(range(len(violations))) - follows, list[_Group]()
+    left, found, best_of = set(range(len(violations))) - follows, list[_Group](), list[_Explanation]()
     while left:
         options = [e for e in (*exact, *pool.arithmetics(left)) if e.breaks & left]
         if not options:
             break
-        best = min(options, key=lambda e: (e.rank == _ARITHMETIC or not e.fully, -len(e.breaks & left), e.order))
+        known = _all_of(e.repeats for e in best_of)
+        best = min(options, key=lambda e: (e.rank == _ARITHMETIC or not e.fully, -len(e.breaks & left), e.order(known)))
         group = best.breaks & left
         alike: dict[str, Diagnosis] = {}
-        for e in sorted((e for e in options if e.breaks >= group), key=lambda e: e.order):
+        for e in sorted((e for e in options if e.breaks >= group), key=lambda e: e.order(known)):
             alike.setdefault(e.diagnosis.id, e.diagnosis)
         found.append((tuple(sorted(group)), tuple(alike.values())[:_SHOWN]))
+        best_of.append(best)
         left -= group
-    every = _with_the_unexplained([v for _, v in violations], found, left)
+    shares = [one.share(_all_of(e.repeats for e in best_of if e is not one)) for one in best_of]
+    every = _with_the_unexplained([v for _, v in violations], found, shares, left)
     if not follows:
         return every
     first = next(i for i, (members, _) in enumerate(every) if any(violations[p][1].operation == FORWARD for p in members))
     return [(tuple(sorted({*members, *follows})) if i == first else members, d) for i, (members, d) in enumerate(every)]
 
 
-def _with_the_unexplained(violations: Sequence[Violation], found: Sequence[_Group], left: set[int]) -> list[_Group]:
+def _all_of(calls: Iterable[frozenset[int]]) -> frozenset[int]:
+    return frozenset[int]().union(*calls)
+
+
+def _with_the_unexplained(
+    violations: Sequence[Violation], found: Sequence[_Group], shares: Sequence[float], left: set[int]
+) -> list[_Group]:
     """What was found, and a cause for what is left of each operation, in which is told what explains a part of it only."""
     unknown: dict[tuple[str, str], list[int]] = {}
     for place in sorted(left):
         unknown.setdefault((violations[place].operation, "" if violations[place].calls else violations[place].summary), []).append(place)
     rest = {key: len(members) for key, members in unknown.items()}
     told, hints = list[_Group](), dict[tuple[str, str], tuple[Diagnosis, ...]]()
-    for members, diagnosis in found:
+    for (members, diagnosis), share in zip(found, shares, strict=True):
         keys = dict.fromkeys((violations[place].operation, "") for place in members)
-        share, unexplained = diagnosis[0].explains, sum(rest.get(key, 0) for key in keys)
+        unexplained = sum(rest.get(key, 0) for key in keys)
         if share < _HALF or (keys.keys() <= rest.keys() and share < 1 and len(members) < unexplained):
             for place in members:
                 unknown.setdefault((violations[place].operation, ""), []).append(place)
-            hints |= {key: (*hints.get(key, ()), replace(diagnosis[0], hint=True)) for key in keys}
+            if share:
+                hints |= {key: (*hints.get(key, ()), replace(diagnosis[0], hint=True)) for key in keys}
         else:
             told.append((members, diagnosis))
     return [*told, *((tuple(sorted(members)), hints.get(key, ())) for key, members in unknown.items())]
@@ -128,18 +151,26 @@ class _Pool:
         excesses = {place: excess for place in range(len(self.broken)) if (excess := self._reproduced(c, place)) is not None}
         if not excesses:
             return None
-        agree: dict[bool, list[bool]] = {True: [], False: []}
+        right, wrong, spoils = list[bool](), dict[int, bool](), 0
         for place, (law, v) in enumerate(self.broken):
             stand_in = stand_in_for(c, law, self.implementation)
             for call in (*self.right[place], *(() if c.remembers else (*v.calls, *self.wrong[place]))):
                 if call.operation in c.operations:
-                    agree[not call.error and is_right(call, self._expected(call))].append(self._repeats(call, stand_in))
-        if sum(agree[True]) < _MOST * len(agree[True]):
+                    same, was_right = self._repeats(call, stand_in), self._is_right(call, call)
+                    spoils += not (same or call.error or (not was_right and self._is_right(stand_in.calls[-1], call)))
+                    if was_right:
+                        right.append(same)
+                    else:
+                        wrong[id(call)] = same
+        if sum(right) < _MOST * len(right):
             return None
-        wrong = [True] * c.remembers + agree[False]  # what it remembers has been through its own violations
-        share = sum(wrong) / len(wrong) if wrong else 1.0
-        diagnosis = Diagnosis(c.id, max(excesses.values()), c.citation, c.repair, share)
-        return _Explanation(diagnosis, frozenset(excesses), c.rank, all(agree[True]) and share == 1)
+        repeats, misses = (frozenset(call for call, same in wrong.items() if same is which) for which in (True, False))
+        diagnosis = Diagnosis(c.id, max(excesses.values()), c.citation, c.repair, sum(wrong.values()) / len(wrong) if wrong else 1.0)
+        return _Explanation(diagnosis, frozenset(excesses), c.rank, repeats, misses, spoils)
+
+    def _is_right(self, found: Call, call: Call) -> bool:
+        """Whether what was found in place of a call is right; of what raised, nothing need be defined."""
+        return not found.error and is_right(found, self._expected(call))
 
     def of_own_attention(self) -> set[int]:
         """The violations of operations that are what they would be if they were made of the implementation's own attention, where that is
@@ -202,7 +233,7 @@ class _Pool:
             for c, excess in (*[each for each in found if not each[0].preset][:1], *presets[:1]):
                 meaning = f"an arithmetic: within budget as if {c.sentence}"
                 repair = "Round to more bits there, or declare an arithmetic of which this is so, if it is what is meant."
-                yield _Explanation(Diagnosis(c.id, excess, meaning, repair, 1.0), frozenset(places), _ARITHMETIC, True)
+                yield _Explanation(Diagnosis(c.id, excess, meaning, repair, 1.0), frozenset(places), _ARITHMETIC)
 
     def _expected(self, call: Call) -> tuple[Any, ...]:
         if id(call) not in self._budgets:

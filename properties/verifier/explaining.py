@@ -42,6 +42,9 @@ def causes_of(
         worst = max((v for _, v in group), key=lambda v: v.excess)
         told = f"{worst.summary} ({worst.law})" if worst.excess > example.excess else ""
         example = _with_calls(implementation, example)
+        if searched and all(d.hint for d in diagnosis):  # what explains the smallest input may be a part of what is unknown
+            hints = {d.id: d for d in (*(replace(d, hint=True) for d in example.diagnosis[:1]), *diagnosis)}
+            diagnosis = tuple(hints.values())
         example = replace(example, diagnosis=diagnosis).without_calls()
         found.append(Cause(implementation.name, tuple(each.id for each, _ in group), example, told, searched))
     return tuple(found)

@@ -73,7 +73,8 @@ def _where(calls: tuple[Call, ...], implementation: Implementation) -> Iterator[
         for name, x, budget in zip(operation.returned(call.arguments), call.outputs, budgets, strict=False):
             wrong = budget.excess(x) > 1
             if wrong.any():
-                yield f"{name}, of shape {x.shape}, is wrong in {_described(wrong)}."
+                if wrong.size > 1:
+                    yield f"{name}, of shape {x.shape}, is wrong in {_described(wrong)}."
                 return
 
 

@@ -104,7 +104,8 @@ def _print_diagnosis(console: Console, violation: Violation, searched: bool) -> 
         for line in filter(None, (first.repair, "" if first.citation.startswith("none") else first.citation, share)):
             print_indented(console, line)
     elif searched:
-        print_indented(console, "No known bug of this operation, and no other convention, gives the same.")
+        how = "explains all of it" if violation.diagnosis else "gives the same"
+        print_indented(console, f"No known bug of this operation, and no other convention, {how}.")
     if others := [d for d in violation.diagnosis if d is not first]:
         told = ", ".join(d.id if d.explains >= 1 else f"{d.id} ({d.explains:.0%} of the wrong calls)" for d in others)
         print_indented(console, f"{'It could also be' if first else 'A part of it could be'} {told}.")

@@ -1,4 +1,4 @@
-"""`jax.nn.dot_product_attention`, with what it takes: masks, a bias, a scale, causality, local windows, lengths, and grouped heads.
+"""`jax.nn.dot_product_attention`, with what it takes: masks, a bias, a scale, causality, local windows, and grouped heads.
 
 Its arrays are (batch, sequence, heads, width), or without the batch; masks and biases have four axes. A masked score is −0.7 times the
 largest number of float32, and the softmax is always in float32. Where nothing is said, `implementation` is None, which is `xla`.

@@ -146,8 +146,9 @@ _PATHS = {
 
 def _of(on: str) -> list[Implementation]:
     """What is put to the laws of one back end: NumPy's has no heads that share keys, and torch's takes a mask or a bias. `layers.Attention`
-    is written by operations that do not differ, and is left out on JAX, which compiles each."""
-    features = ("mask", "scale", "causal") if on == "torch" else ("mask", "bias", "scale", "causal")
+    is written by operations that do not differ, and is left out on JAX, which compiles each. On torch no scale is given beside
+    causality: PyTorch's kernel for the CPU makes NaN of the two where the scale is 0 or below (docs/findings.md)."""
+    features = ("mask", "causal") if on == "torch" else ("mask", "bias", "scale", "causal")
     functions = _PLAIN if on == "numpy" else _PLAIN | {"grouped_query_attention": _plain}
     layer = _implementation(
         on, "layers.Attention", {"scaled_dot_product_attention": _layer}, (1,), "key masks", known_deviations=_SUBTRACTED

@@ -65,7 +65,7 @@ def _implementation(
         batch_ranks=(2,),
         supports=["no log-sum-exp", *supports],
         features=features,
-        refuses=(RuntimeError,),
+        refuses=(RuntimeError, ZeroDivisionError),  # the second where there are no channels
         unavailable=_LIBRARY.unavailable,
         twins=twins or {},
     )

@@ -55,7 +55,7 @@ def a_mask_beside_is_causal_is_an_error_by_the_backend() -> Seen:
 def is_causal_makes_nan_of_scales_of_0_and_below() -> Seen:
     """The flash kernel of the CPU, which is chosen by default, sets what is masked to −∞ before it scales: 0·−∞ is NaN, and below 0 it
     becomes +∞. The math backend, and a mask that says the same, are right."""
-    weights = [scaled_dot_product_attention(*_zeros(2, 2), is_causal=True, scale=scale)[0, 0] for scale in (0.0, -0.5)]
+    weights = [scaled_dot_product_attention(*_zeros(2, 2, 2), is_causal=True, scale=scale)[0, 0] for scale in (0.0, -0.5)]
     return Seen(
         "two queries, two keys of scores 0, is_causal, scale = 0 and scale = −0.5: the weights",
         "[[1, 0], [1/2, 1/2]] for both",
