@@ -258,7 +258,7 @@ class Site:
     def _mutants(self) -> dict[str, Definition]:
         """The text of each bug."""
         modules = [parsed(f"properties.bugs.{p.stem}") for p in sorted((ROOT / "properties/bugs").glob("[!_]*.py"))]
-        return {name.replace("_", "-"): text for module in modules for name, text in module.definitions.items()}
+        return {name.replace("_", "-"): text for module in modules for name, text in (module.definitions | module.rows).items()}
 
     def law_link(self, law: str) -> str:
         """A link to the law of a name, or of "name[operation]"."""

@@ -9,12 +9,12 @@ __all__ = ["Definition", "Module", "parsed"]
 
 ROOT = Path(__file__).resolve().parents[2]
 
-Node = ast.FunctionDef | ast.ClassDef | ast.Assign | ast.AnnAssign
+Node = ast.FunctionDef | ast.ClassDef | ast.Assign | ast.AnnAssign | ast.Tuple
 
 
 @dataclass(frozen=True)
 class Definition:
-    """A function, class, method or constant of a module: `name` is "f", "C" or "C.f"."""
+    """A function, class, method or constant of a module, or a row of a table: `name` is "f", "C" or "C.f", or the row's first entry."""
 
     module: "Module"
     name: str
@@ -98,6 +98,13 @@ class Module:
                     if isinstance(method, ast.FunctionDef) and not method.name.startswith("_"):
                         found[f"{node.name}.{method.name}"] = Definition(self, f"{node.name}.{method.name}", method, None)
         return found
+
+    @property
+    def rows(self) -> dict[str, Definition]:
+        """The rows that loops at the top level go through, by their first entries, which are names."""
+        loops = [node.iter for node in self._tree.body if isinstance(node, ast.For)]
+        rows = [row for table in loops if isinstance(table, ast.Tuple) for row in table.elts if isinstance(row, ast.Tuple)]
+        return {name.value: Definition(self, name.value, row, None) for row in rows if isinstance(name := row.elts[0], ast.Constant)}
 
     @property
     def exported(self) -> list[str]:

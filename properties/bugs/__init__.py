@@ -1,17 +1,19 @@
 """The catalogue of known bugs: executable, cited, and explained. It scores the laws, and it diagnoses who fails them."""
 
-from importlib import import_module
-
+from properties.bugs import (  # isort: skip
+    scores, softmax, masks, tiles, heads, features, wrappers, caches, vjp, jvp, positions, angles, frequencies, rotary, rotations, sinusoid,
+    lookups, conduct, promises, paths, edges,
+)  # fmt: skip
 from properties.bugs.bug import Bug
 
 __all__ = ["CATALOGUE", "GROUPS", "Bug"]
 
-_NAMES = (
-    "scores", "softmax", "masks", "tiles", "heads", "features", "wrappers", "caches", "vjp", "jvp", "positions", "angles", "frequencies",
-    "rotary", "rotations", "sinusoid", "lookups", "conduct", "promises", "paths", "edges",
+_MODULES = (
+    scores, softmax, masks, tiles, heads, features, wrappers, caches, vjp, jvp, positions, angles, frequencies, rotary, rotations, sinusoid,
+    lookups, conduct, promises, paths, edges,
 )  # fmt: skip
 
-GROUPS: dict[str, tuple[Bug, ...]] = {name: tuple(import_module(f"properties.bugs.{name}").bug.bugs) for name in _NAMES}
+GROUPS: dict[str, tuple[Bug, ...]] = {module.__name__.rpartition(".")[2]: tuple(module.bug.bugs) for module in _MODULES}
 """The known bugs by what they are about: the name of their module."""
 
 CATALOGUE: dict[str, Bug] = {bug.id: bug for bugs in GROUPS.values() for bug in bugs}

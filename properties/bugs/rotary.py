@@ -167,7 +167,7 @@ def apply_rotary_sine_before_rotation(x: Array, cos: Array, sin: Array) -> Array
     return np.asarray(x * cos + right.rotated(x * sin))
 
 
-@bug.slip("apply_rotary", law="apply rotary is within its budget")
+@bug.slip("apply_rotary", law="rows are computed apart")
 def apply_rotary_square_tables_transposed(x: Array, cos: Array, sin: Array) -> Array:
     """Tables whose first axis is as long as the head is wide are taken for transposed ones.
     Effect: Sequences that are as long as the head is wide are rotated by the transposed tables. Repair: Do not guess an axis from its

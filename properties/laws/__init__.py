@@ -1,8 +1,11 @@
 """The laws: agreement with the oracle, the table of symmetries, and a module for each family of what is neither."""
 
-from importlib import import_module
-
 from properties.contract.operations import OPERATIONS
+
+from properties.laws import (  # isort: skip
+    symmetries, masks, softmax, attention, empty, features, merging, alibi, caches, gradients, tangents, multi_head, positional,
+    frequencies, frequency_kinds, frequency_bands, rotary, rotations, tables, odd_widths, conduct, interleaving, twins,
+)  # fmt: skip
 from properties.laws.agreement import AGREEMENT, LONG
 from properties.laws.law import Law
 from properties.laws.names import named, parts_of
@@ -10,11 +13,10 @@ from properties.laws.names import named, parts_of
 __all__ = ["LAWS", "LONG", "find"]
 
 _FAMILIES = (
-    "symmetries", "masks", "softmax", "attention", "empty", "features", "merging", "alibi", "caches", "gradients", "tangents", "multi_head",
-    "positional", "frequencies", "frequency_kinds", "frequency_bands", "rotary", "rotations", "tables", "odd_widths", "conduct",
-    "interleaving", "twins",
+    symmetries, masks, softmax, attention, empty, features, merging, alibi, caches, gradients, tangents, multi_head, positional,
+    frequencies, frequency_kinds, frequency_bands, rotary, rotations, tables, odd_widths, conduct, interleaving, twins,
 )  # fmt: skip
-_EVERY: list[Law] = [*AGREEMENT, *(law for name in _FAMILIES for law in import_module(f"properties.laws.{name}").law.laws)]
+_EVERY: list[Law] = [*AGREEMENT, *(law for family in _FAMILIES for law in family.law.laws)]
 LAWS: tuple[Law, ...] = tuple(sorted(_EVERY, key=lambda law: [*OPERATIONS].index(law.operation)))
 
 

@@ -347,7 +347,10 @@ def test_the_command_takes_what_has_batches_of_heads_alone(folder):
         (["right.py", "--function", "wide=ropes"], "An operation is 'ropes', but should be one of"),
         (["right.py", "--library", "nothing-of-this-name"], "There is no library 'nothing-of-this-name', but it should be installed."),
         (["right.py", "--memory", "0"], "The limit of memory is 0.0, but should be a positive number."),
-        (["right.py", "--supports", "head_dim=wide"], "--supports 'head_dim=wide', but should list whole numbers, as head_dim=64,128."),
+        (
+            ["right.py", "--supports", "head_dim=wide"],
+            "--supports 'head_dim=wide', but should list whole numbers, as head_dim=64,128, or scales of scores.",
+        ),
         (["right.py", "--supports", "some sizes"], "supports='some sizes', but should be a mapping from sizes to predicates or lists"),
         (["right.py", "--kernelbench", "problem.py"], "right.py defines no function 'ModelNew', but"),
         (["right.py", "--kernelbench", "problem.py", "--arrays", "torch"], "--arrays is for a candidate by itself"),

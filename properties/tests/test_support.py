@@ -215,7 +215,7 @@ def test_finite_masks_make_all_keys_alike_for_a_query_without_keys_and_leave_its
 @pytest.mark.parametrize(
     ("word", "laws", "kinds"),
     [
-        ("full masks", set(), {"broadcast masks", "masks of sequences"}),
+        ("full masks", set(), {"broadcast masks", "masks of rows", "masks of sequences"}),
         # A causal mask of one query is a mask of keys.
         ("key masks", set(), {"broadcast masks", "masks of sequences"}),
         ("padding masks", set(), {"broadcast masks", "masks of sequences"}),
@@ -223,7 +223,7 @@ def test_finite_masks_make_all_keys_alike_for_a_query_without_keys_and_leave_its
         (
             "no masks",
             {"the past does not depend on the future"},
-            {"broadcast masks", "masks of sequences", "padded masks", "one key each"},
+            {"broadcast masks", "masks of rows", "masks of sequences", "padded masks", "one key each"},
         ),
         ("no batch axes", {"batches are computed one by one", "an empty batch is empty"}, {"masks of sequences"}),
     ],
