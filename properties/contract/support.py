@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from math import isfinite
 from typing import Any
 
 import numpy as np
@@ -207,7 +208,7 @@ def _predicate(name: str, given: Any) -> Predicate:
     if callable(given):
         return given  # type: ignore[no-any-return]
     listed = isinstance(given, Collection) and not isinstance(given, str | bytes | Mapping)
-    if not (listed and given and all(type(n) is int or (type(n) is float and name == "scale") for n in given)):
+    if not (listed and given and all(type(n) is int or (name == "scale" and type(n) is float and isfinite(n)) for n in given)):
         raise TypeError(f"supports[{shown(name)}]={shown(given)}, but should be a predicate, a function of a size, or a list of sizes.")
     return Listed(tuple(given))
 

@@ -281,6 +281,8 @@ def test_sizes_of_a_list_are_drawn_and_no_others(sizes, operation):
         (3, TypeError, "supports=3, but should be"),
         ({"width": (3,)}, ValueError, "A size in supports is 'width', but should be one of batch, n_q, "),
         ({"head_dim": "64"}, TypeError, "supports['head_dim']='64', but should be a predicate, a function of a size, or a list of sizes."),
+        ({"scale": [float("nan")]}, TypeError, "supports['scale']=[nan], but should be a predicate, a function of a size, or"),
+        ({"head_dim": [1.5]}, TypeError, "supports['head_dim']=[1.5], but should be a predicate, a function of a size, or"),
         ({"head_dim": ()}, TypeError, "supports['head_dim']=(), but should be"),
         (
             ["additive masks", "finite masks"],
