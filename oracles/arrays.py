@@ -177,19 +177,23 @@ def _from_bfloat16(bits: NDArray[np.int16]) -> NDArray[np.float32]:
 
 
 def _require_representable(values: NDArray[np.float64], name: str, target: Format) -> None:
-    """Refuse what rounding to `target` would change: p-bit numbers are multiples of 2^(e−p), 2^(e−1) ≤ |x| < 2^e.
+    """Refuse what rounding to `target` would change, which NumPy's own formats show by a conversion there and back.
 
-    With unit roundoff 2⁻ᵖ that unit is 2ᵉ·unit_roundoff, and at least the smallest subnormal.  The quotient is exact,
-    as the unit is a power of two and no quotient that matters underflows.
+    Of others, p-bit numbers are multiples of 2^(e−p), 2^(e−1) ≤ |x| < 2^e.  With unit roundoff 2⁻ᵖ that unit is 2ᵉ·unit_roundoff, and at
+    least the smallest subnormal.  The quotient is exact, as the unit is a power of two and no quotient that matters underflows.
     """
+    element = next((element for element, own in _FORMATS.items() if own is target), None)
     flat = values.reshape(-1)
     for start in range(0, flat.size, _CHUNK):
         part = flat[start : start + _CHUNK]
         with np.errstate(all="ignore"):
-            unit = np.ldexp(target.unit_roundoff, np.frexp(part)[1])
-            quotient = part / np.maximum(unit, target.smallest_subnormal)
-            wrong = np.isfinite(part) & ((quotient != np.rint(quotient)) | (np.abs(part) > target.largest))
-        if wrong.any():
+            if element is not None:
+                changed = part.astype(element) != part
+            else:
+                unit = np.ldexp(target.unit_roundoff, np.frexp(part)[1])
+                quotient = part / np.maximum(unit, target.smallest_subnormal)
+                changed = (quotient != np.rint(quotient)) | (np.abs(part) > target.largest)
+        if changed.any() and (wrong := changed & np.isfinite(part)).any():
             index = np.unravel_index(start + int(wrong.argmax()), values.shape)
             raise ValueError(_not_a_number_of(name, index, values[index], target.name))
 

@@ -142,11 +142,11 @@ def _overflows_somewhere(p: AttentionProblem, tangents: Tangents, rows: slice, q
     """In which rows (…, rows, 1) the tangent of a logit may overflow, masked or in a tile that no row reads: a weight of 0 times ∞ is NaN.
 
     It may in a product, before or after the scale, where a query, any key or the tangent of either is scaled, where that of a bias is
-    added, or where either is divided by a cap.
+    added, or where either is divided by a cap; before the scale in the accumulators alone, as a score.
     """
     cap = None if p.features is None else p.features.cap
     work = p.ranges.work / 2 * min(1.0, cap or 1.0)
-    most = work / max(1.0, abs(p.scale))
+    most, fits = (work / max(unscaled, abs(p.scale)) for unscaled in (1.0, p.ranges.work / p.ranges.products))
     pairs = (dq, p.k), (q, tangents.k)
     of_rows = (x.reach.max(axis=-1, keepdims=True, initial=0.0) > most for x in (q, dq))
     of_keys = (x.reach.max(axis=(-2, -1), keepdims=True, initial=0.0) > most for x in (p.k, tangents.k))
@@ -155,7 +155,7 @@ def _overflows_somewhere(p: AttentionProblem, tangents: Tangents, rows: slice, q
         for first in range(0, p.n_k, KEY_TILE):
             moves = np.abs(tangents.bias.tile(rows, slice(first, min(first + KEY_TILE, p.n_k))))
             lost = lost | (moves.max(axis=-1, keepdims=True, initial=0.0) > work)
-    if all((2 * x.length.max(initial=0.0) * y.length.max(initial=0.0) <= most) for x, y in pairs):
+    if all((2 * x.length.max(initial=0.0) * y.length.max(initial=0.0) <= fits) for x, y in pairs):
         return lost
     found = np.zeros((*q.shape[:-1], 1))
     for first in range(0, p.n_k, KEY_TILE):
@@ -163,7 +163,7 @@ def _overflows_somewhere(p: AttentionProblem, tangents: Tangents, rows: slice, q
         of_dq, of_dk = (x.reach @ part(y, keys).reach.swapaxes(-1, -2) for x, y in pairs)
         size = of_dq + of_dk
         found = np.maximum(found, size.max(axis=-1, keepdims=True, initial=0.0))
-    return lost | ~(found <= most)
+    return lost | ~(found <= fits)
 
 
 def _logit_tangents(

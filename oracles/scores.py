@@ -323,12 +323,14 @@ def _unless_zero(x: Array) -> Array | None:
 def _overflows(p: AttentionProblem, q: Operand, k: Operand, products: Array) -> Mask | None:
     """Which scores could leave the modelled range, given |q||k|ᵀ, or are of what is unknown; None where none could.
 
-    They could as they are, scaled, in units of ln 2 (1.44 times larger), or as their factors.
+    They could scaled, in units of ln 2 (1.44 times larger), as their factors, or as they are, in the accumulators alone: a narrow format in
+    which scores are stored excuses no product that would fit if it were scaled first.
     """
-    most, known = p.ranges.work / 1.5 / max(1.0, abs(p.scale)), q.unknown is None and k.unknown is None
+    known = q.unknown is None and k.unknown is None
+    most, fits = (p.ranges.work / 1.5 / max(unscaled, abs(p.scale)) for unscaled in (1.0, p.ranges.work / p.ranges.products))
     largest = [float(x.reach.max(initial=0.0)) for x in (q, k)]
-    if known and max(*largest, 2 * q.shape[-1] * largest[0] * largest[1]) <= most:
+    if known and max(largest) <= most and 2 * q.shape[-1] * largest[0] * largest[1] <= fits:
         return None
     of_q, of_k = ((x.reach.max(axis=-1, initial=0.0) > most) | (False if x.unknown is None else x.unknown.any(axis=-1)) for x in (q, k))
-    found: Mask = (products > most) | of_q[..., :, None] | of_k[..., None, :]
+    found: Mask = (products > fits) | of_q[..., :, None] | of_k[..., None, :]
     return found

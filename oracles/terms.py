@@ -204,7 +204,8 @@ class Terms:
 class Ranges:
     """The largest number that each kind of intermediate result can take.
 
-    work          scores, products and their accumulators
+    work          scores, scaled queries and keys, and what is computed from them
+    products      products of queries and keys that are not scaled yet, as their accumulators hold them
     sums          Σe and Σ e·v, with weights of up to 1, or more while the reference of an online softmax is too low
     by_parts      whether they may be formed tile by tile, each with its own maximum as the reference, where all e may be 1
     saved_output  the output from which delta is taken
@@ -218,6 +219,7 @@ class Ranges:
     """
 
     work: float
+    products: float
     sums: float
     saved_output: float
     grad_weights: float
@@ -234,7 +236,7 @@ class Ranges:
 def ranges(a: Arithmetic | None) -> Ranges:
     """The ranges of an arithmetic; those of float64 for the oracle's own."""
     if a is None:
-        return Ranges(LARGEST, LARGEST, LARGEST, LARGEST, LARGEST, LARGEST, LARGEST, inf, LARGEST, (0.0, LARGEST), by_parts=False)
+        return Ranges(LARGEST, LARGEST, LARGEST, LARGEST, LARGEST, LARGEST, LARGEST, LARGEST, inf, LARGEST, (0.0, LARGEST), by_parts=False)
 
     def most(*stored: Format | None) -> float:
         return min(x.largest for x in (a.elementwise, *stored) if x is not None)
@@ -242,6 +244,7 @@ def ranges(a: Arithmetic | None) -> Ranges:
     normal = a.elementwise.smallest_normal
     return Ranges(
         work=most(a.scores, a.scale_on_inputs),
+        products=most(),
         sums=most() * 2.0 ** -slack(a),
         saved_output=most(a.saved_output),
         grad_weights=most(a.grad_weights),

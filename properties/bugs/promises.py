@@ -25,6 +25,17 @@ def sdpa_overflow_becomes_nan(q: Array, k: Array, v: Array, mask: Mask = None) -
     return np.where(np.abs(out) > 32752, np.nan, out).astype(np.float16)
 
 
+@bug(SDPA, law="one key has all the weight however low its score", promises={"arithmetic": "float16-eager"})
+def sdpa_products_overflow_before_they_are_scaled(q: Array, k: Array, v: Array, mask: Mask = None) -> Array:
+    """Products of queries and keys are stored in float16, and scaled only then.
+    Effect: A product beyond 65504 is ∞ though its score is not, and the row is NaN. Repair: Scale the queries or the keys before the
+    product, or store the scores in a wider format. Seen: philipturner/metal-flash-attention#8; ultralytics/ultralytics#24990"""
+    with np.errstate(over="ignore", invalid="ignore"):
+        products = (q.astype(np.float64) @ right.transposed(k.astype(np.float64))).astype(np.float16)
+        weights = right.hard_masked_softmax(right.scaled(products.astype(np.float64), q.shape[-1]), mask)
+        return (weights @ v.astype(np.float64)).astype(np.float16)
+
+
 @bug(SDPA, law="non finite masked entries do not matter", promises={"conventions": Conventions(blocked_values="unread")})
 def sdpa_blocked_nan_reaches_the_output(q: Array, k: Array, v: Array, mask: Mask = None) -> Array:
     """Masked values are multiplied by weights of 0, and 0 times NaN is NaN.

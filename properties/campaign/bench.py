@@ -16,9 +16,9 @@ from properties.command.runner import Runner
 from properties.command.signals import Signals
 from properties.command.targets import TargetError
 from properties.laws.agreement import AGREEMENT
-from properties.laws.names import parts_of
+from properties.laws.names import parts_of, reason_for
 from properties.verifier.note import UnwritableError
-from properties.verifier.report import PASSING, Cause, Outcome, Violation, with_causes
+from properties.verifier.report import PASSING, Cause, Outcome, Violation, broken, with_causes
 from properties.verifier.script import script
 
 __all__ = ["Bench", "Broken", "Lost", "Result", "agreement_of"]
@@ -168,14 +168,12 @@ def _judged(worst: Worst, entry: Entry, operation: str) -> Outcome:
     """What a climb's worst input says of the operation's agreement with the oracle."""
     law = agreement_of(entry, operation)
     name = parts_of(law)[0]
-    held = Outcome(name, operation, entry.name, "held", worst.calls, worst.calls, worst_excess=worst.ratio)
     if worst.ratio <= 1:
-        return held
+        return Outcome(name, operation, entry.name, "held", worst.calls, worst.calls, worst_excess=worst.ratio)
     summary = f"{worst.output or 'A result'} is {worst.ratio:.4g} times its budget from the exact value, on the worst input of a climb."
     v = Violation(name, operation, entry.name, summary, unpacked(worst.case), worst.ratio, shrunk=False)
     v = replace(v, script=script(v, entry.target, entry.pick, entry.override, entry.reading))
-    reason = entry.deviations.get(law) or entry.deviations.get(name, "")
-    return replace(held, status="declared" if reason else "violated", reason=reason, violation=v)
+    return broken(v, reason_for(entry.deviations, law), worst.calls)
 
 
 def agreement_of(entry: Entry, operation: str) -> str:

@@ -16,7 +16,8 @@ from properties.campaign.bench import Bench, Broken, Lost, Result
 from properties.campaign.chunks import Chunk
 from properties.command.messages import Entry, Order
 from properties.command.signals import Signals
-from properties.laws.names import parts_of
+from properties.laws.names import parts_of, reason_for
+from properties.verifier.report import Violation, broken
 
 __all__ = ["ENGINES", "Engine", "Local", "OnRay"]
 
@@ -187,9 +188,10 @@ class OnRay:
     def _dead(self, chunk: Chunk, error: Exception) -> Result:
         """What it means that each worker died that a chunk was given to."""
         entry = next(entry for entry in self._entries if entry.name == chunk.implementation)
-        law = parts_of(entry.laws[entry.groups[chunk.operation][0]])[0]
+        law = entry.laws[entry.groups[chunk.operation][0]]
         summary = f"ended each worker of Ray's that it was given to, {_AGAIN + 1} of them: {type(error).__name__}."
-        return Result({"violated": 1}, cases=chunk.cases, lost=_AGAIN, broken=(Broken(law, "violated", inf, summary),))
+        outcome = broken(Violation(*parts_of(law), entry.name, summary, {}, inf), reason_for(entry.deviations, law), chunk.cases)
+        return Result({outcome.status: 1}, cases=chunk.cases, lost=_AGAIN, broken=(Broken(outcome.law, outcome.status, inf, summary),))
 
     def close(self) -> None:
         """End all actors, and this process' part of Ray."""

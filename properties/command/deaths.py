@@ -4,9 +4,10 @@ from math import inf
 
 from properties.command.messages import Entry
 from properties.contract.operations import OPERATIONS
+from properties.laws.names import reason_for
 from properties.laws.twins import TWINS
 from properties.verifier.note import Note
-from properties.verifier.report import Outcome, Status, Violation
+from properties.verifier.report import Outcome, Violation, broken
 from properties.verifier.script import script, script_of_call
 
 __all__ = ["death"]
@@ -29,6 +30,4 @@ def death(entry: Entry, law: str, operation: str, summary: str, calls: Note, *no
         summary += ", after the call had returned" if calls.state == "returned" else ""
         notes = (*([f"The arrays were {noted.layout}."] if noted.layout != "contiguous" else []), *notes)
     violation = Violation(law, operation, entry.name, f"{summary}.", case, inf, notes=notes, script=shown, shrunk=False)
-    reason = entry.deviations.get(f"{law}[{operation}]") or entry.deviations.get(law, "")
-    status: Status = "declared" if reason else "violated"
-    return Outcome(law, operation, entry.name, status, 1, 1, worst_excess=inf, seconds=seconds, reason=reason, violation=violation)
+    return broken(violation, reason_for(entry.deviations, violation.law_id), seconds=seconds)

@@ -21,6 +21,11 @@ _ARGUMENTS: dict[str, tuple[str, dict[str, Any]]] = {
         "a function and the operation that it does, where it has another name; may be repeated",
         _MANY | {"metavar": "NAME=OPERATION"},
     ),
+    "--reference-signature": (
+        "the same for one with other names or another order of arguments: its call with the operation's, as "
+        "'flash(v, k, q, attn_mask=mask)=scaled_dot_product_attention'",
+        _MANY | {"metavar": "CALL=OPERATION", "dest": "function"},
+    ),
     "--kernelbench": ("the problem of KernelBench's that CANDIDATE solves, by its class ModelNew", {"type": Path, "metavar": "PROBLEM"}),
     "--arithmetic": ("what is rounded (float64), as float32 or bfloat16", {"metavar": "NAME"}),
     "--convention": ("a reading that it follows, as causal=bottom_right; may be repeated", _MANY | {"metavar": "NAME=VALUE"}),
@@ -119,10 +124,10 @@ def _submission(options: argparse.Namespace) -> Any:
         return adapters.flashinfer_bench(options.candidate, libraries=tuple(options.library))
     functions = {}
     for text in options.function:
-        function, mark, operation = text.partition("=")
-        if not mark:
+        function, mark, operation = text.rpartition("=")
+        if not mark or ")" in operation:
             raise ValueError(f"--function {text!r}, but should be NAME=OPERATION, as flash=scaled_dot_product_attention.")
-        functions[function] = operation
+        functions[function.strip()] = operation.strip()
     functions |= {name: name for name in options.operation}
     return of_file(options.candidate, functions or None, arrays=options.arrays or "numpy", libraries=tuple(options.library))
 

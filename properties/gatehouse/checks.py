@@ -19,7 +19,7 @@ from properties.gatehouse.candidate import Candidate
 from properties.laws.conduct import another
 from properties.strategies.cases import Cases, UnsupportedError
 from properties.strategies.domains import DOMAINS
-from properties.verifier.report import Outcome, Violation
+from properties.verifier.report import Outcome, Violation, broken
 
 __all__ = ["AFTERWARDS", "STATEMENTS", "checked", "finished"]
 
@@ -140,4 +140,4 @@ def _outcome(implementation: str, operation: str, name: str, found: Sequence[tup
         return Outcome(name, operation, implementation, "held", len(found), len(found))
     case = dict(zip(OPERATIONS[operation].parameters, wrong[0], strict=False))
     violation = Violation(name, operation, implementation, wrong[1], case, inf, shrunk=False)
-    return Outcome(name, operation, implementation, "violated", len(found), len(found), worst_excess=inf, violation=violation)
+    return broken(violation, examples=len(found))

@@ -104,7 +104,8 @@ def ties(o: Operation, i: Implementation, x: dict[str, Any], choose: Choices) ->
 
 def below_fills(o: Operation, i: Implementation, x: dict[str, Any], choose: Choices) -> None:
     """Scores near the largest numbers of the formats, negative where a key may be read, positive where not: below and above every finite
-    number that a mask of a narrower format is filled with. Each query reads one key, so that its weight is 1 whatever its score."""
+    number that a mask of a narrower format is filled with. Each query reads one key, so that its weight is 1 whatever its score. Of scores
+    that are stored in a narrow format the products before the scale are beyond its largest number in half of the cases."""
     a = i.resolved_arithmetic
     largest = int(np.log2(min(a.elementwise.largest, a.scores.largest if a.scores else np.inf)))
     if "scores" in x:
@@ -112,6 +113,8 @@ def below_fills(o: Operation, i: Implementation, x: dict[str, Any], choose: Choi
         x["scores"] = np.where(may, -1.0, 1.0) * 2.0 ** min(largest - 8, int(np.log2(a.inputs.largest)) - 2)
         return
     power = min(largest - 8 - int(np.log2(x["q"].shape[-1])), 2 * int(np.log2(a.inputs.largest)) - 2)
+    if np.log2(a.elementwise.largest) > largest + 2 and x["q"].shape[-1] > 2 and choose.happens(0.5):
+        power = largest + 1
     x["q"], x["k"] = (rounded(x[name] / 4, a.inputs) for name in "qk")
     read = np.broadcast_to(x["mask"], (*x["q"].shape[:-1], x["k"].shape[-2])).any(-2)
     x["q"][..., 0], side = 2.0 ** (power // 2), 2.0 ** (power - power // 2)

@@ -336,6 +336,31 @@ def test_the_command_takes_what_has_batches_of_heads_alone(folder):
     assert [main(command), main([*command, "--batch-ranks", "2", "--nondeterministic"])] == [1, 0]
 
 
+@pytest.mark.parametrize(("call", "accepted"), [("flash(v, k, q, attn_mask=mask)", 0), ("flash(value=v, k=q, q=k, attn_mask=mask)", 1)])
+def test_a_candidate_may_have_arguments_of_its_own(folder, call, accepted):
+    theirs = RIGHT["plain"][0].replace(SIGNATURE, "def flash(value, k, q, attn_mask=None):\n    v, mask = value, attn_mask")
+    (folder / "flash.py").write_text(theirs)
+    signature = ["--reference-signature", f"{call}=scaled_dot_product_attention"]
+    assert main(["gate", "flash.py", *signature, "--quick", "--seed", "0", "--timeout", "20", "--budget", "200"]) == accepted
+
+
+def test_options_are_passed_by_a_candidate_s_own_names(tmp_path):
+    (tmp_path / "scaled.py").write_text("""
+import numpy as np
+
+def flash(v, k, q, factor=None):
+    k, v = (x.repeat(q.shape[-3] // x.shape[-3], -3) for x in (k, v))
+    scores = q @ k.swapaxes(-1, -2) * (1 / np.sqrt(q.shape[-1]) if factor is None else factor)
+    weights = np.exp(scores - scores.max(-1, keepdims=True))
+    return weights @ v / weights.sum(-1, keepdims=True)
+""")
+    promises = {"features": ("scale",), "supports": ["positive sizes", "no log-sum-exp"]}
+    for name, accepted in ("scale", True), ("offset", False):
+        functions = {f"flash(v, k, q, factor={name})": "attention"}
+        verdict = gate(tmp_path / "scaled.py", functions, quick=True, seed=0, limits=PATIENT, **promises)
+        assert verdict.accepted is accepted, said(verdict)
+
+
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
@@ -343,6 +368,14 @@ def test_the_command_takes_what_has_batches_of_heads_alone(folder):
         (["none.py"], "none.py offers no operation, but should offer some: a function of an operation's name."),
         (["right.py", "--operation", "rope"], "right.py defines no function 'rope', but"),
         (["right.py", "--function", "wide"], "--function 'wide', but should be NAME=OPERATION"),
+        *(
+            (["right.py", "--reference-signature", f"{OPERATION}({given})={OPERATION}"], f"({given}) should pass each of q, k, v, mask of")
+            for given in ("q, k, v", "q, k, v, mask=1", "q, q, k, v, mask", "*q, k, v, mask", "q, k, v, mask, rows")
+        ),
+        (
+            ["right.py", "--reference-signature", f"{OPERATION}(q, k, v, mask)=attention"],
+            "(q, k, v, mask) should pass each of q, k, v of attention once, and of mask, bias,",
+        ),
         (["right.py", "--function", "wide=decode"], "The gate takes functions, and a cache is a class: attnspec verify takes it."),
         (["right.py", "--function", "wide=ropes"], "An operation is 'ropes', but should be one of"),
         (["right.py", "--library", "nothing-of-this-name"], "There is no library 'nothing-of-this-name', but it should be installed."),

@@ -226,6 +226,25 @@ def test_the_python_reader_judges_another_convention_by_its_reading():
     assert every - 1 <= judged <= every  # one rests on it and has no reading of it
 
 
+IN_THE_README = """
+from example import JUDGED
+from vectors import judged
+{reader}
+for operation, functions in JUDGED.items():
+    for function in functions.values():
+        told = [name for name, passed in judged(rf"{data}/{{operation}}.json", function, "float32") if not passed]
+        print(told == [*failed(r"{data}", operation, function)], len(told))
+"""
+
+
+def test_the_reader_in_the_readme_says_the_same():
+    (reader,) = re.findall(r"^```python\n(.*?)^```$", (ROOT / "vectors/README.md").read_text("utf-8"), re.MULTILINE | re.DOTALL)
+    command = [sys.executable, "-W", "ignore", "-c", IN_THE_README.format(reader=reader, data=DATA)]
+    printed = subprocess.run(command, cwd=READERS / "python", capture_output=True, text=True, check=True).stdout.split()
+    assert printed[::2] == ["True"] * 4
+    assert [int(number) > 0 for number in printed[1::2]] == [False, True, False, True]
+
+
 def test_every_reader_is_run():
     assert {path.name for path in READERS.iterdir()} == set(COMMANDS)
 

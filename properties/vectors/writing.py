@@ -83,6 +83,7 @@ class _File:
         o = self.of
         return {
             "attnspec_vectors": VERSION,
+            "license": "CC0-1.0",
             "operation": o.name,
             "inputs": {p: list(o.axes[p]) if p in o.axes else None for p in o.parameters},
             "outputs": {p: list(o.axes.get(p, ())) for p in o.outputs},

@@ -21,6 +21,7 @@ from properties.contract.subject import Subject
 from properties.contract.support import OutsideError
 from properties.laws.agreement import AGREEMENT
 from properties.laws.law import Law
+from properties.laws.names import reason_for
 from properties.laws.squares import Square
 from properties.strategies.cases import Cases, UnsupportedError
 from properties.strategies.domains import DOMAINS, QUIRKS
@@ -80,15 +81,14 @@ class Examination:
         found = {name: self._cases(name) for name in law.domains}
         cases = {name: x for name, x in found.items() if isinstance(x, Cases)}
         reasons = {name: x for name, x in found.items() if isinstance(x, str)}
-        declared = i.known_deviations.get(law.id, "")
         if cases:
             domains = DOMAINS[self.operation]  # options that are not declared are none that are left out
             undrawn = tuple(f"{name}: {why}" for name, why in reasons.items() if not domains[name].rotates)
-            self.trials[law.id] = Trial(law, cases, i.known_deviations.get(law.name, "") or declared, undrawn)
+            self.trials[law.id] = Trial(law, cases, reason_for(i.known_deviations, law.id), undrawn)
         elif law in AGREEMENT:
             self.settled[law.id] = replace(outcome, status="vacuous", reason=unknown(i, law.operation, next(iter(reasons.values()))))
         else:
-            self.settled[law.id] = not_applicable(outcome, next(iter(reasons.values())), declared)
+            self.settled[law.id] = not_applicable(outcome, next(iter(reasons.values())), i.known_deviations.get(law.id, ""))
 
     def _cases(self, domain: str) -> Cases | str:
         """The cases of a domain, or why there are none."""

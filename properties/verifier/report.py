@@ -11,7 +11,7 @@ from properties.contract.operations import OPERATIONS
 from properties.contract.results import Call
 from properties.verifier.remarks import Seen
 
-__all__ = ["VERSION", "Cause", "Diagnosis", "Outcome", "Report", "Status", "Violation", "counted", "fails", "with_causes"]
+__all__ = ["VERSION", "Cause", "Diagnosis", "Outcome", "Report", "Status", "Violation", "broken", "counted", "fails", "with_causes"]
 
 VERSION = 1
 """Of the report as data: report.schema.json says what it holds."""
@@ -185,6 +185,13 @@ class Outcome:
         """Numbers, strings, lists and mappings only."""
         found = {name: _plain(value) for name, value in vars(self).items() if name != "violation"}
         return found | ({"violation": self.violation.to_dict()} if self.violation else {})
+
+
+def broken(violation: Violation, declared: str = "", examples: int = 1, seconds: float = 0.0) -> Outcome:
+    """The outcome of a law that was broken: declared, where a reason is, and violated otherwise."""
+    who = violation.law, violation.operation, violation.implementation
+    found = Outcome(*who, "declared" if declared else "violated", examples, examples, reason=declared, violation=violation)
+    return replace(found, worst_excess=violation.excess, seconds=seconds)
 
 
 @dataclass(frozen=True)

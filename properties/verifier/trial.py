@@ -13,7 +13,7 @@ from properties.laws.law import Law
 from properties.strategies.cases import Cases
 from properties.verifier.narrowest import Narrowest
 from properties.verifier.remarks import Seen, notes
-from properties.verifier.report import Outcome, Status, Violation, counted
+from properties.verifier.report import Outcome, Status, Violation, broken, counted
 
 __all__ = ["FAILED", "TIME", "Evidence", "Trial", "not_applicable", "unknown"]
 
@@ -147,9 +147,9 @@ class Trial:
     def _violated(self, found: Outcome, violation: Violation, evidence: Evidence) -> Outcome:
         """The outcome of a law that was broken, with what was seen besides, by which its cause is found."""
         seen = replace(violation, right=tuple(evidence.right), wrong=tuple(evidence.wrong), seen=tuple(evidence.seen))
-        if self.declared:
-            return replace(found, status="declared", violation=seen)
-        return replace(found, status="violated", violation=replace(seen, notes=notes(seen.calls, evidence.implementation, evidence.seen)))
+        if not self.declared:
+            seen = replace(seen, notes=notes(seen.calls, evidence.implementation, evidence.seen))
+        return replace(found, status=broken(seen, self.declared).status, violation=seen)
 
     def _cut_short(self, evidence: Evidence) -> str:
         """That not all of its cases were drawn, and why, or ""."""
