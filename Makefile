@@ -44,7 +44,7 @@ mutants: $(READY) ## put every law to every known bug; writes docs/kill-matrix.m
 
 .PHONY: vectors
 vectors: $(READY) ## write the certified vectors for other languages, and what they kill; writes vectors/
-	$(BIN)/attnspec vectors --out vectors/data
+	$(BIN)/attnspec vectors --out vectors/data --onnx vectors/onnx
 	$(BIN)/python -m properties.vectors.matrix
 	cp properties/vectors/vectors.schema.json vectors/schema.json
 
@@ -197,7 +197,7 @@ $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and f"Python 3.11 or later is needed, but $(PYTHON) is {sys.version.split()[0]}.")'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt torch==2.13.0
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[torch,dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[torch,onnx,dev]'
 	touch $@
 
 # All libraries can live together: 2.9 GB, and about 5 minutes. keras-hub asks for TensorFlow (2.2 GB), which its layers do not need on other

@@ -326,6 +326,10 @@ def test_onnx_and_its_runtime_pass_what_is_written_in_its_layout(tmp_path, capsy
     from onnx.reference import ReferenceEvaluator
 
     assert main(["vectors", "--onnx", str(tmp_path / "simple")]) == 0
+    written, kept = (
+        {f.relative_to(place): f.read_bytes() for f in place.rglob("*.*")} for place in (tmp_path / "simple", DATA.parent / "onnx")
+    )
+    assert written == kept
     cases = load_model_tests(str(tmp_path), "simple")
     assert len(cases) == sum(len(case.opsets) for case in CASES) == len(capsys.readouterr().out.splitlines())
     runtime = importlib.util.find_spec("onnxruntime") and importlib.import_module("onnxruntime")

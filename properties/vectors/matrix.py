@@ -43,8 +43,8 @@ def _summary(found: list[Chosen]) -> Iterator[str]:
         asked = [name for name in shown if _concerns(name, arithmetic)]
         yield f"| {arithmetic} | {tests} | {sum(arithmetic in told[name] for name in asked)} | {len(asked)} |"
     yield ""
-    yield "The cases are chosen so that those in float64 kill every mutant. What the narrower formats miss is mostly lost precision that the"
-    yield "format does not have either, or an overflow that its scores do not reach: `attnspec verify` draws more."
+    yield "The cases are chosen so that those in float64 kill every mutant. What the narrower formats miss is mostly lost precision"
+    yield "that they do not have either, or an overflow that their scores do not reach: `attnspec verify` draws more."
     yield ""
     yield f"{len(MUTANTS) - len(shown)} mutants are beyond vectors: no single call on plain arrays shows them, or a file has no right"
     yield "answer to the calls that do. They stand below, with why."
