@@ -18,6 +18,9 @@ REVISION = $(shell git describe --always --dirty 2>/dev/null || echo unknown)
 KERAS_BACKENDS := jax torch numpy
 VERIFY_PEERS = TRANSFORMERS_VERBOSITY=error $(PEERS)/bin/attnspec verify properties.implementations.peers:GROUPS --max-examples $(EXAMPLES) --seed $(SEED) --jobs $(JOBS)
 
+# Modules are compiled once, also where the environment says otherwise: tests start some hundred processes that import them.
+export PYTHONDONTWRITEBYTECODE :=
+
 .DEFAULT_GOAL := help
 
 .PHONY: help

@@ -41,8 +41,7 @@ def padding_relative_to_the_end(lengths: Any, max_len: int) -> Any:
     """Lengths are stretched, so that the longest sequence reaches max_len.
     Effect: What is masked depends on the longest sequence of the batch. Repair: Compare with the lengths themselves, not with their share
     of the longest one. Seen: none: lengths are given as shares of the longest in some data loaders, and of max_len in others"""
-    longest = max(int(lengths.max(initial=1)), 1)
-    return np.arange(max_len) < lengths[:, None] * max_len // longest
+    return np.arange(max_len) < lengths[:, None] * max_len // max(int(lengths.max(initial=1)), 1)
 
 
 @bug("padding_mask", law="each row allows as many positions as its sequence has")
@@ -158,8 +157,7 @@ def lookup_indices_transposed(table: Array, indices: Any) -> Array:
     """Square indices are read along their other axis.
     Effect: As many sequences as positions have their tokens exchanged. Repair: Keep the order of the axes: the width comes last. Seen:
     none: batch-first and batch-last shapes can be told apart, but for squares"""
-    square = indices.ndim == 2 and indices.shape[0] == indices.shape[1]
-    return np.asarray(table[indices.T if square else indices])
+    return np.asarray(table[indices.T if indices.ndim == 2 and indices.shape[0] == indices.shape[1] else indices])
 
 
 @bug.slip("table_lookup", law="rows that are not read do not matter")

@@ -148,8 +148,7 @@ def causal_wide_off_by_one(n_q: int, n_k: int | None = None) -> Any:
     """With more keys than queries the diagonal lies one further to the right.
     Effect: With more keys than queries, each query sees one key of the future. Repair: Count the diagonal from the same corner for every
     shape. Seen: none: the rectangular case is written by hand, with < n for <= n"""
-    wide = n_k is not None and n_k > n_q
-    return np.tri(n_q, n_q if n_k is None else n_k, int(wide), dtype=bool)
+    return np.tri(n_q, n_q if n_k is None else n_k, int(n_k is not None and n_k > n_q), dtype=bool)
 
 
 @bug.slip("causal_mask", law="row i of a causal mask allows the first keys")

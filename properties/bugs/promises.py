@@ -28,12 +28,11 @@ def sdpa_overflow_becomes_nan(q: Array, k: Array, v: Array, mask: Mask = None) -
 @bug(SDPA, law="one key has all the weight however low its score", promises={"arithmetic": "float16-eager"})
 def sdpa_products_overflow_before_they_are_scaled(q: Array, k: Array, v: Array, mask: Mask = None) -> Array:
     """Products of queries and keys are stored in float16, and scaled only then.
-    Effect: A product beyond 65504 is ∞ though its score is not, and the row is NaN. Repair: Scale the queries or the keys before the
-    product, or store the scores in a wider format. Seen: philipturner/metal-flash-attention#8; ultralytics/ultralytics#24990"""
+    Effect: Beyond 65504 they are ∞ though the scores are not, and rows are NaN. Repair: Scale queries or keys before the product. Seen:
+    philipturner/metal-flash-attention#8; ultralytics/ultralytics#24990"""
     with np.errstate(over="ignore", invalid="ignore"):
-        products = (q.astype(np.float64) @ right.transposed(k.astype(np.float64))).astype(np.float16)
-        weights = right.hard_masked_softmax(right.scaled(products.astype(np.float64), q.shape[-1]), mask)
-        return (weights @ v.astype(np.float64)).astype(np.float16)
+        products = (q.astype(np.float64) @ right.transposed(k.astype(np.float64))).astype(np.float16).astype(np.float64)
+        return (right.hard_masked_softmax(right.scaled(products, q.shape[-1]), mask) @ v.astype(np.float64)).astype(np.float16)
 
 
 @bug(SDPA, law="non finite masked entries do not matter", promises={"conventions": Conventions(blocked_values="unread")})
@@ -68,8 +67,7 @@ def _of_base(base: float) -> Callable[..., Array]:
         if key not in _TABLES:
             angle = np.arange(start_pos, start_pos + key[1])[:, None] * base ** (-(np.arange(key[2]) // 2 * 2) / max(key[2], 1))
             _TABLES[key] = np.cos(angle), np.sin(angle)
-        cos, sin = _TABLES[key]
-        return np.asarray(x * cos + reference_positions.rotated(x) * sin)
+        return np.asarray(x * _TABLES[key][0] + reference_positions.rotated(x) * _TABLES[key][1])
 
     return rotating
 

@@ -122,8 +122,7 @@ def sdpa_causal_diagonal_tile_full(q: Array, k: Array, v: Array, mask: Mask = No
     tiles before the diagonal need no mask, and the comparison is <= for <"""
     if not is_causal(mask, scores_shape(q, k)) or q.shape[-2] < 32:
         return right.scaled_dot_product_attention(q, k, v, mask)
-    tile = np.arange(k.shape[-2]) // 16 == np.arange(q.shape[-2])[:, None] // 16
-    return right.scaled_dot_product_attention(q, k, v, mask | tile)
+    return right.scaled_dot_product_attention(q, k, v, mask | (np.arange(k.shape[-2]) // 16 == np.arange(q.shape[-2])[:, None] // 16))
 
 
 @bug(SDPA, law="causal attention is attention under the causal mask")

@@ -16,9 +16,9 @@ from properties.command.runner import Runner
 from properties.command.signals import Signals
 from properties.command.targets import TargetError
 from properties.laws.agreement import AGREEMENT
-from properties.laws.names import parts_of, reason_for
+from properties.laws.names import parts_of
 from properties.verifier.note import UnwritableError
-from properties.verifier.report import PASSING, Cause, Outcome, Violation, broken, with_causes
+from properties.verifier.report import PASSING, Cause, Outcome, Violation, broken, reason_for, with_causes
 from properties.verifier.script import script
 
 __all__ = ["Bench", "Broken", "Lost", "Result", "agreement_of"]

@@ -1,10 +1,10 @@
-"""Names: what one means that somebody typed, of a law, a bug or an operation; the two parts of a law's; and what is declared by it."""
+"""Names: what one means that somebody typed, of a law, a bug or an operation; and the two parts of a law's."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from difflib import get_close_matches
 
-__all__ = ["named", "parts_of", "reason_for"]
+__all__ = ["named", "parts_of"]
 
 
 def named(text: str, names: Iterable[str], *kinds: str) -> str:
@@ -32,11 +32,6 @@ def parts_of(law: str) -> tuple[str, str]:
     """The name of a law and its operation, which "law[operation]" says; without brackets, and by the operation "", a name alone."""
     name, _, operation = law.partition("[")
     return name, operation.removesuffix("]")
-
-
-def reason_for(deviations: Mapping[str, str], law: str) -> str:
-    """The reason that is declared for breaking a law, "law[operation]": its own, or that of all of its name; "" for none."""
-    return deviations.get(law) or deviations.get(parts_of(law)[0], "")
 
 
 def _plain(name: str) -> str:

@@ -37,6 +37,7 @@ __all__ = ["Candidate", "candidates", "explained"]
 Mask = NDArray[np.bool_]
 _FEWEST = 2  # calls that must be wrong
 _RATE = 1 / 8  # of all calls that must be
+_FAR = 1e4  # budgets: farther than that most arithmetics refuse a call
 _TEN_BITS = Format("TF32", 2.0**-11, 2.0**-136, 2.0**-126, float(BINARY32.largest))
 _NAMES = {"binary32": "float32", "binary16": "float16", "bfloat16": "bfloat16", "TF32": "TF32"}
 _STORED = {
@@ -81,9 +82,9 @@ class Candidate:
         found = implementation.support.promises(o, call.arguments, o.expected(tuple(given), self.arithmetic, reading))
         return tuple(replace(e, rad=np.full_like(e.rad, np.inf), vacuous=True) for e in found) if beyond else found
 
-    def outside(self, call: Call, implementation: Implementation) -> list[Mask]:
-        """For each output of a call which entries are outside the budget."""
-        return [e.excess(x) > 1 for e, x in zip(self.expected(call, implementation), call.outputs, strict=False)]
+    def excess(self, call: Call, implementation: Implementation) -> list[Array]:
+        """For each output of a call how far its entries are from the exact ones, in budgets."""
+        return [e.excess(x) for e, x in zip(self.expected(call, implementation), call.outputs, strict=False)]
 
     def accepts(self, call: Call, implementation: Implementation) -> bool:
         """Whether all of a call's outputs are within the budget."""
@@ -166,13 +167,14 @@ def explained(
     declared = Candidate("declared", "", implementation.resolved_arithmetic)
     calls = tuple(call for _, v in broken for call in v.calls)
     known = [call for call in (*calls, *wrong, *right) if not OPERATIONS[call.operation].returns_booleans]
-    judged = [(call, declared.outside(call, implementation)) for call in known if not call.error]
-    outside = [(call, masks) for call, masks in judged if any(x.any() for x in masks)]
+    judged = [(call, declared.excess(call, implementation)) for call in known if not call.error]
+    outside = [(call, [x > 1 for x in errors]) for call, errors in judged if any((x > 1).any() for x in errors)]
     places = {id(call) for call, _ in outside}
+    furthest = {id(call): max(float(x.max(initial=0.0)) for x in errors) for call, errors in judged}
     shows = sum(id(call) in places for call in wrong) >= _FEWEST and all(share_of_wrong(v.seen) >= _RATE for _, v in broken)
     if not shows or not any(id(call) in places for call in calls):
         return []
-    known.sort(key=lambda call: id(call) not in places)  # a candidate is refused soonest by what is wrong
+    known.sort(key=lambda call: (-min(furthest.get(id(call), 0.0), _FAR), _size(call)))  # what refuses a candidate soonest comes first
     found = []
     for c in candidates(implementation.resolved_arithmetic):
         if not all(c.accepts(call, implementation) for call in known):
@@ -229,6 +231,10 @@ class _Replayed(Subject):
     def expected(self, o: Any, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
         """The oracle's enclosures in the other arithmetic."""
         return self.candidate.expected(Call(o.name, arguments, "contiguous", ()), self.implementation)
+
+
+def _size(call: Call) -> int:
+    return sum(x.size for x in call.arguments if isinstance(x, np.ndarray))
 
 
 def _same(a: tuple[Any, ...], b: tuple[Any, ...]) -> bool:

@@ -21,12 +21,11 @@ from properties.contract.subject import Subject
 from properties.contract.support import OutsideError
 from properties.laws.agreement import AGREEMENT
 from properties.laws.law import Law
-from properties.laws.names import reason_for
 from properties.laws.squares import Square
 from properties.strategies.cases import Cases, UnsupportedError
 from properties.strategies.domains import DOMAINS, QUIRKS
 from properties.verifier.drawing import by_profile
-from properties.verifier.report import Outcome
+from properties.verifier.report import Outcome, reason_for
 from properties.verifier.trial import FAILED, TIME, Evidence, Trial, not_applicable, unknown
 
 __all__ = ["Examination", "Observer"]

@@ -1,7 +1,7 @@
 """What a verification found, as data."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_args
 
@@ -9,9 +9,23 @@ import numpy as np
 
 from properties.contract.operations import OPERATIONS
 from properties.contract.results import Call
+from properties.laws.names import parts_of
 from properties.verifier.remarks import Seen
 
-__all__ = ["VERSION", "Cause", "Diagnosis", "Outcome", "Report", "Status", "Violation", "broken", "counted", "fails", "with_causes"]
+__all__ = [
+    "VERSION",
+    "Cause",
+    "Diagnosis",
+    "Outcome",
+    "Report",
+    "Status",
+    "Violation",
+    "broken",
+    "counted",
+    "fails",
+    "reason_for",
+    "with_causes",
+]
 
 VERSION = 1
 """Of the report as data: report.schema.json says what it holds."""
@@ -185,6 +199,11 @@ class Outcome:
         """Numbers, strings, lists and mappings only."""
         found = {name: _plain(value) for name, value in vars(self).items() if name != "violation"}
         return found | ({"violation": self.violation.to_dict()} if self.violation else {})
+
+
+def reason_for(deviations: Mapping[str, str], law: str) -> str:
+    """The reason that is declared for breaking a law, "law[operation]": its own, or that of all of its name; "" for none."""
+    return deviations.get(law) or deviations.get(parts_of(law)[0], "")
 
 
 def broken(violation: Violation, declared: str = "", examples: int = 1, seconds: float = 0.0) -> Outcome:
