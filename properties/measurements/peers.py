@@ -192,7 +192,8 @@ def markdown(reports: Sequence[dict[str, Any]], wrong: list[str]) -> str:
         "alone, and was run in a process of its own when this page was written. A *defect* is at odds with the library's documentation, or",
         "with itself; a *convention* is one of several readings in use; *arithmetic* is what a type of numbers does not hold.",
         "Twenty of those that expect numbers were drawn by chance, and the numbers computed once more by mpmath alone, which these say.",
-        "The line of each was looked up in the source of the library that is installed.",
+        "The line of each was looked up in the source of the library that is installed. Trackers were searched in November 2026:",
+        "*none found* is what a search gave, and no proof.",
         *_findings(wrong),
     ]
     return "\n".join([*lines, ""])

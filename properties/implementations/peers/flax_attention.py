@@ -1,7 +1,8 @@
-"""Flax: `dot_product_attention` and the multi-head module of linen, and of nnx, and linen's functions on masks.
+"""Flax: `dot_product_attention` and the multi-head module of linen, and of nnx, their caches, and linen's functions on masks.
 
 Arrays are (…, sequence, heads, width); a masked score is the smallest number of the type. nnx' function calls
-`jax.nn.dot_product_attention`, unless it is given a module to keep the weights in: then its own path is taken.
+`jax.nn.dot_product_attention`, unless it is given a module to keep the weights in: then its own path is taken. A module that decodes is
+causal attention, a token at a time, where all its projections are identities.
 """
 
 from collections.abc import Callable
@@ -61,6 +62,44 @@ def _nnx_heads(x: Any, wq: Any, wk: Any, wv: Any, wo: Any, num_heads: int, mask:
         layer.kernel.value = w.reshape(len(w), num_heads, -1)
     module.out.kernel.value = wo.reshape(num_heads, -1, features)
     return module(x, mask=_headed(mask))
+
+
+def _linen_decoded(q: Any, k: Any, v: Any) -> Any:
+    from flax import linen
+    from jax import numpy as jnp
+    from jax import random
+
+    width = q.shape[-1]
+    module = linen.MultiHeadDotProductAttention(1, qkv_features=width, out_features=width, use_bias=False, decode=True)
+    tokens = _tokens(q, k, v)
+    kept, found = module.init(random.key(0), q, k, v)["cache"], []
+    one = {name: {"kernel": jnp.eye(width).reshape(width, 1, width)} for name in ("query", "key", "value")}
+    params = one | {"out": {"kernel": jnp.eye(width)[None]}}
+    for token in tokens:
+        out, changed = module.apply({"params": params, "cache": kept}, *token, mutable=["cache"])
+        kept = changed["cache"]
+        found.append(out)
+    return jnp.concatenate(found, -2)
+
+
+def _nnx_decoded(q: Any, k: Any, v: Any) -> Any:
+    from flax import nnx
+    from jax import numpy as jnp
+
+    width = q.shape[-1]
+    module = nnx.MultiHeadAttention(1, width, width, width, use_bias=False, decode=True, rngs=nnx.Rngs(0))
+    for layer in (module.query, module.key, module.value):
+        layer.kernel.value = jnp.eye(width).reshape(width, 1, width)
+    module.out.kernel.value = jnp.eye(width)[None]
+    module.init_cache(q.shape)
+    return jnp.concatenate([module(*token) for token in _tokens(q, k, v)], -2)
+
+
+def _tokens(*arrays: Any) -> list[tuple[Any, ...]]:
+    """Some arrays at one position after the other. Raises ValueError where their shapes differ: all projections are the identity."""
+    if len({x.shape for x in arrays}) > 1:
+        raise ValueError(f"The shapes are {', '.join(str(x.shape) for x in arrays)}, but should be one.")
+    return [tuple(x[..., t : t + 1, :] for x in arrays) for t in range(arrays[0].shape[-2])]
 
 
 def _causal_mask(n_q: int, n_k: int | None = None) -> Any:
@@ -129,6 +168,7 @@ def _equal(difference: int) -> bool:
 
 
 _SQUARE: dict[str, Any] = {"n_k_minus_n_q": _equal}
+_DECODING = _SQUARE | {"value_dim_minus_head_dim": _equal}
 _IN_EVALUATION = {"deterministic, with a dropout_rate": _attention(partial(_linen, dropout_rate=0.5, deterministic=True))}
 _SOWN = {"sow_weights": heads_of(partial(_linen_heads, sow_weights=True))}
 _KEPT = {"the weights kept": _attention(_nnx_weights)}
@@ -142,4 +182,6 @@ IMPLEMENTATIONS = [
     _implementation("nnx attention", "float32", _attention(_nnx), (1, 2), _KEPT, value_dim_minus_head_dim=_equal),
     _implementation("nnx attention with weights", "float32", _attention(_nnx_weights), (1, 2)),
     _implementation("nnx module", "float32", heads_of(_nnx_heads), (0, 1)),
+    _implementation("linen module, decoding", "float32", {"causal_attention": _linen_decoded}, (1,), **_DECODING),
+    _implementation("nnx module, decoding", "float32", {"causal_attention": _nnx_decoded}, (1,), **_DECODING),
 ]

@@ -1,4 +1,4 @@
-"""`jax.nn.dot_product_attention`, with what it takes: masks, a bias, a scale, causality, local windows, and grouped heads.
+"""`jax.nn.dot_product_attention`, with what it takes: masks, lengths, a bias, a scale, causality, local windows, and grouped heads.
 
 Its arrays are (batch, sequence, heads, width), or without the batch; masks and biases have four axes. A masked score is −0.7 times the
 largest number of float32, and the softmax is always in float32. Where nothing is said, `implementation` is None, which is `xla`.
@@ -27,7 +27,7 @@ def _four(x: Any) -> Any:
 
 def _attend(
     q: Any, k: Any, v: Any, *, mask: Any = None, bias: Any = None, scale: Any = None, causal: bool = False, window: Any = (None, None),
-    implementation: Any = None, residual: bool = True,
+    implementation: Any = None, residual: bool = True, lengths: Any = None,
 ) -> Any:  # fmt: skip
     """(out, lse) of arrays (batch, heads, sequence, width), or without the batch; an open side of a window is as wide as the sequences."""
     import jax
@@ -38,7 +38,7 @@ def _attend(
     sides = None if window == (None, None) else tuple(far if side is None else side for side in window)
     found = jax.nn.dot_product_attention(
         *(x.swapaxes(-2, -3) for x in (q, k, v)), _four(bias), _four(mask), scale=scale, is_causal=causal, local_window_size=sides,
-        implementation=implementation, return_residual=residual,
+        implementation=implementation, return_residual=residual, key_value_seq_lengths=lengths,
     )  # fmt: skip
     out, lse = found if residual else (found, None)
     return out.swapaxes(-2, -3), lse if lse is None else lse.swapaxes(-1, -2)
@@ -56,6 +56,10 @@ def _plain_jvp(q: Any, k: Any, v: Any, mask: Any, *tangents: Any) -> Any:
     return jvp(partial(_plain, mask=mask), (q, k, v), tangents)
 
 
+def _of_lengths(q: Any, k: Any, v: Any, *, mask: Any = None, **options: Any) -> Any:
+    return _attend(q, k, v, lengths=None if mask is None else mask.astype("int32"), **options)
+
+
 def _vjp(q: Any, k: Any, v: Any, grad_out: Any, *, bias: Any = None, **options: Any) -> Any:
     def attend(q: Any, k: Any, v: Any, *bias: Any) -> Any:
         return _attend(q, k, v, bias=bias[0] if bias else None, **options)[0]
@@ -68,7 +72,7 @@ _STATIC = ("causal", "window", "implementation", "residual")
 
 
 def _implementation(
-    name: str, arithmetic: Any, operations: dict[str, Callable[..., Any]], shapes: str = SHAPES, **promises: Any
+    name: str, arithmetic: Any, operations: dict[str, Callable[..., Any]], *supports: str, shapes: str = SHAPES, **promises: Any
 ) -> Implementation:
     return Implementation(
         name=JAX.called(name),
@@ -76,7 +80,7 @@ def _implementation(
         arithmetic=arithmetic,
         arrays=arrays,
         refuses=(ValueError, TypeError, AssertionError, ZeroDivisionError),
-        supports=[shapes, SIZES | {"value_dim_minus_head_dim": lambda n: n == 0}],
+        supports=[shapes, *supports, SIZES | {"value_dim_minus_head_dim": lambda n: n == 0}],
         unavailable=JAX.unavailable,
         **{"conventions": Conventions(dead_rows="uniform"), "batch_ranks": (1, 2), **promises},
     )
@@ -108,5 +112,13 @@ IMPLEMENTATIONS = [
         "float32",
         {"attention": compiled(_attend, *_STATIC), "attention_vjp": compiled(_vjp, *_STATIC)},
         features=_FEATURES,
+    ),
+    _implementation(
+        "attention by lengths float32",
+        "float32",
+        {"attention": compiled(_of_lengths, *_STATIC)},
+        "key lengths",
+        batch_ranks=(2,),
+        features=("mask", "scale", "causal", "window"),
     ),
 ]

@@ -111,6 +111,18 @@ FINDINGS = [
     ),
     Shown(
         "keras",
+        "A scale of 0 or below beside is_causal is NaN on torch, and right on the other back ends",
+        "defect",
+        "PyTorch's flash kernel for the CPU, which Keras picks by name, sets what is masked to −∞ before it scales. The documentation of "
+        "`scale` says nothing of its sign.",
+        _TORCH,
+        "backends=[torch.nn.attention.SDPBackend.FLASH_ATTENTION],",
+        "none found",
+        _refusals("ops.dot_product_attention(x, x, v, scale=0.0, is_causal=True)"),
+        lambda: _each("[1.0, 3.0]"),
+    ),
+    Shown(
+        "keras",
         "A row whose bias is −∞ throughout is NaN on NumPy and JAX, and 0 on torch",
         "convention",
         "By a mask such a row is the mean of all values on all three. The documentation says that an additive mask goes to `bias`.",

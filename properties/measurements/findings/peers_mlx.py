@@ -126,4 +126,19 @@ print(q.scaled_dot_product_attention(k, v).float().flatten().tolist())""",
 print(tensor(0.0).scaled_dot_product_attention(tensor(0.0, 0.0), tensor(1.0, 5.0), attn_mask=mask).flatten().tolist())""",
         lambda: attention([0], [0, 0], [1, 5], mask=np.array([[False, False]])),
     ),
+    Shown(
+        "tinygrad",
+        "A query whose only key is masked gets its value, and one with two masked keys NaN",
+        "defect",
+        "The softmax over one entry is 1 whatever the entry is, NaN and −∞ too: x − max(x) is simplified to 0 where there is nothing to "
+        "take the maximum of.",
+        "tinygrad.mixin.op",
+        "m = self - self.max(axis=axis, keepdim=True).detach()",
+        "none found",
+        _TINY
+        + """one = tensor(0.0).scaled_dot_product_attention(tensor(0.0), tensor(5.0), attn_mask=Tensor([[False]]))
+two = tensor(0.0).scaled_dot_product_attention(tensor(0.0, 0.0), tensor(5.0, 5.0), attn_mask=Tensor([[False, False]]))
+print(one.flatten().tolist() + two.flatten().tolist())""",
+        lambda: np.concatenate([attention([0], [0] * n, [5] * n, mask=np.zeros((1, n), bool)).ravel() for n in (1, 2)]),
+    ),
 ]
