@@ -25,7 +25,7 @@ from oracles import Arithmetic, Conventions, Enclosure
 from oracles.rotated_attention import rotated_attention
 from properties.contract.programs import Held, Step, attends, parse, played
 from properties.contract.results import BrokenError, RaisedError
-from properties.contract.wording import said, shown
+from properties.contract.wording import raised, shown
 
 __all__ = ["CACHES", "Decoder", "admitted", "decode", "held_of", "left_bound", "offered", "require_refused"]
 
@@ -132,7 +132,7 @@ def _made(method: Callable[..., Any], handed: tuple[Any, ...], place: int, step:
         if step.refused and isinstance(error, ValueError):
             return None
         instead = ", which should raise a ValueError." if step.refused else "."
-        raise RaisedError(f"raised {type(error).__name__}: {said(error).rstrip('.')}. It was in {where}{instead}") from error
+        raise RaisedError(f"{raised(error).rstrip('.')}. It was in {where}{instead}") from error
     if step.refused:
         raise BrokenError(f"nothing was raised in {where}, but a ValueError should be.")
     return returned

@@ -1,6 +1,7 @@
 """Calling an implementation: float64 arrays in and out, every call guarded and recorded, every result beside the oracle's answer."""
 
 import contextlib
+import inspect
 import io
 import mmap
 import os
@@ -21,7 +22,7 @@ from properties.contract.masks import ENTRIES
 from properties.contract.operations import OPERATIONS, Operation
 from properties.contract.results import BrokenError, Call, RaisedError, Result, Watched
 from properties.contract.support import OutsideError
-from properties.contract.wording import said
+from properties.contract.wording import raised
 
 __all__ = ["LIKELY", "Caller"]
 
@@ -222,7 +223,7 @@ class Caller:
         except (KeyboardInterrupt, BrokenError):  # what runs a program says itself which step was broken
             raise
         except BaseException as error:
-            raise RaisedError(f"raised {type(error).__name__}: {said(error)}") from error
+            raise RaisedError(raised(error) + (self._misfit(o, given) if isinstance(error, TypeError) else "")) from error
         finally:
             if os.getpid() != process:  # a fork that came back: two would go on as one
                 _RETURNED[0] = 1
@@ -239,6 +240,16 @@ class Caller:
             else ""
         )  # fmt: skip
         return raw, besides
+
+    def _misfit(self, o: Operation, given: list[Any]) -> str:
+        """That an operation's function cannot take the arguments at all, and how it is called, as a sentence; or ""."""
+        try:
+            o.call(inspect.signature(self.implementation.operations[o.name]).bind, given)
+        except TypeError:
+            return f". It is called as {o.name}({', '.join(o.parameters)})."
+        except ValueError:  # it has no signature
+            pass
+        return ""
 
     def given(self, o: Operation, arguments: tuple[Any, ...], layout: str = "contiguous") -> list[Any]:
         """What an operation is handed for arguments: fresh arrays of the implementation's kind."""

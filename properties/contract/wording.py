@@ -4,7 +4,7 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-__all__ = ["printable", "said", "shown", "told"]
+__all__ = ["printable", "raised", "said", "shown", "told"]
 
 _LONGEST = 300  # characters of a message
 _HOME = Path(__file__).parents[1]
@@ -32,6 +32,12 @@ def said(error: BaseException) -> str:
         lines = []
     text = lines[-1] if lines else ""
     return printable(text if len(text) <= _LONGEST else f"{text[:_LONGEST]} …")
+
+
+def raised(error: BaseException) -> str:
+    """That an exception was raised: "raised OSError: no disk", or "raised AssertionError without a message"."""
+    text = said(error)
+    return f"raised {type(error).__name__}{f': {text}' if text else ' without a message'}"
 
 
 def told(error: BaseException) -> str:

@@ -49,11 +49,17 @@ def exits(x, start_pos=0):
     sys.exit(3)
 
 
+def asserts(x, start_pos=0):
+    raise AssertionError
+
+
 @pytest.mark.parametrize(
     ("function", "sentence"),
     [
         (raises_on_long, "raised ZeroDivisionError: integer division or modulo by zero"),
         (exits, "raised SystemExit: 3"),
+        (asserts, "raised AssertionError without a message"),
+        (lambda x: x, "takes 1 positional argument but 2 were given. It is called as rope(x, start_pos, positions, "),
         (lambda x, start_pos=0: rope(x, start_pos)[..., :1], "out has shape (1, 1), but should have shape (1, 2)."),
         (lambda x, start_pos=0: rope(x, start_pos).astype(np.float32), "out has dtype float32, but should have dtype float64."),
         (lambda x, start_pos=0: rope(x, start_pos).tolist(), "out has type list, but should be an array of float64."),
