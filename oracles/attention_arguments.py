@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from oracles import arrays, formats
 from oracles.arguments import FARTHEST, Given, checked_flag, checked_positions, checked_scale
-from oracles.attention_problem import Problem, chosen_rows
+from oracles.attention_call import AttentionCall, chosen_rows
 from oracles.ball import Array
 from oracles.ball_attention import Setting
 from oracles.conventions import Conventions
@@ -29,7 +29,7 @@ _OPEN: Window = (None, None)
 def plain(
     q: Any, k: Any, v: Any, mask: Any, scale: Any, is_causal: Any, rows: Any, arithmetic: Given, conventions: Conventions | None,
     method: Method, *, grouped: bool = False,
-) -> Problem:  # fmt: skip
+) -> AttentionCall:  # fmt: skip
     """The arguments of attention without features, validated: with an axis of heads where they are `grouped`, and else without.
 
     A mask and causality compose, and the default scale is 1/√d, whatever is declared of `oracles.attention`.
@@ -61,7 +61,7 @@ def checked(
     softcap: Any = None,
     sink: Any = None,
     grouped: bool = True,
-) -> Problem:
+) -> AttentionCall:
     """The arguments, validated.  Raises ValueError and TypeError, in a sentence, for what does not fit."""
     require_method(method)
     a, c = formats.resolve(arithmetic), resolve_conventions(conventions)
@@ -92,7 +92,7 @@ def checked(
     factor = checked_scale(scale)
     default = 1.0 if c.scale_default == "one" else 1.0 / sqrt(max(d, 1))
     none = cap is None and biases is None and sinks is None
-    return Problem(
+    return AttentionCall(
         q=heads.fold(q if rows is None else q[..., chosen, :]),
         k=k,
         v=v,

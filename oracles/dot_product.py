@@ -23,7 +23,7 @@ from typing import Any
 from oracles import arb_attention, ball_attention
 from oracles.arguments import Given
 from oracles.attention_arguments import plain
-from oracles.attention_problem import Problem
+from oracles.attention_call import AttentionCall
 from oracles.ball_attention import Setting
 from oracles.conventions import Conventions
 from oracles.enclosure import Enclosure
@@ -177,7 +177,7 @@ def grouped_query_attention(
     return _output(plain(q, k, v, mask, scale, is_causal, rows, arithmetic, conventions, method, grouped=True))
 
 
-def _output(p: Problem) -> Enclosure:
+def _output(p: AttentionCall) -> Enclosure:
     """The output of attention without features."""
 
     def fast(setting: Setting) -> Balls:

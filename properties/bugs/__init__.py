@@ -1,16 +1,16 @@
 """The catalogue of known bugs: executable, cited, and explained. It scores the laws, and it diagnoses who fails them."""
 
 from properties.bugs import (  # isort: skip
-    scores, softmax, masks, tiles, heads, features, wrappers, caches, vjp, jvp, positions, angles, frequencies, rotary, rotations, sinusoid,
-    lookups, conduct, promises, paths, edges,
+    scores, softmax, masks, tiles, multi_head, features, wrappers, caches, gradients, tangents, positions, angles, frequencies, rotary,
+    rotations, sinusoid, lookups, conduct, promises, twins, edges,
 )  # fmt: skip
 from properties.bugs.bug import Bug
 
 __all__ = ["CATALOGUE", "GROUPS", "Bug"]
 
 _MODULES = (
-    scores, softmax, masks, tiles, heads, features, wrappers, caches, vjp, jvp, positions, angles, frequencies, rotary, rotations, sinusoid,
-    lookups, conduct, promises, paths, edges,
+    scores, softmax, masks, tiles, multi_head, features, wrappers, caches, gradients, tangents, positions, angles, frequencies, rotary,
+    rotations, sinusoid, lookups, conduct, promises, twins, edges,
 )  # fmt: skip
 
 GROUPS: dict[str, tuple[Bug, ...]] = {module.__name__.rpartition(".")[2]: tuple(module.bug.bugs) for module in _MODULES}

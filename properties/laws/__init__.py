@@ -3,7 +3,7 @@
 from properties.contract.operations import OPERATIONS
 
 from properties.laws import (  # isort: skip
-    symmetries, masks, softmax, attention, empty, features, merging, alibi, caches, gradients, tangents, multi_head, positional,
+    symmetries, masks, softmax, attention, edges, features, merging, alibi, caches, gradients, tangents, multi_head, positional,
     frequencies, frequency_kinds, frequency_bands, rotary, rotations, tables, odd_widths, conduct, interleaving, twins,
 )  # fmt: skip
 from properties.laws.agreement import AGREEMENT, LONG
@@ -13,7 +13,7 @@ from properties.laws.names import named, parts_of
 __all__ = ["LAWS", "LONG", "find"]
 
 _FAMILIES = (
-    symmetries, masks, softmax, attention, empty, features, merging, alibi, caches, gradients, tangents, multi_head, positional,
+    symmetries, masks, softmax, attention, edges, features, merging, alibi, caches, gradients, tangents, multi_head, positional,
     frequencies, frequency_kinds, frequency_bands, rotary, rotations, tables, odd_widths, conduct, interleaving, twins,
 )  # fmt: skip
 _EVERY: list[Law] = [*AGREEMENT, *(law for family in _FAMILIES for law in family.law.laws)]

@@ -91,7 +91,7 @@ _LATER = {
     "laws": (
         "alibi",
         "caches",
-        "empty",
+        "edges",
         "features",
         "frequency_bands",
         "frequency_kinds",
@@ -102,7 +102,7 @@ _LATER = {
         "tables",
         "twins",
     ),
-    "bugs": ("caches", "edges", "features", "frequencies", "paths", "rotations", "wrappers"),
+    "bugs": ("caches", "edges", "features", "frequencies", "rotations", "twins", "wrappers"),
 }
 
 

@@ -19,7 +19,7 @@ from oracles.visible import Mask
 
 
 @dataclass(frozen=True)
-class Problem:
+class AttentionCall:
     """Validated arguments of attention, folded.
 
     `q` has its `chosen` rows only, of `lead` = (…, H, n_q), H left out where there is no axis of heads; `bias` and `sink` are the shapes
