@@ -45,7 +45,7 @@ _LONG = ("131072 keys",)
 
 
 def _agrees(subject: Subject, *arguments: Any) -> None:
-    """For every case: each result is within its budget of the exact one, and a mask is its definition.
+    """For every case: each result differs from the exact value by no more than its budget, and a mask is exact.
 
     Within budget; masks exact. So are the results of all calls that other laws make on inputs without quirks.
     """

@@ -262,7 +262,7 @@ def descendants(pid):
 def test_a_narrow_pipe_without_colours_is_readable(adapters):
     ran = command(*verify("adapters:GROUPS", options=["--all"]), COLUMNS="44", NO_COLOR="1", PYTHONIOENCODING="ascii")
     assert "\x1b" not in ran.stdout
-    table = ran.stdout.split("To see it again")[0]
+    table = ran.stdout.split("To reproduce it")[0]
     assert max(map(len, table.splitlines())) <= 44
     assert "second" in table
     assert ran.stdout.endswith("1 held, 1 violated\n")

@@ -240,5 +240,5 @@ def test_the_command_shows_options_that_are_given_and_no_others(tmp_path):
     assert "✗ rope-axes-in-reverse breaks " in ran.stdout
     assert "sections=(" in ran.stdout
     assert "inv_freq=None" not in ran.stdout
-    script = ran.stdout.split("To see it again:")[1].split("adapter:")[0]
+    script = ran.stdout.split("To reproduce it:")[1].split("adapter:")[0]
     assert "properties.replay(" in script

@@ -108,7 +108,7 @@ def _print_diagnosis(console: Console, violation: Violation, searched: bool) -> 
         print_indented(console, f"No known bug of this operation, and no other convention, {how}.")
     if others := [d for d in violation.diagnosis if d is not first]:
         told = ", ".join(d.id if d.explains >= 1 else f"{d.id} ({d.explains:.0%} of the wrong calls)" for d in others)
-        print_indented(console, f"{'It could also be' if first else 'A part of it could be'} {told}.")
+        print_indented(console, f"{'It could also be' if first else 'Some of it may be'} {told}.")
 
 
 def _print_case(console: Console, violation: Violation, worst: str = "") -> None:
@@ -133,7 +133,7 @@ def _print_script(console: Console, script: str, everything: bool) -> None:
     lines = script.rstrip().splitlines()
     if not lines:
         return
-    _print_heading(console, "To see it again")
+    _print_heading(console, "To reproduce it")
     if len(lines) > _SCRIPT and not everything:
         print_indented(console, f"{len(lines)} lines of Python, which --all prints, and --write-tests DIR writes as a test.", by=4)
         return
