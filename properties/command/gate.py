@@ -44,7 +44,7 @@ _ARGUMENTS: dict[str, tuple[str, dict[str, Any]]] = {
     "--quick": ("few laws on few cases: a verdict in a few seconds", {"action": "store_true"}),
     "--seed": ("what the cases are drawn from: by default nobody can know it before", {"type": int, "metavar": "N"}),
     "--timeout": ("for one call (2, or 1 with --quick); an import may take 60", {"type": float, "metavar": "SECONDS"}),
-    "--budget": ("for all calls of it together (6, or 1.5 with --quick)", {"type": float, "metavar": "SECONDS"}),
+    "--budget": ("for all calls of it together (6, or 3 with --quick)", {"type": float, "metavar": "SECONDS"}),
     "--memory": ("GiB of address space (4)", {"type": float, "metavar": "GIB"}),
     "--json": ("write the verdict as JSON too; - writes it to standard output, and nothing else", {"metavar": "FILE"}),
 }
