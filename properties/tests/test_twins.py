@@ -9,7 +9,8 @@ import pytest
 
 import properties
 from properties import Implementation, Twin
-from properties.bugs import paths, reference_positions
+from properties.bugs import reference_positions
+from properties.bugs import twins as bugs_of_twins
 from properties.bugs.mutants import MUTANTS
 from properties.bugs.reference import OPERATIONS
 from properties.contract.operations import FEATURES
@@ -19,7 +20,7 @@ from properties.verifier.verify import verify
 SDPA, LAW = "scaled_dot_product_attention", "twin paths agree"
 
 
-@pytest.mark.parametrize("bug", [bug.id for bug in paths.bug.bugs])
+@pytest.mark.parametrize("bug", [bug.id for bug in bugs_of_twins.bug.bugs])
 def test_a_path_that_differs_is_seen_by_the_law_of_twins_and_by_no_other(bug):
     mutant = MUTANTS[bug].implementation()
     (name,) = mutant.twins
