@@ -24,6 +24,7 @@ __all__ = ["Found", "Runner"]
 
 Found = Outcome | tuple[Cause, ...] | Worst | None
 
+_AT_ONCE = 2  # processes that are started before it is known how many there are tasks for: an import may take as long as all laws
 _DEATHS = 3  # of the process in one operation of one implementation, after which its other laws are not tried: each costs up to a timeout
 
 
@@ -55,11 +56,13 @@ class Runner:
 
     def __enter__(self) -> "Runner":
         try:
-            child = self._start()
-            while not self._ready([child]):
-                child.abort_if_overdue()
-            self._welcome(child)
-            self._idle.append(child)
+            for _ in range(min(self.jobs, _AT_ONCE)):
+                self._start()
+            while not (ready := self._ready(self._children)):
+                for child in self._children:
+                    child.abort_if_overdue()
+            self._welcome(ready[0])
+            self._idle.append(ready[0])
         except BaseException:
             self.__exit__(None, None, None)
             raise
@@ -67,7 +70,7 @@ class Runner:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         for child in self._children:
-            child.stop(self._gently)
+            child.stop(self._gently and child in self._idle)  # one that still imports would not notice
         self._children.clear()
         self._folder.cleanup()
 
