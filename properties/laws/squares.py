@@ -186,7 +186,7 @@ class Square:
             for m in term.inputs.get(p, ()):
                 ball = m.apply(ball)
             return ball.mid.astype(x.dtype)
-        ball = Ball(x, np.zeros(x.shape))  # −∞ as a number
+        ball = Ball(x, np.broadcast_to(0.0, x.shape))  # −∞ as a number
         if p.startswith("grad_"):
             for m in reversed(term.outgoing(p[5:])):
                 ball = m.pull(ball)
