@@ -19,10 +19,8 @@ from oracles.ball import Array, Ball, exact
 __all__ = ["Back", "Butterfly", "Map", "Pad", "Plus", "Put", "Take", "Times"]
 
 
-def _moved(x: Ball, change: Any) -> Ball:
-    """A ball whose numbers are moved, by a linear change: an array's radius, one 0 that is broadcast, stays that."""
-    mid = change(x.mid)
-    return Ball(mid, change(x.rad) if any(x.rad.strides) or x.rad.any() else np.broadcast_to(0.0, mid.shape))
+def _moved(x: Ball, change: Any) -> Ball:  # by a linear change, which leaves a radius that is one 0, broadcast, as it is
+    return Ball(mid := change(x.mid), change(x.rad) if any(x.rad.strides) or x.rad.any() else np.broadcast_to(0.0, mid.shape))
 
 
 class Map:

@@ -1,6 +1,5 @@
 """The vectors are what is chosen, the same each time; what is wrong with a file is told; and they tell right from wrong."""
 
-import importlib.util
 import json
 import re
 import shutil
@@ -142,33 +141,68 @@ def test_what_is_no_file_of_vectors_is_refused_in_a_sentence(tmp_path, capsys):
 
 
 COMMANDS = {
-    "python": [[sys.executable, "example.py", "{data}"]],
+    "python": [[sys.executable, "example.py", "{data}", "{format}"]],
     "c": [
         ["cc", "-std=c99", "-O1", "-Wall", "-Wextra", "-Werror", "example.c", "-o", "{made}/example", "-lm"],
-        ["{made}/example", "{data}"],
+        ["{made}/example", "{data}", "{format}"],
     ],
-    "javascript": [["node", "example.mjs", "{data}"]],
-    "rust": [["cargo", "run", "--offline", "--quiet", "--target-dir", "{made}", "--example", "example", "{data}"]],
+    "javascript": [["node", "example.mjs", "{data}", "{format}"]],
+    "rust": [["cargo", "run", "--offline", "--quiet", "--target-dir", "{made}", "--example", "example", "{data}", "{format}"]],
 }
 """How the example of each reader is run."""
 
 
+@pytest.mark.parametrize("number_format", ["float32", "float64"])
 @pytest.mark.parametrize("language", COMMANDS)
-def test_a_reader_finds_the_right_one(language, tmp_path):
+def test_a_reader_finds_the_right_one(language, number_format, tmp_path):
     """Of each operation a right and a wrong one of the language itself are judged: the right one fails nothing, the wrong one something."""
     if not shutil.which(COMMANDS[language][0][0]):
         pytest.skip(f"The reader in {language} was not run: there is no {COMMANDS[language][0][0]} here.")
     for command in COMMANDS[language]:
-        words = [word.format(data=DATA, made=tmp_path) for word in command]
+        words = [word.format(data=DATA, made=tmp_path, format=number_format) for word in command]
         run = subprocess.run(words, cwd=READERS / language, capture_output=True, text=True, check=False)
         assert run.returncode == 0, run.stderr
     told = re.findall(r"^(\w+) (right|wrong) fails (\d+) of (\d+)$", run.stdout, re.MULTILINE)
     assert {(operation, name) for operation, name, *_ in told} == {(operation, name) for operation in READ for name in ("right", "wrong")}
     for operation, name, failed, number in told:
-        groups = json.loads((DATA / f"{operation}.json").read_text())["groups"]
-        asked = [test for group in groups if group["format"] == "float32" and not group["conventions"] for test in group["tests"]]
-        assert int(number) == len(asked) > 0
+        assert int(number) == len(_asked(operation, number_format)) > 0
         assert (int(failed) == 0) == (name == "right")
+
+
+def _asked(operation, number_format="float32"):
+    """The tests of a format in the file's own conventions."""
+    groups = json.loads((DATA / f"{operation}.json").read_text())["groups"]
+    return [test for group in groups if group["format"] == number_format and not group["conventions"] for test in group["tests"]]
+
+
+LISTS = """
+import { judged } from "./vectors.mjs";
+const causal = ({ n_q, n_k }) => Array.from({ length: n_q * (n_k ?? n_q) }, (_, i) => i % (n_k ?? n_q) <= Math.floor(i / (n_k ?? n_q)));
+const passed = (operation, call) => [...judged(`DATA/${operation}.json`, call, "float64")].filter(([, right]) => right).map(([id]) => id);
+console.log(JSON.stringify([passed("causal_mask", causal), passed("learned_positional_encoding", () => [])]));
+"""
+
+
+def test_the_reader_of_javascript_takes_lists_of_booleans_and_empty_ones(tmp_path):
+    if not shutil.which("node"):
+        pytest.skip("The reader in JavaScript was not run: there is no node here.")
+    command = ["node", "--input-type=module", "--eval", LISTS.replace("DATA", str(DATA))]
+    run = subprocess.run(command, cwd=READERS / "javascript", capture_output=True, text=True, check=True)
+    causal, nothing = json.loads(run.stdout)
+    assert causal == [test["id"] for test in _asked("causal_mask", "float64") if test["result"] != "invalid"] != []
+    known = unpacked(DATA / "learned_positional_encoding.safetensors")
+    results = {test["id"]: [*test.get("outputs", {}).values()] for test in _asked("learned_positional_encoding", "float64")}
+    assert nothing == [name for name, wanted in results.items() if wanted and known[wanted[0]["lower"]].size == 0] != []
+
+
+def test_what_is_flagged_as_empty_has_an_array_of_size_0():
+    for file in DATA.glob("*.json"):
+        told, tensors = read(file)
+        for test in (test for group in told["groups"] for test in group["tests"] if test["result"] != "invalid"):
+            names = [*test["inputs"].values(), *(out["lower"] for out in test["outputs"].values())]
+            sizes = [tensors[name].size for name in names if isinstance(name, str) and name in tensors]
+            lengths = [test["inputs"].get(name) for name in ("n_q", "n_k", "seq_len", "embed_dim", "head_dim", "num_heads")]
+            assert ("Empty" in test["flags"]) == (0 in (*sizes, *lengths)), test["id"]
 
 
 ODD = """
@@ -195,8 +229,7 @@ def test_the_python_reader_reads_long_cases_and_takes_neither_too_few_results_no
     right, scaled, same, nothing, refused = map(json.loads, printed.lower().splitlines())
     assert (right, scaled) == ([True, True], [False, True])  # where one key has all the weight, the scale does not matter
     assert not any(same)
-    groups = json.loads((DATA / "scaled_dot_product_attention_vjp.json").read_text())["groups"]
-    asked = [test for group in groups if group["format"] == "float32" and not group["conventions"] for test in group["tests"]]
+    asked = _asked("scaled_dot_product_attention_vjp")
     assert refused == [test["result"] == "invalid" for test in asked]
     assert nothing == [False] * len(asked)
 
@@ -242,6 +275,11 @@ def test_the_reader_in_the_readme_says_the_same():
     command = [sys.executable, "-W", "ignore", "-c", IN_THE_README.format(reader=reader, data=DATA)]
     printed = subprocess.run(command, cwd=READERS / "python", capture_output=True, text=True, check=True).stdout.split()
     assert printed[::2] == ["True"] * 4
+    for wrong in ("lambda **given: ()", "lambda **given: np.zeros(7)", "lambda **given: 1 / 0"):
+        judge = f"import numpy as np\n{reader}\nprint(*failed(r'{DATA}', 'scaled_dot_product_attention_vjp', {wrong}))"
+        run = subprocess.run([sys.executable, "-W", "ignore", "-c", judge], capture_output=True, text=True, check=True)
+        refused = [test for test in _asked("scaled_dot_product_attention_vjp") if test["result"] != "invalid" or "/" not in wrong]
+        assert run.stdout.split() == [test["id"] for test in refused]
     assert [int(number) > 0 for number in printed[1::2]] == [False, True, False, True]
 
 
@@ -315,15 +353,36 @@ def test_what_is_left_out_of_a_case_for_onnx_is_off_by_a_tenth(case):
     assert max(tolerances(wanted)) <= 1e-3
     assert not wanted.vacuous
     slips = [replace(case, options={name: x for name, x in case.options.items() if name != left_out}) for left_out in case.options]
-    slips += [replace(case, options={**case.options, "window": (1, 2)})] if case.options.get("window") == (1, 1) else []
+    if "mask" in case.options:
+        slips += [replace(case, options={"mask": mask}) for mask in (case.options["mask"].T, ~case.options["mask"])]
+    if "window" in case.options:
+        left, right = case.options["window"]
+        slips += [replace(case, options={**case.options, "window": (left + e, right)}) for e in (-1, 1)]
+        slips += [replace(case, options={**case.options, "window": (left, right + e)}) for e in (-1, 1) if right is not None]
+    if "causal" in case.options:
+        later = {name: x for name, x in case.options.items() if name != "causal"}
+        slips += [replace(case, options={**later, "mask": np.tri(*case.tensors()["Q"].shape[-2:-1] * 2, e, dtype=bool)}) for e in (-1, 1)]
     for slip in slips:
         assert np.abs(slip.expected().value - wanted.value).max() >= 0.1 * np.abs(wanted.value).max()
 
 
-def test_onnx_and_its_runtime_pass_what_is_written_in_its_layout(tmp_path, capsys):
-    onnx = pytest.importorskip("onnx", reason="onnx is not installed: its layout was not written.")
-    from onnx.backend.test.loader import load_model_tests
+def _reference_of_onnx(model, given):
     from onnx.reference import ReferenceEvaluator
+
+    return ReferenceEvaluator(model).run(None, given)
+
+
+def _onnxruntime(model, given):
+    import onnxruntime
+
+    return onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"]).run(None, given)
+
+
+@pytest.mark.parametrize(("engine", "run"), [("onnx", _reference_of_onnx), ("onnxruntime", _onnxruntime)])
+def test_engines_of_onnx_pass_what_is_written_in_its_layout(engine, run, tmp_path, capsys):
+    onnx = pytest.importorskip("onnx", reason="onnx is not installed: its layout was not written.")
+    pytest.importorskip(engine, reason=f"{engine} is not installed: it was not asked.")
+    from onnx.backend.test.loader import load_model_tests
 
     assert main(["vectors", "--onnx", str(tmp_path / "simple")]) == 0
     written, kept = (
@@ -332,18 +391,14 @@ def test_onnx_and_its_runtime_pass_what_is_written_in_its_layout(tmp_path, capsy
     assert written == kept
     cases = load_model_tests(str(tmp_path), "simple")
     assert len(cases) == sum(len(case.opsets) for case in CASES) == len(capsys.readouterr().out.splitlines())
-    runtime = importlib.util.find_spec("onnxruntime") and importlib.import_module("onnxruntime")
     for case in cases:
         model, data = onnx.load(f"{case.model_dir}/model.onnx"), Path(case.model_dir, "test_data_set_0")
         numbers = [onnx.numpy_helper.to_array(onnx.load_tensor(data / f"input_{i}.pb")) for i in range(len(model.graph.input))]
         wanted = onnx.numpy_helper.to_array(onnx.load_tensor(data / "output_0.pb"))
         given = dict(zip([x.name for x in model.graph.input], numbers, strict=True))
-        outputs = [ReferenceEvaluator(model).run(None, given)[0]]
-        if runtime:
-            outputs += runtime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"]).run(None, given)
-        for out in outputs:
-            np.testing.assert_allclose(out, wanted, rtol=case.rtol, atol=case.atol)
-            assert not np.allclose(out[..., ::-1, :], wanted, rtol=1e-3, atol=1e-3)
+        out, *_ = run(model, given)
+        np.testing.assert_allclose(out, wanted, rtol=case.rtol, atol=case.atol)
+        assert not np.allclose(out[..., ::-1, :], wanted, rtol=1e-3, atol=1e-3)
 
 
 def test_without_onnx_its_layout_is_refused_in_a_sentence(tmp_path, monkeypatch, capsys):

@@ -17,6 +17,7 @@ from functools import partial
 from itertools import product
 from pathlib import Path
 from statistics import median
+from typing import NamedTuple
 
 from properties.gatehouse.gate import gate
 from properties.gatehouse.surroundings import surroundings
@@ -55,13 +56,22 @@ def main() -> int:
         "",
         f"Right candidates: {sum(accepted)} of {len(accepted)} accepted, in {len(RIGHT)} structures, {len(ARITHMETICS)} arithmetics, "
         f"with {counted(options.seeds, 'seed')}, by the quick plan and its limits of time.",
-        f"Adversaries: {passed.count(True)} of {len(judged)} accepted.",
+        f"Adversaries: {sum(each.accepted for each in judged)} of {len(judged)} accepted, by the quick plan.",
+        *_longest(judged, options.jobs),
         *_unjudged(names, passed),
     ]
     text = "\n".join(lines) + "\n"
     write_whole(options.output, text)
     print(text, end="")
-    return 0 if timed_right and accepted and all(accepted) and judged and not any(judged) else 1
+    return 0 if timed_right and accepted and all(accepted) and judged and not any(each.accepted for each in judged) else 1
+
+
+class _Judged(NamedTuple):
+    """An adversary, whether it is accepted, and how long the verdict took."""
+
+    name: str
+    accepted: bool
+    seconds: float
 
 
 def _times(repeats: int) -> tuple[list[str], bool]:
@@ -108,8 +118,8 @@ def _accepted(candidate: tuple[str, str, int]) -> bool:
     return verdict.accepted
 
 
-def _passed(port: int, name: str) -> bool | None:
-    """Whether an adversary is accepted; None where the system does not hold it to what it needs to be wrong, and where it would end this
+def _passed(port: int, name: str) -> _Judged | None:
+    """What becomes of an adversary; None where the system does not hold it to what it needs to be wrong, and where it would end this
     process."""
     needs = set(WRONG[name][1].get("needs", "").split())
     with tempfile.TemporaryDirectory() as folder:
@@ -119,11 +129,21 @@ def _passed(port: int, name: str) -> bool | None:
     if not needs <= set(verdict.held):
         return None
     if verdict.accepted:
-        print(f"{name} is accepted", file=sys.stderr)
-    return verdict.accepted
+        print(f"{name} is accepted with seed {verdict.report.settings['seed']}", file=sys.stderr)
+    return _Judged(name, verdict.accepted, verdict.seconds)
 
 
-def _unjudged(names: list[str], passed: list[bool | None]) -> list[str]:
+def _longest(judged: list[_Judged], jobs: int) -> list[str]:
+    if not judged:
+        return []
+    longest = max(judged, key=lambda each: each.seconds)
+    return [
+        f"With {jobs} at a time a verdict on one took {median(each.seconds for each in judged):.1f} s in the median, and "
+        f"{longest.seconds:.1f} s at most: {longest.name}."
+    ]
+
+
+def _unjudged(names: list[str], passed: list[_Judged | None]) -> list[str]:
     missing = [name for name, each in zip(names, passed, strict=True) if each is None]
     return [f"Not judged, for want of what this system cannot hold them to: {', '.join(missing)}."] if missing else []
 

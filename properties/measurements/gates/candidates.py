@@ -27,14 +27,14 @@ RIGHT, WRONG = _sections("right.txt"), _sections("wrong.txt")
 """The sources by their names. Of an adversary "said" is found in what the verdict says, and "needs" what the system must hold it to."""
 
 
-def candidate(text: str, arrays: str = "numpy") -> Submission:
-    """A source as it is put to the gate."""
-    return Submission("kernel.py", {"kernel.py": text}, {OPERATION: ("kernel", OPERATION)}, arrays)
+def candidate(text: str) -> Submission:
+    """A source as it is put to the gate, with arrays of the library that it imports."""
+    return Submission("kernel.py", {"kernel.py": text}, {OPERATION: ("kernel", OPERATION)}, "torch" if "import torch" in text else "numpy")
 
 
 def right(structure: str) -> Submission:
     """A right candidate."""
-    return candidate(RIGHT[structure][0], "torch" if structure == "torch" else "numpy")
+    return candidate(RIGHT[structure][0])
 
 
 def adversary(name: str, port: int) -> Submission:

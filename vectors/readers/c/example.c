@@ -1,5 +1,9 @@
-/* A right and a wrong softmax and attention, judged: `cc -O2 example.c -lm && ./a.out FOLDER` prints how many tests each fails. */
+/* A right and a wrong softmax and attention, judged: `cc -O2 example.c -lm && ./a.out FOLDER FORMAT` prints how many tests each fails. */
 #include "vectors.h"
+
+static int narrow; /* whether results are float32 */
+
+static double rounded(double x) { return narrow ? (float)x : x; }
 
 /* Whether a mask allows an entry of a shape, with which it broadcasts. */
 static int allows(const av_tensor *mask, const size_t *shape, size_t rank, size_t place) {
@@ -19,7 +23,7 @@ static int fits(const av_tensor *mask, const size_t *shape, size_t rank) {
     return 1;
 }
 
-static void rows(const double *scores, const av_tensor *mask, const size_t *shape, size_t rank, int masks_late, float *out) {
+static void rows(const double *scores, const av_tensor *mask, const size_t *shape, size_t rank, int masks_late, double *out) {
     size_t n = shape[rank - 1], size = 1;
     for (size_t i = 0; i < rank; i++) size *= shape[i];
     for (size_t row = 0; row < size; row += n) {
@@ -28,11 +32,11 @@ static void rows(const double *scores, const av_tensor *mask, const size_t *shap
             if (masks_late || allows(mask, shape, rank, j)) largest = fmax(largest, scores[j]);
         for (size_t j = row; j < row + n; j++)
             if (masks_late || allows(mask, shape, rank, j)) total += exp(scores[j] - largest);
-        for (size_t j = row; j < row + n; j++) out[j] = allows(mask, shape, rank, j) ? (float)(exp(scores[j] - largest) / total) : 0;
+        for (size_t j = row; j < row + n; j++) out[j] = allows(mask, shape, rank, j) ? rounded(exp(scores[j] - largest) / total) : 0;
     }
 }
 
-static int softmax_of(const av_test *test, float **out, int masks_late) {
+static int softmax_of(const av_test *test, double **out, int masks_late) {
     const av_tensor *scores = av_input(test, "scores"), *mask = av_input(test, "mask");
     if (!fits(mask, scores->shape, scores->rank)) return 1;
     double *numbers = calloc(scores->size + 1, sizeof *numbers);
@@ -41,7 +45,7 @@ static int softmax_of(const av_test *test, float **out, int masks_late) {
     return 0;
 }
 
-static int attention_of(const av_test *test, float **out, int scaled_by_width) {
+static int attention_of(const av_test *test, double **out, int scaled_by_width) {
     const av_tensor *q = av_input(test, "q"), *k = av_input(test, "k"), *v = av_input(test, "v"), *mask = av_input(test, "mask");
     size_t rank = q->rank, d = q->shape[rank - 1], n = q->shape[rank - 2], m = k->shape[rank - 2], e = v->shape[rank - 1], shape[16];
     memcpy(shape, q->shape, sizeof shape);
@@ -50,7 +54,7 @@ static int attention_of(const av_test *test, float **out, int scaled_by_width) {
     size_t all = n;
     for (size_t i = 0; i + 2 < rank; i++) all *= shape[i];
     double scale = d == 0 ? 1 : scaled_by_width ? (double)d : sqrt((double)d), *scores = calloc(all * m + 1, sizeof *scores);
-    float *weights = calloc(all * m + 1, sizeof *weights);
+    double *weights = calloc(all * m + 1, sizeof *weights);
     for (size_t row = 0; row < all; row++)
         for (size_t j = 0; j < m; j++) {
             double sum = 0;
@@ -63,29 +67,30 @@ static int attention_of(const av_test *test, float **out, int scaled_by_width) {
             double sum = 0;
             for (size_t j = 0; j < m; j++)
                 if (weights[row * m + j] != 0) sum += weights[row * m + j] * av_at(v, (row / n * m + j) * e + c);
-            out[0][row * e + c] = (float)sum;
+            out[0][row * e + c] = rounded(sum);
         }
     return 0;
 }
 
-static int softmax(const av_test *test, float **out) { return softmax_of(test, out, 0); }
-static int softmax_masked_late(const av_test *test, float **out) { return softmax_of(test, out, 1); }
-static int attention(const av_test *test, float **out) { return attention_of(test, out, 0); }
-static int attention_scaled_by_width(const av_test *test, float **out) { return attention_of(test, out, 1); }
+static int softmax(const av_test *test, double **out) { return softmax_of(test, out, 0); }
+static int softmax_masked_late(const av_test *test, double **out) { return softmax_of(test, out, 1); }
+static int attention(const av_test *test, double **out) { return attention_of(test, out, 0); }
+static int attention_scaled_by_width(const av_test *test, double **out) { return attention_of(test, out, 1); }
 
-static void judge(const char *folder, const char *operation, const char *name, int (*call)(const av_test *, float **)) {
+static void judge(char **given, const char *operation, const char *name, int (*call)(const av_test *, double **)) {
     char path[4096];
     int failed, number;
-    snprintf(path, sizeof path, "%s/%s.json", folder, operation);
-    av_judge(av_open(path), "float32", call, &failed, &number);
+    snprintf(path, sizeof path, "%s/%s.json", given[1], operation);
+    av_judge(av_open(path), given[2], call, &failed, &number, NULL);
     printf("%s %s fails %d of %d\n", operation, name, failed, number);
 }
 
 int main(int count, char **given) {
-    if (count != 2) return 2;
-    judge(given[1], "hard_masked_softmax", "right", softmax);
-    judge(given[1], "hard_masked_softmax", "wrong", softmax_masked_late);
-    judge(given[1], "scaled_dot_product_attention", "right", attention);
-    judge(given[1], "scaled_dot_product_attention", "wrong", attention_scaled_by_width);
+    if (count != 3) return 2;
+    narrow = !strcmp(given[2], "float32");
+    judge(given, "hard_masked_softmax", "right", softmax);
+    judge(given, "hard_masked_softmax", "wrong", softmax_masked_late);
+    judge(given, "scaled_dot_product_attention", "right", attention);
+    judge(given, "scaled_dot_product_attention", "wrong", attention_scaled_by_width);
     return 0;
 }

@@ -1,11 +1,11 @@
 /* Read the vectors, and judge a function by them. C99, one header, nothing but the standard library.
  *
- * A function is given a test, reads its inputs with av_input and av_number, and fills the arrays of its results; what it returns is 0,
- * or else it refuses:
+ * A function is given a test, reads its inputs with av_input, av_number and av_side, and fills the arrays of its results, whatever its own
+ * format is; what it returns is 0, or else it refuses:
  *
- *     int softmax(const av_test *test, float **out) { const av_tensor *scores = av_input(test, "scores"); ... return 0; }
+ *     int softmax(const av_test *test, double **out) { const av_tensor *scores = av_input(test, "scores"); ... return 0; }
  *     av_file *file = av_open("hard_masked_softmax.json");
- *     av_judge(file, "float32", softmax, &failed, &number);
+ *     av_judge(file, "float32", softmax, &failed, &number, stderr);
  *
  * Memory is kept until the program ends. */
 #ifndef ATTNSPEC_VECTORS_H
@@ -149,13 +149,19 @@ static const av_tensor *av_input(const av_test *test, const char *name) {
     return told && told->kind == '"' ? av_named(test->file, told->text) : NULL;
 }
 
-/* An input that is a number; what is usual where it is not given. */
+/* An input that is a number, or 1 and 0 for true and false; what is usual where it is not given. */
 static inline double av_number(const av_test *test, const char *name, double usual) {
     const av_json *told = av_get(av_get(test->json, "inputs"), name);
-    return told && told->kind == '0' ? told->number : usual;
+    return !told || !strchr("0tf", told->kind) ? usual : told->kind == '0' ? told->number : told->kind == 't';
 }
 
-static int av_within(const av_file *file, const av_json *wanted, const float *out) {
+/* A side of an input that is a pair, as of a window; what is usual where it is not given, or open. */
+static inline double av_side(const av_test *test, const char *name, size_t side, double usual) {
+    const av_json *told = av_get(av_get(test->json, "inputs"), name);
+    return told && told->kind == '[' && side < told->size && told->items[side].kind == '0' ? told->items[side].number : usual;
+}
+
+static int av_within(const av_file *file, const av_json *wanted, const double *out) {
     const av_tensor *lower = av_named(file, av_get(wanted, "lower")->text), *upper = av_named(file, av_get(wanted, "upper")->text);
     const av_tensor *budget = av_named(file, av_get(wanted, "budget")->text);
     for (size_t i = 0; i < lower->size; i++) {
@@ -165,8 +171,9 @@ static int av_within(const av_file *file, const av_json *wanted, const float *ou
     return 1;
 }
 
-/* How many tests of a format a function fails, and how many there are, of the groups that follow the file's own conventions. */
-static void av_judge(const av_file *file, const char *format, int (*call)(const av_test *, float **), int *failed, int *number) {
+/* How many tests of a format a function fails, and how many there are, of the groups that follow the file's own conventions; the ids of those
+ * that it fails are written to a stream, if there is one. */
+static void av_judge(const av_file *file, const char *format, int (*call)(const av_test *, double **), int *failed, int *number, FILE *ids) {
     const av_json *groups = av_get(&file->json, "groups");
     *failed = *number = 0;
     for (size_t g = 0; g < groups->size; g++) {
@@ -175,12 +182,13 @@ static void av_judge(const av_file *file, const char *format, int (*call)(const 
         for (size_t t = 0; t < tests->size; t++, ++*number) {
             av_test test = {file, &tests->items[t]};
             const av_json *outputs = av_get(test.json, "outputs");
-            float *out[8] = {0};
+            double *out[8] = {0};
             for (size_t i = 0; outputs && i < outputs->size; i++)
-                out[i] = calloc(av_named(file, av_get(&outputs->items[i], "lower")->text)->size + 1, sizeof(float));
+                out[i] = calloc(av_named(file, av_get(&outputs->items[i], "lower")->text)->size + 1, sizeof(double));
             int refused = call(&test, out) != 0, right = refused == !outputs;
             for (size_t i = 0; right && outputs && i < outputs->size; i++) right = av_within(file, &outputs->items[i], out[i]);
             *failed += !right;
+            if (!right && ids) fprintf(ids, "%s\n", av_get(test.json, "id")->text);
         }
     }
 }

@@ -1,6 +1,9 @@
-// A right and a wrong softmax and attention, judged: `node example.mjs FOLDER` prints how many tests each fails.
+// A right and a wrong softmax and attention, judged: `node example.mjs FOLDER FORMAT` prints how many tests each fails.
 import { join } from "node:path";
 import { judged } from "./vectors.mjs";
+
+const [folder, format] = process.argv.slice(2);
+const Numbers = format === "float32" ? Float32Array : Float64Array;
 
 const last = (shape, n) => shape[shape.length - n];
 const count = (shape) => shape.reduce((a, b) => a * b, 1);
@@ -23,7 +26,7 @@ function allowed(mask, shape) {
 }
 
 function softmax({ scores, mask }, masksLate = false) {
-  const { shape, data } = scores, n = last(shape, 1), may = allowed(mask, shape), out = new Float32Array(data.length);
+  const { shape, data } = scores, n = last(shape, 1), may = allowed(mask, shape), out = new Numbers(data.length);
   for (let row = 0; row < data.length; row += n) {
     const takes = (j) => masksLate || may(row + j);
     let largest = -Infinity, total = 0;
@@ -37,7 +40,7 @@ function softmax({ scores, mask }, masksLate = false) {
 function attention({ q, k, v, mask }, scale = (width) => Math.sqrt(Math.max(width, 1))) {
   const d = last(q.shape, 1), n = last(q.shape, 2), m = last(k.shape, 2), e = last(v.shape, 1);
   if (d !== last(k.shape, 1) || m !== last(v.shape, 2)) throw new RangeError("Shapes do not fit.");
-  const lead = q.shape.slice(0, -2), shape = [...lead, n, m], scores = new Float64Array(count(shape)), out = new Float32Array(count(lead) * n * e);
+  const lead = q.shape.slice(0, -2), shape = [...lead, n, m], scores = new Float64Array(count(shape)), out = new Numbers(count(lead) * n * e);
   for (let row = 0; row < count(lead) * n; row++) {
     const keys = Math.floor(row / n) * m;
     for (let j = 0; j < m; j++) {
@@ -64,7 +67,7 @@ const JUDGED = {
 };
 for (const [operation, functions] of Object.entries(JUDGED)) {
   for (const [name, call] of Object.entries(functions)) {
-    const found = [...judged(join(process.argv[2], `${operation}.json`), (x) => call(x), "float32")];
+    const found = [...judged(join(folder, `${operation}.json`), (x) => call(x), format)];
     console.log(`${operation} ${name} fails ${found.filter(([, passed]) => !passed).length} of ${found.length}`);
   }
 }

@@ -47,7 +47,7 @@ export function* judged(file, call, format) {
         yield [test.id, test.result === "invalid"];
         continue;
       }
-      const outs = Array.isArray(out) && typeof out[0] !== "number" ? out : [out];
+      const outs = Array.isArray(out) && typeof out[0] === "object" ? out : [out];
       const wanted = Object.values(test.outputs ?? {});
       yield [test.id, outs.length === wanted.length && wanted.length > 0 && wanted.every((one, i) => within(outs[i], one, known))];
     }

@@ -1,4 +1,4 @@
-"""A right and a wrong softmax and attention, judged: `python example.py FOLDER` prints how many tests each fails."""
+"""A right and a wrong softmax and attention, judged: `python example.py FOLDER FORMAT` prints how many tests each fails."""
 
 import sys
 from pathlib import Path
@@ -44,5 +44,5 @@ if __name__ == "__main__":
     np.seterr(all="ignore")
     for operation, functions in JUDGED.items():
         for name, function in functions.items():
-            found = list(judged(Path(sys.argv[1], f"{operation}.json"), function, "float32"))
+            found = list(judged(Path(sys.argv[1], f"{operation}.json"), function, sys.argv[2]))
             print(operation, name, f"fails {sum(not passed for _, passed in found)} of {len(found)}")

@@ -1,8 +1,9 @@
-//! A right and a wrong softmax and attention, judged: `cargo run --example example FOLDER` prints how many tests each fails.
+//! A right and a wrong softmax and attention, judged: `cargo run --example example FOLDER FORMAT` prints how many tests each fails.
 
 use attnspec_vectors::{Inputs, Tensor, Vectors};
 
-type Outputs = Result<Vec<Vec<f32>>, String>;
+type Outputs = Result<Vec<Vec<f64>>, String>;
+type Rounding = fn(f64) -> f64;
 
 /// What a mask says of each entry of a shape, with which it broadcasts.
 fn allowed(mask: Option<&Tensor>, shape: &[usize]) -> Result<Vec<bool>, String> {
@@ -23,24 +24,24 @@ fn allowed(mask: Option<&Tensor>, shape: &[usize]) -> Result<Vec<bool>, String> 
     Ok((0..size).map(entry).collect())
 }
 
-fn rows(scores: &[f64], may: &[bool], n: usize, masks_late: bool) -> Vec<f32> {
+fn rows(scores: &[f64], may: &[bool], n: usize, masks_late: bool, rounded: Rounding) -> Vec<f64> {
     let mut out = Vec::new();
     for (scores, may) in scores.chunks_exact(n.max(1)).zip(may.chunks_exact(n.max(1))) {
         let taken = || scores.iter().zip(may).filter(|(_, &m)| m || masks_late).map(|(&s, _)| s);
         let largest = taken().fold(f64::NEG_INFINITY, f64::max);
         let total: f64 = taken().map(|s| (s - largest).exp()).sum();
-        out.extend(scores.iter().zip(may).map(|(s, &m)| if m { ((s - largest).exp() / total) as f32 } else { 0.0 }));
+        out.extend(scores.iter().zip(may).map(|(s, &m)| if m { rounded((s - largest).exp() / total) } else { 0.0 }));
     }
     out
 }
 
-fn softmax(inputs: &Inputs, masks_late: bool) -> Outputs {
+fn softmax(inputs: &Inputs, masks_late: bool, rounded: Rounding) -> Outputs {
     let scores = inputs.array("scores").ok_or("scores")?;
     let may = allowed(inputs.array("mask"), &scores.shape)?;
-    Ok(vec![rows(&scores.data, &may, scores.shape[scores.shape.len() - 1], masks_late)])
+    Ok(vec![rows(&scores.data, &may, scores.shape[scores.shape.len() - 1], masks_late, rounded)])
 }
 
-fn attention(inputs: &Inputs, scale: impl Fn(f64) -> f64) -> Outputs {
+fn attention(inputs: &Inputs, scale: Rounding, rounded: Rounding) -> Outputs {
     let [q, k, v] = ["q", "k", "v"].map(|name| inputs.array(name).expect(name));
     let last = |x: &Tensor, n: usize| x.shape[x.shape.len() - n];
     let (d, n, m, e) = (last(q, 1), last(q, 2), last(k, 2), last(v, 1));
@@ -52,23 +53,24 @@ fn attention(inputs: &Inputs, scale: impl Fn(f64) -> f64) -> Outputs {
     let all: usize = shape[..shape.len() - 1].iter().product();
     let score = |row: usize, j: usize| (0..d).map(|c| q.data[row * d + c] * k.data[(row / n * m + j) * d + c]).sum::<f64>() / scale(d as f64);
     let scores: Vec<f64> = (0..all * m).map(|place| score(place / m, place % m)).collect();
-    let weights = rows(&scores, &allowed(inputs.array("mask"), &shape)?, m, false);
+    let weights = rows(&scores, &allowed(inputs.array("mask"), &shape)?, m, false, rounded);
     let product = |row: usize, c: usize| {
         let keys = (0..m).filter(|j| weights[row * m + j] != 0.0);
-        keys.map(|j| f64::from(weights[row * m + j]) * v.data[(row / n * m + j) * e + c]).sum::<f64>() as f32
+        rounded(keys.map(|j| weights[row * m + j] * v.data[(row / n * m + j) * e + c]).sum())
     };
     Ok(vec![(0..all * e).map(|place| product(place / e, place % e)).collect()])
 }
 
 fn main() -> Result<(), String> {
-    let folder = std::env::args().nth(1).ok_or("Say which folder has the vectors.")?;
+    let [folder, format] = [1, 2].map(|n| std::env::args().nth(n).unwrap_or_default());
+    let rounded: Rounding = if format == "float32" { |x| f64::from(x as f32) } else { |x| x };
     let judge = |operation: &str, name: &str, call: &dyn Fn(&Inputs) -> Outputs| {
-        let (failed, number) = Vectors::open(format!("{folder}/{operation}.json"))?.judge("float32", call);
-        println!("{operation} {name} fails {failed} of {number}");
+        let vectors = Vectors::open(format!("{folder}/{operation}.json"))?;
+        println!("{operation} {name} fails {} of {}", vectors.failing(&format, call).len(), vectors.number(&format));
         Ok::<(), String>(())
     };
-    judge("hard_masked_softmax", "right", &|x| softmax(x, false))?;
-    judge("hard_masked_softmax", "wrong", &|x| softmax(x, true))?;
-    judge("scaled_dot_product_attention", "right", &|x| attention(x, |width| width.max(1.0).sqrt()))?;
-    judge("scaled_dot_product_attention", "wrong", &|x| attention(x, |width| width.max(1.0)))
+    judge("hard_masked_softmax", "right", &|x| softmax(x, false, rounded))?;
+    judge("hard_masked_softmax", "wrong", &|x| softmax(x, true, rounded))?;
+    judge("scaled_dot_product_attention", "right", &|x| attention(x, |width| width.max(1.0).sqrt(), rounded))?;
+    judge("scaled_dot_product_attention", "wrong", &|x| attention(x, |width| width.max(1.0), rounded))
 }

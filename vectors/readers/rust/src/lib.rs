@@ -1,11 +1,11 @@
 //! Reads attnspec's vectors, and judges functions by them.
 //!
-//! A function is handed the inputs of a test by name, and returns the numbers of its results, or refuses:
+//! A function is handed the inputs of a test by name, and returns the numbers of its results, whatever its own format is, or refuses:
 //!
 //! ```no_run
 //! use attnspec_vectors::{Inputs, Vectors};
-//! fn softmax(inputs: &Inputs) -> Result<Vec<Vec<f32>>, String> { let scores = inputs.array("scores"); todo!() }
-//! let (failed, number) = Vectors::open("hard_masked_softmax.json")?.judge("float32", softmax);
+//! fn softmax(inputs: &Inputs) -> Result<Vec<Vec<f64>>, String> { let scores = inputs.array("scores"); todo!() }
+//! let failed = Vectors::open("hard_masked_softmax.json")?.failing("float32", softmax);
 //! # Ok::<(), String>(())
 //! ```
 
@@ -56,15 +56,23 @@ impl Vectors {
         Ok(Vectors { json, tensors })
     }
 
-    /// How many tests of a format a function fails, and how many there are, of the groups that follow the file's own conventions.
-    pub fn judge(&self, format: &str, call: impl Fn(&Inputs) -> Result<Vec<Vec<f32>>, String>) -> (usize, usize) {
-        let groups = self.json.get("groups").map_or(&[][..], Json::items);
-        let ours = |g: &&Json| g.get("format").is_some_and(|x| x.text() == format) && g.get("conventions").is_some_and(|x| x.members().is_empty());
-        let tests: Vec<&Json> = groups.iter().filter(ours).flat_map(|g| g.get("tests").map_or(&[][..], Json::items)).collect();
-        (tests.iter().filter(|test| !self.passes(test, &call)).count(), tests.len())
+    /// The ids of the tests of a format that a function fails, of the groups that follow the file's own conventions.
+    pub fn failing(&self, format: &str, call: impl Fn(&Inputs) -> Result<Vec<Vec<f64>>, String>) -> Vec<&str> {
+        self.tests(format).into_iter().filter(|test| !self.passes(test, &call)).filter_map(|test| test.get("id").map(Json::text)).collect()
     }
 
-    fn passes(&self, test: &Json, call: &impl Fn(&Inputs) -> Result<Vec<Vec<f32>>, String>) -> bool {
+    /// How many tests of a format there are, of these groups.
+    pub fn number(&self, format: &str) -> usize {
+        self.tests(format).len()
+    }
+
+    fn tests(&self, format: &str) -> Vec<&Json> {
+        let groups = self.json.get("groups").map_or(&[][..], Json::items);
+        let ours = |g: &&Json| g.get("format").is_some_and(|x| x.text() == format) && g.get("conventions").is_some_and(|x| x.members().is_empty());
+        groups.iter().filter(ours).flat_map(|g| g.get("tests").map_or(&[][..], Json::items)).collect()
+    }
+
+    fn passes(&self, test: &Json, call: &impl Fn(&Inputs) -> Result<Vec<Vec<f64>>, String>) -> bool {
         let Some(told) = test.get("inputs") else { return false };
         match (call(&Inputs { told, tensors: &self.tensors }), test.get("outputs")) {
             (Err(_), wanted) => wanted.is_none(),
@@ -76,11 +84,11 @@ impl Vectors {
         }
     }
 
-    fn within(&self, out: &[f32], wanted: &Json) -> bool {
+    fn within(&self, out: &[f64], wanted: &Json) -> bool {
         let part = |name: &str| wanted.get(name).and_then(|x| self.tensors.get(x.text()));
         let (Some(lower), Some(upper), Some(budget)) = (part("lower"), part("upper"), part("budget")) else { return false };
-        let right = |(i, &x): (usize, &f32)| {
-            let (x, low, high) = (f64::from(x), lower.data[i] - budget.data[i], upper.data[i] + budget.data[i]);
+        let right = |(i, &x): (usize, &f64)| {
+            let (low, high) = (lower.data[i] - budget.data[i], upper.data[i] + budget.data[i]);
             (low <= x && x <= high) || (x.is_nan() && lower.data[i].is_nan()) || budget.data[i].is_infinite()
         };
         out.len() == lower.data.len() && out.iter().enumerate().all(right)
