@@ -195,6 +195,37 @@ def test_the_reader_of_javascript_takes_lists_of_booleans_and_empty_ones(tmp_pat
     assert nothing == [name for name, wanted in results.items() if wanted and known[wanted[0]["lower"]].size == 0] != []
 
 
+TOLD = """
+#include "vectors.h"
+static int tell(const av_test *test, double **out) {
+    (void)out;
+    printf("%g %g %g\\n", av_number(test, "causal", -1), av_side(test, "window", 0, -1), av_side(test, "window", 1, -1));
+    return 0;
+}
+int main(int count, char **given) {
+    int failed, number;
+    return count < 2 || (av_judge(av_open(given[1]), "float64", tell, &failed, &number, NULL), 0);
+}
+"""
+
+
+def test_the_reader_in_c_reads_flags_and_pairs(tmp_path):
+    """A flag is 1 or 0; what is not given, or open, is what is usual, −1 here."""
+    if not shutil.which("cc"):
+        pytest.skip("The reader in C was not run: there is no cc here.")
+    (tmp_path / "told.c").write_text(TOLD)
+    command = ["cc", "-std=c99", "-I", str(READERS / "c"), str(tmp_path / "told.c"), "-o", str(tmp_path / "told"), "-lm"]
+    subprocess.run(command, check=True)
+    printed = subprocess.run([tmp_path / "told", DATA / "attention.json"], capture_output=True, text=True, check=True).stdout
+    told = [test["inputs"] for test in _asked("attention", "float64")]
+    sides = [x.get("window") or (None, None) for x in told]
+    flags = [x.get("causal") for x in told]
+    assert True in flags
+    assert any(side is not None for pair in sides for side in pair)
+    wanted = [[-1 if x is None else int(x) for x in (flag, *pair)] for flag, pair in zip(flags, sides, strict=True)]
+    assert [[*map(int, line.split())] for line in printed.splitlines()] == wanted
+
+
 def test_what_is_flagged_as_empty_has_an_array_of_size_0():
     for file in DATA.glob("*.json"):
         told, tensors = read(file)
