@@ -11,6 +11,7 @@ project = "attnspec"
 copyright = "the authors of attnspec, MIT licence"
 extensions = ["myst_parser", "mathml"]
 myst_enable_extensions = ["colon_fence", "deflist", "dollarmath"]
+myst_heading_anchors = 3  # as GitHub's: links inside of what `make` writes work in both
 html_math_renderer = "mathml"
 
 nitpicky = True

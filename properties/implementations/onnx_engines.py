@@ -23,7 +23,10 @@ from properties.contract.implementation import Implementation
 NO_ONNX = "" if find_spec("onnx") else "onnx is not installed: pip install onnx."
 NO_RUNTIME = NO_ONNX if find_spec("onnxruntime") else "onnxruntime is not installed: pip install onnx onnxruntime."
 
-__all__ = ["IMPLEMENTATIONS", "NO_ONNX", "NO_RUNTIME", "reference_attention", "runtime_attention"]
+__all__ = [
+    *("IMPLEMENTATIONS", "NO_ONNX", "NO_RUNTIME", "implementation"),
+    *("first_reference_attention", "first_runtime_attention", "reference_attention", "runtime_attention"),
+]
 
 Array = NDArray[Any]
 _INPUTS = ("Q", "K", "V", "attn_mask", "past_key", "past_value", "nonpad_kv_seqlen")
@@ -37,7 +40,8 @@ def _model(opset: int, types: tuple[tuple[str, str, int], ...], attributes: tupl
     """A model of one Attention, whose inputs have these names, types and numbers of axes; it shows a stage of the weights, if asked for."""
     from onnx import TensorProto, helper
 
-    kinds = {"float32": TensorProto.FLOAT, "float64": TensorProto.DOUBLE, "bool": TensorProto.BOOL, "int64": TensorProto.INT64}
+    numbers = {"float16": TensorProto.FLOAT16, "float32": TensorProto.FLOAT, "float64": TensorProto.DOUBLE}
+    kinds = numbers | {"bool": TensorProto.BOOL, "int64": TensorProto.INT64}
     given = {name: helper.make_tensor_value_info(name, kinds[kind], [None] * rank) for name, kind, rank in types}
     names = [name if name in given else "" for name in _INPUTS]
     results = ["Y", *(["present_key", "present_value"] if "past_key" in given else ["", ""] if stage else [])]
@@ -71,6 +75,8 @@ def _run(engine: Callable[..., Any], opset: int, feeds: dict[str, Array], stage:
 
 reference_attention: Run = partial(_run, _evaluator, 25)
 runtime_attention: Run = partial(_run, _session, 24)
+first_reference_attention: Run = partial(_run, _evaluator, 23)
+first_runtime_attention: Run = partial(_run, _session, 23)
 """Y, with a cache present_key and present_value, and if asked for a stage of the weights, of inputs and attributes by ONNX's names."""
 
 
@@ -107,7 +113,8 @@ def _band(n_q: int, n_k: int, offset: Any, causal: bool, left: int | None, right
     return may & (True if right is None else ahead <= right)
 
 
-def _implementation(name: str, run: Run, arithmetic: str, why: str, *features: str) -> Implementation:
+def implementation(name: str, run: Run, arithmetic: str, why: str, *features: str) -> Implementation:
+    """`attention` by an engine, in an arithmetic, with some features of ONNX' Attention; why it cannot be run here, or ""."""
     return Implementation(
         name=f"{name} {arithmetic}",
         operations={"attention": partial(_attend, run)},
@@ -124,7 +131,7 @@ def _implementation(name: str, run: Run, arithmetic: str, why: str, *features: s
 _FEATURES = ("mask", "bias", "causal", "offset", "offsets", "softcap")
 
 IMPLEMENTATIONS = [
-    _implementation("ONNX reference", reference_attention, "float64", NO_ONNX, *_FEATURES, "window"),  # a scale is a number of float32
-    _implementation("ONNX reference", reference_attention, "float32", NO_ONNX, *_FEATURES, "window", "scale"),
-    _implementation("onnxruntime", runtime_attention, "float32", NO_RUNTIME, *_FEATURES, "scale"),
+    implementation("ONNX reference", reference_attention, "float64", NO_ONNX, *_FEATURES, "window"),  # a scale is a number of float32
+    implementation("ONNX reference", reference_attention, "float32", NO_ONNX, *_FEATURES, "window", "scale"),
+    implementation("onnxruntime", runtime_attention, "float32", NO_RUNTIME, *_FEATURES, "scale"),
 ]

@@ -19,8 +19,9 @@ import torch
 from oracles import Conventions
 from properties.contract.implementation import Implementation
 
-__all__ = ["IMPLEMENTATIONS"]
+__all__ = ["IMPLEMENTATIONS", "attend"]
 
+_PROGRAMS = 64  # one for each pattern of sizes that are equal, and each layout; there are 8 by default, and any more raises
 _NO_COMPILER = "" if shutil.which("g++") or shutil.which("clang++") else "There is no C++ compiler, neither g++ nor clang++."
 
 os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(Path(tempfile.gettempdir()) / f"torchinductor_{os.environ.get('USER', 'attnspec')}"))
@@ -33,14 +34,17 @@ def _written_out(q: Any, k: Any, v: Any, mask: Any) -> torch.Tensor:
     return out
 
 
-def _attend(q: Any, k: Any, v: Any, mask: Any = None) -> torch.Tensor:
-    """The compiled program, on contiguous copies; no mask is one that allows everything."""
+def attend(q: Any, k: Any, v: Any, mask: Any = None, *, compiled: bool = True, transposed: bool = False) -> torch.Tensor:
+    """The compiled program, on contiguous copies, of which that of the keys may be transposed in memory, or what was compiled; no mask is
+    one that allows everything."""
     if min(*q.shape, *v.shape) < 2:
         raise ValueError(f"q, k and v have shapes {q.shape}, {k.shape} and {v.shape}, but every size should be at least 2.")
     if mask is None:
         mask = torch.ones(len(q), len(k), dtype=torch.bool)
-    compiled = torch.compile(_written_out, dynamic=True, fullgraph=True)
-    out: torch.Tensor = compiled(*(x.contiguous() for x in (q, k, v, mask.expand(len(q), len(k)))))
+    function = torch.compile(_written_out, dynamic=True, fullgraph=True) if compiled else _written_out
+    keys = k.mT.contiguous().mT if transposed else k.contiguous()
+    with torch._dynamo.config.patch(recompile_limit=_PROGRAMS):
+        out: torch.Tensor = function(q.contiguous(), keys, v.contiguous(), mask.expand(len(q), len(k)).contiguous())
     return out
 
 
@@ -51,7 +55,7 @@ def _several(n: int) -> bool:
 IMPLEMENTATIONS = [
     Implementation(
         name="torch compiled float64",
-        operations={"scaled_dot_product_attention": _attend},
+        operations={"scaled_dot_product_attention": attend},
         conventions=Conventions(dead_rows="nan"),
         arrays="torch",
         batch_ranks=(0,),

@@ -8,7 +8,7 @@ import numpy as np
 
 from properties.contract.implementation import Implementation
 from properties.contract.operations import OPERATIONS
-from properties.contract.results import BrokenError, Result
+from properties.contract.results import BrokenError, RaisedError, Result
 from properties.contract.subject import Subject
 from properties.contract.support import OutsideError
 from properties.laws.conduct import another
@@ -33,7 +33,8 @@ def twin_paths_agree(subject: Subject, *arguments: Any) -> bool:
     of the same shapes.
 
     Within budget, the sum of both; exact where the twin is declared to be. It says nothing of a case on which the implementation itself is
-    outside of its budget, which agreement tells, nor of one that the path does not take.
+    outside of its budget, which agreement tells, nor of one that the path does not take: one without queries or keys may be refused, by an
+    exception that is declared.
     """
     told = [_agrees(subject, name, arguments) for name in subject.implementation.paths]
     return any(told)
@@ -65,6 +66,9 @@ def _agrees(subject: Subject, name: str, arguments: tuple[Any, ...]) -> bool:
     except OutsideError:
         return False
     except BrokenError as broken:
+        of_nothing = 0 in (n for size, n in o.sizes(arguments).items() if size in ("n_q", "n_k"))
+        if of_nothing and isinstance(broken, RaisedError) and isinstance(broken.__cause__, twin.refuses):
+            return False
         raise BrokenError(f"The path {name!r} {broken}", broken.excess) from broken
     for a, b in zip(own, others, strict=True):
         _compare(subject, name, a, b)

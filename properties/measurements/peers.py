@@ -29,13 +29,14 @@ from properties.measurements.findings import (
     peers_mlx,
     peers_models,
     peers_modules,
+    peers_onnx,
     peers_pytorch,
     peers_transformers,
     peers_x_transformers,
     rotary_peers,
 )
 from properties.measurements.findings.confirmed import confirmed
-from properties.measurements.findings.shown import CAUSES, Shown
+from properties.measurements.findings.shown import CAUSES, FAMILIES, Shown
 from properties.verifier.reading import read
 
 __all__ = ["FINDINGS", "families", "markdown"]
@@ -43,7 +44,7 @@ __all__ = ["FINDINGS", "families", "markdown"]
 FINDINGS: list[Shown] = [
     found
     for module in (
-        *(rotary_peers, peers_jax, peers_keras, peers_mlx),
+        *(rotary_peers, peers_jax, peers_keras, peers_mlx, peers_onnx),
         *(peers_transformers, peers_x_transformers, peers_local, peers_modules, peers_pytorch),
         *(peers_language, peers_models),
     )
@@ -51,22 +52,16 @@ FINDINGS: list[Shown] = [
 ]
 """All findings about released libraries."""
 
-_FAMILIES = {
-    "attention": ("scaled_dot_product", "causal_attention", "grouped_query", "attention", "merge"),
-    "multi-head attention": ("multi_head",),
-    "caches": ("decode",),
-    "masks": ("causal_mask", "padding_mask", "combine_masks", "hard_masked_softmax"),
-    "rotary": ("rope", "rotary", "apply_rotary", "rotate_half", "inv_freq"),
-    "positions and biases": ("sinusoidal", "add_positional", "learned", "table_lookup", "alibi"),
-}
-"""The columns of the matrix: the operations of a kind, by the beginnings of their names."""
+_ROWS = {i.name.split()[0]: library for library, each in GROUPS.items() for i in each}
+"""The library, as the matrix has it, of each distribution, by whose name the names of implementations begin."""
 
 Row = dict[str, Any]
+Cells = dict[tuple[str, str], list[Shown]]
 
 
 def families() -> dict[str, str]:
     """{operation: the column of the matrix that it is in}."""
-    return {o: next(family for family, names in _FAMILIES.items() if any(o.startswith(n) for n in names)) for o in OPERATIONS}
+    return {o: next(family for family, names in FAMILIES.items() if any(o.startswith(n) for n in names)) for o in OPERATIONS}
 
 
 def _rows(reports: Sequence[dict[str, Any]]) -> list[Row]:
@@ -77,11 +72,23 @@ def _rows(reports: Sequence[dict[str, Any]]) -> list[Row]:
         key = row["implementation"], row["operation"], row["law"]
         if key not in found or row["status"] != "not run":
             found[key] = row | {"group": groups[row["implementation"]]}
-    places = {group: place for place, group in enumerate(GROUPS)}
-    return sorted(found.values(), key=lambda row: places.get(row["group"], len(places)))
+    return sorted(found.values(), key=lambda row: _place(row["group"]))
 
 
-def _cell(rows: Sequence[Row]) -> str:
+def _place(library: str) -> tuple[int, str]:
+    """What libraries are sorted by: their order in the registry, and behind them the names of others."""
+    return list(GROUPS).index(library) if library in GROUPS else len(GROUPS), library
+
+
+def _cells() -> Cells:
+    """{(library, family): its findings}, in the order of the matrix."""
+    cells: Cells = {}
+    for found in FINDINGS:
+        cells.setdefault((_ROWS.get(found.library, found.library), found.family), []).append(found)
+    return dict(sorted(cells.items(), key=lambda cell: (_place(cell[0][0]), list(FAMILIES).index(cell[0][1]))))
+
+
+def _laws(rows: Sequence[Row]) -> str:
     """How many laws held, are declared not to hold, had budgets too wide to say, and are broken besides; that nothing was run."""
     count = Counter(row["status"] for row in rows)
     told = [
@@ -95,14 +102,25 @@ def _cell(rows: Sequence[Row]) -> str:
     return "not run here" if count["not run"] else ""
 
 
-def _matrix(rows: Sequence[Row]) -> Iterator[str]:
+def _link(heading: str, findings: Sequence[Shown]) -> str:
+    """How many findings there are of each cause, as a link to their heading, by the anchor that GitHub and MyST give it; "" of none."""
+    count = Counter(found.cause for found in findings)
+    one, more = ("defect", "convention", "of arithmetic"), ("defects", "conventions", "of arithmetic")
+    text = ", ".join(f"{count[cause]} {(one if count[cause] == 1 else more)[i]}" for i, cause in enumerate(CAUSES) if count[cause])
+    return f"[{text}](#{heading.lower().replace(',', '').replace(' ', '-')})" if text else ""
+
+
+def _matrix(rows: Sequence[Row], cells: Cells) -> Iterator[str]:
     column = families()
-    yield f"| library | {' | '.join(_FAMILIES)} |"
-    yield "|---" * (len(_FAMILIES) + 1) + "|"
-    for library in dict.fromkeys(row["group"] for row in rows):
-        own = [row for row in rows if row["group"] == library]
-        cells = [_cell([row for row in own if column[row["operation"]] == family]) for family in _FAMILIES]
-        yield f"| {library} | {' | '.join(cells)} |"
+    yield f"| library | {' | '.join(FAMILIES)} |"
+    yield "|---" * (len(FAMILIES) + 1) + "|"
+    for library in sorted({row["group"] for row in rows} | {library for library, _ in cells}, key=_place):
+        texts = []
+        for family in FAMILIES:
+            laws = _laws([row for row in rows if row["group"] == library and column[row["operation"]] == family])
+            link = _link(f"{library}, {family}", cells.get((library, family), []))
+            texts.append("; ".join(filter(None, (laws, link))))
+        yield f"| {library} | {' | '.join(texts)} |"
 
 
 def _implementations(rows: Sequence[Row]) -> Iterator[str]:
@@ -125,17 +143,19 @@ def _declared(rows: Sequence[Row]) -> Iterator[str]:
         yield f"\n{reason}\n\n- {names}\n- {laws}"
 
 
-def _findings(wrong: list[str]) -> Iterator[str]:
-    """Every finding, two scripts at a time; what no longer happens is noted."""
+def _findings(cells: Cells, wrong: list[str]) -> Iterator[str]:
+    """Every finding, under a heading for each cell, two scripts at a time; what no longer happens is noted."""
     with ThreadPoolExecutor(2) as pool:
         list(pool.map(lambda found: find_spec(found.module.split(".")[0]) and found.actual, FINDINGS))
-    for found in FINDINGS:
-        try:
-            yield from list(found.markdown(confirmed(found)))
-        except ImportError as missing:
-            yield f"\n### {found.name}\n\nNot run here: {missing}."
-        except ValueError as changed:
-            wrong.append(str(changed))
+    for (library, family), own in cells.items():
+        yield f"\n### {library}, {family}"
+        for found in own:
+            try:
+                yield from list(found.markdown(confirmed(found)))
+            except ImportError as missing:
+                yield f"\n#### {found.name}\n\nNot run here: {missing}."
+            except ValueError as changed:
+                wrong.append(str(changed))
 
 
 def _models(wrong: list[str]) -> Iterator[str]:
@@ -157,7 +177,7 @@ def _models(wrong: list[str]) -> Iterator[str]:
 
 def markdown(reports: Sequence[dict[str, Any]], wrong: list[str]) -> str:
     """The page; what is not as declared is added to a list."""
-    rows, count = _rows(reports), Counter(found.cause for found in FINDINGS)
+    rows, cells, count = _rows(reports), _cells(), Counter(found.cause for found in FINDINGS)
     wrong += [f"{r['implementation']} breaks {r['law']} [{r['operation']}]." for r in rows if r["status"] == "violated"]
     lines = [
         "# Released libraries under the suite",
@@ -167,9 +187,10 @@ def markdown(reports: Sequence[dict[str, Any]], wrong: list[str]) -> str:
         f"`--max-examples` {' or '.join(map(str, sorted({report['settings']['max_examples'] for report in reports})))}.",
         "",
         "A law counts for each operation of each implementation. What is declared not to hold is below, by its reason; a release that",
-        "mends it fails `make peers` until the declaration is taken away.",
+        "mends it fails `make peers` until the declaration is taken away. Whole models are put to no law: their paths are compared",
+        "[below](#whole-decoders). How many findings there are about something is a link to them.",
         "",
-        *_matrix(rows),
+        *_matrix(rows, cells),
         "",
         "## What was put to the laws",
         "",
@@ -194,7 +215,7 @@ def markdown(reports: Sequence[dict[str, Any]], wrong: list[str]) -> str:
         "Twenty of those that expect numbers were drawn by chance, and the numbers computed once more by mpmath alone, which these say.",
         "The line of each was looked up in the source of the library that is installed. Trackers were searched in November 2026:",
         "*none found* is what a search gave, and no proof.",
-        *_findings(wrong),
+        *_findings(cells, wrong),
     ]
     return "\n".join([*lines, ""])
 

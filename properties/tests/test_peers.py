@@ -1,6 +1,7 @@
 """Released libraries: the registry needs none of them, findings are consistent and their scripts stand alone, and the page has them all."""
 
 import ast
+import re
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -18,7 +19,7 @@ from properties.implementations.peers.library import Library
 from properties.laws.twins import TWINS
 from properties.measurements import peers
 from properties.measurements.findings.confirmed import REFERENCES, confirmed, drawn
-from properties.measurements.findings.shown import CAUSES, Shown
+from properties.measurements.findings.shown import CAUSES, FAMILIES, Shown
 from properties.measurements.peers import FINDINGS, families, markdown
 from properties.verifier.plan import plan
 
@@ -72,6 +73,7 @@ def test_every_declared_deviation_is_explained_by_a_finding():
 @EACH
 def test_a_finding_is_a_row(found):
     assert found.cause in CAUSES
+    assert found.family in FAMILIES
     assert found.detail.endswith(".")
     assert found.wanted()
     assert sum(other.title == found.title and other.library == found.library for other in FINDINGS) == 1
@@ -104,7 +106,7 @@ def test_mpmath_confirms_what_a_drawn_finding_expects(found):
 
 
 def test_another_number_than_mpmath_has_is_told(monkeypatch):
-    found = Shown("fms", "A pair", "defect", "It is.", "fms", "", "none", "", lambda: [-0.4161, 0.9092])
+    found = Shown("fms", "rotary", "A pair", "defect", "It is.", "fms", "", "none", "", lambda: [-0.4161, 0.9092])
     assert confirmed(found) == ""
     monkeypatch.setitem(REFERENCES, found.name, lambda: [mpmath.cos(2), mpmath.sin(2)])
     with pytest.raises(
@@ -122,7 +124,7 @@ def test_the_line_of_a_finding_is_in_the_library_that_is_installed(found):
 
 def test_a_line_is_looked_up_by_what_is_there_once():
     def finding(line: str) -> Shown:
-        return Shown("ours", "A line", "defect", "It is.", "properties.measurements.findings.shown", line, "none", "", lambda: 0)
+        return Shown("ours", "masks", "A line", "defect", "It is.", "properties.measurements.findings.shown", line, "none", "", lambda: 0)
 
     assert finding("class Shown:").where.startswith("properties/measurements/findings/shown.py:")
     first, second = (
@@ -135,36 +137,78 @@ def test_a_line_is_looked_up_by_what_is_there_once():
 
 
 def test_the_page_has_no_other_finding():
-    assert PAGE.count("\n### ") == len(FINDINGS)
+    assert PAGE.count("\n| expected | ") == len(FINDINGS)
 
 
 def test_every_operation_has_a_column():
     assert set(families()) == set(OPERATIONS)
 
 
-def _report(status: str, reason: str = "") -> dict:
+def _report(status: str, reason: str = "", group: str = "A") -> dict:
     row = {"implementation": "a 1", "operation": "rope", "law": "pairs", "status": status, "reason": reason}
-    return {"settings": {"max_examples": 10, "implementations": [{"name": "a 1", "group": "A"}]}, "outcomes": [row]}
+    return {"settings": {"max_examples": 10, "implementations": [{"name": "a 1", "group": group}]}, "outcomes": [row]}
+
+
+@pytest.fixture
+def page(monkeypatch) -> str:
+    """The page with a law of JAX, on which no script is run and no model compared."""
+    monkeypatch.setattr(Shown, "actual", "")
+    monkeypatch.setattr(Shown, "markdown", lambda found, confirmed: [f"\n#### {found.name}"])
+    monkeypatch.setattr(peers, "_models", lambda wrong: [])
+    return markdown([_report("held", group="JAX")], [])
+
+
+def test_every_finding_stands_under_the_library_and_the_family_that_it_is_of(page):
+    named, seen = {found.name: found for found in FINDINGS}, []
+    for part in page.split("\n### ")[1:]:
+        library, family = part.splitlines()[0].split(", ")
+        for name in re.findall(r"^#### (.+)", part, re.MULTILINE):
+            assert named[name].family == family
+            assert any(i.name.split()[0] == named[name].library for i in GROUPS[library])
+            seen.append(name)
+    assert sorted(seen) == sorted(named)
+
+
+def test_a_cell_counts_its_findings_and_its_link_has_a_heading(page):
+    counted = re.findall(r"[|;] \[([^]]+)\]\(#", page)
+    assert sum(int(n) for n in re.findall(r"\d+", " ".join(counted))) == len(FINDINGS)
+    headings = [re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in re.findall(r"^#+ (.+)", page, re.MULTILINE)]
+    links = re.findall(r"\]\(#([^)]+)\)", page)
+    assert links
+    assert all(headings.count(link) == 1 for link in links)
+
+
+def test_a_cell_has_its_laws_before_its_findings_and_may_have_either(monkeypatch):
+    def finding(library: str, family: str, cause: str) -> Shown:
+        return Shown(library, family, "It", cause, "It is.", "no_such_library", "It.", "none", "", lambda: 0)
+
+    causes = ("defect", "defect", "convention", "arithmetic")
+    monkeypatch.setattr(peers, "FINDINGS", [*(finding("jax", "rotary", cause) for cause in causes), finding("other", "caches", "defect")])
+    page = markdown([_report("held", group="JAX")], [])
+    assert "| JAX |  |  |  |  | 1 held; [2 defects, 1 convention, 1 of arithmetic](#jax-rotary) |  |  |\n" in page
+    assert "| other |  |  | [1 defect](#other-caches) |  |  |  |  |\n" in page
 
 
 def test_what_one_report_could_not_run_is_taken_from_another(monkeypatch):
     monkeypatch.setattr(peers, "FINDINGS", [])
     wrong: list[str] = []
-    assert "| A |  |  |  |  | not run here |  |" in markdown([_report("not run", "why")], wrong)
-    assert "| A |  |  |  |  | 1 held |  |" in markdown([_report("not run"), _report("held")], wrong)
+    assert "| A |  |  |  |  | not run here |  |  |" in markdown([_report("not run", "why")], wrong)
+    assert "| A |  |  |  |  | 1 held |  |  |" in markdown([_report("not run"), _report("held")], wrong)
     assert wrong == []
-    assert "| A |  |  |  |  | 1 **violated** |  |" in markdown([_report("violated")], wrong)
+    assert "| A |  |  |  |  | 1 **violated** |  |  |" in markdown([_report("violated")], wrong)
     assert wrong == ["a 1 breaks pairs [rope]."]
 
 
 def test_a_later_report_of_a_part_counts(monkeypatch):
     monkeypatch.setattr(peers, "FINDINGS", [])
-    assert "| A |  |  |  |  | 1 held |  |" in markdown([_report("violated"), _report("held"), _report("not run")], [])
+    assert "| A |  |  |  |  | 1 held |  |  |" in markdown([_report("violated"), _report("held"), _report("not run")], [])
 
 
 def test_a_finding_that_no_longer_happens_and_an_absent_library_are_noted(monkeypatch):
     def finding(library: str, module: str) -> Shown:
-        return Shown(library, "Two is one", "defect", "It is.", module, '"""What mathematics', "none", "print([1.0])", lambda: [1.0])
+        return Shown(
+            library, "masks", "Two is one", "defect", "It is.", module, '"""What mathematics', "none", "print([1.0])", lambda: [1.0]
+        )
 
     gone, absent = finding("numpy", "numpy"), finding("absent", "no_such_library")
     monkeypatch.setattr(Shown, "where", property(lambda found: "" if found is gone else Shown.where.fget(found)))
@@ -174,7 +218,7 @@ def test_a_finding_that_no_longer_happens_and_an_absent_library_are_noted(monkey
     assert wrong == ["numpy prints [1.0] now, as it should: take the finding 'Two is one' away."]
     monkeypatch.undo()
     monkeypatch.setattr(peers, "FINDINGS", [absent])
-    assert "### absent: Two is one\n\nNot run here: No module named 'no_such_library'." in markdown([], [])
+    assert "#### absent: Two is one\n\nNot run here: No module named 'no_such_library'." in markdown([], [])
 
 
 def test_a_law_about_means_leaves_keys_and_values_with_as_many_heads():

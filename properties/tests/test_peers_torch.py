@@ -26,7 +26,7 @@ def test_an_adapter_is_there_without_its_library_and_says_so(module):
 
 
 def test_declared_deviations_name_a_model_a_path_and_a_finding():
-    titles = {found.title for found in FINDINGS}
+    titles = {found.title for found in FINDINGS if found.family == "whole models"}
     for (model, path), title in DEVIATIONS.items():
         assert model in {each.name for each in MODELS}
         assert path in PATHS

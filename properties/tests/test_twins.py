@@ -17,7 +17,7 @@ from properties.contract.operations import FEATURES
 from properties.implementations import numpy_tiled, torch_attention
 from properties.verifier.verify import verify
 
-SDPA, LAW = "scaled_dot_product_attention", "twin paths agree"
+SDPA, GQA, LAW = "scaled_dot_product_attention", "grouped_query_attention", "twin paths agree"
 
 
 @pytest.mark.parametrize("bug", [bug.id for bug in bugs_of_twins.bug.bugs])
@@ -110,6 +110,21 @@ def test_a_path_that_raises_is_named():
     i = Implementation("mine", {SDPA: OPERATIONS[SDPA]}, twins={"compiled": {SDPA: raises}})
     with pytest.raises(AssertionError, match=r"^The path 'compiled' raised RuntimeError: not compiled$"):
         properties.replay(f"{LAW}[{SDPA}]", i, q=np.zeros((1, 1)), k=np.zeros((1, 1)), v=np.zeros((1, 1)), mask=None)
+
+
+def refuses_no_keys(q, k, v, mask=None):
+    if not k.shape[-2]:
+        raise IndexError("no keys")
+    return OPERATIONS[GQA](q, k, v, mask)
+
+
+@pytest.mark.parametrize(("refuses", "status"), [(IndexError, "held"), (ValueError, "violated")])
+def test_a_path_may_refuse_a_case_without_keys_by_an_exception_that_is_declared(refuses, status):
+    twin = Twin({GQA: refuses_no_keys}, promises={"refuses": (refuses,)})
+    i = Implementation("mine", {GQA: OPERATIONS[GQA]}, twins={"another": twin})
+    (found,) = verify(i, laws=[LAW], max_examples=100).outcomes
+    assert found.status == status
+    assert found.violation is None or found.violation.summary == "The path 'another' raised IndexError: no keys"
 
 
 def test_without_twins_the_law_does_not_apply_and_says_so():

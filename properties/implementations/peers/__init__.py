@@ -2,6 +2,7 @@
 
     library               a library's version, and why it cannot be run here
     jax_arrays            what the adapters of JAX' libraries share
+    narrow                what PyTorch's kernels and float32 rotations round in 16 bits
     jax_attention, flax_attention, equinox_layers, haiku_attention, keras_attention, keras_hub_positions, mlx_fast, onnx_rotary,
     tinygrad_attention, x_transformers, rotary_embedding_torch, local_attention, torchtune, diffusers, torch_geometric,
     positional_encodings, torch_paths, litgpt, whisper, mlx_lm, monai, kornia, fair_esm, ibm_fms, memory_efficient_attention, ring_attention

@@ -84,9 +84,9 @@ def _implementation(name: str, arithmetic: str, operations: dict[str, Callable[.
     )
 
 
-def _processor(name: str, dead_rows: Any) -> Implementation:
+def _processor(name: str, dead_rows: Any, arithmetic: str = "float32") -> Implementation:
     return _implementation(
-        name, "float32", {"multi_head_attention": partial(_heads, name)}, conventions=Conventions(dead_rows=dead_rows),
+        name, arithmetic, {"multi_head_attention": partial(_heads, name)}, conventions=Conventions(dead_rows=dead_rows),
         supports=_TAKES, twins=_TWINS.get(name, {}),
     )  # fmt: skip
 
@@ -121,6 +121,8 @@ IMPLEMENTATIONS = [
     _processor("AttnProcessor", "nan"),
     _processor("AttnProcessor2_0", "zero"),
     _processor("SlicedAttnProcessor", "nan"),
+    _processor("AttnProcessor", "nan", "float16-eager"),
+    _processor("AttnProcessor2_0", "zero", "float16"),
     _table("get_timestep_embedding, shift 1", "float32", "tensor2tensor", partial(_timesteps, 1.0), 2),
     _table("get_timestep_embedding, shift 0", "float32", "concatenated", partial(_timesteps, 0.0)),
     _table("get_1d_sincos_pos_embed_from_grid", "float64", "concatenated", _grid),

@@ -62,7 +62,7 @@ def _heads(each: bool, x: Any, wq: Any, wk: Any, wv: Any, wo: Any, num_heads: in
     with torch.device("meta"):
         module = MultiheadAttention(x.shape[-1], num_heads).eval()
     for layer, w in zip((module.q_proj, module.k_proj, module.v_proj, module.out_proj), (wq, wk, wv, wo), strict=True):
-        layer.weight, layer.bias = torch.nn.Parameter(w.T), torch.nn.Parameter(torch.zeros(w.shape[1]))
+        layer.weight, layer.bias = torch.nn.Parameter(w.T), torch.nn.Parameter(w.new_zeros(w.shape[1]))
     rows = x[:, None]
     with torch.no_grad():
         return module(rows, rows, rows, attn_mask=mask, need_head_weights=each)[0][:, 0]
@@ -82,11 +82,11 @@ def _equal(difference: int) -> bool:
     return difference == 0
 
 
-def _implementation(name: str, operations: Any, *supports: Any, **promises: Any) -> Implementation:
+def _implementation(name: str, arithmetic: Any, operations: Any, *supports: Any, **promises: Any) -> Implementation:
     return Implementation(
-        name=_LIBRARY.called(f"{name} float32"),
+        name=_LIBRARY.called(f"{name} {arithmetic}"),
         operations=operations,
-        arithmetic="float32",
+        arithmetic=arithmetic,
         arrays="torch",
         supports=["positive sizes", *supports],
         refuses=(RuntimeError, ValueError, AssertionError, ZeroDivisionError),
@@ -97,17 +97,20 @@ def _implementation(name: str, operations: Any, *supports: Any, **promises: Any)
 
 IMPLEMENTATIONS = [
     _implementation(
-        "RotaryEmbedding", {"rope": _rope, "apply_rotary": _apply, "rotate_half": _rotate_half},
+        "RotaryEmbedding", "float32", {"rope": _rope, "apply_rotary": _apply, "rotate_half": _rotate_half},
         {"head_dim": lambda d: d % 2 == 0, "start_pos": _equal}, conventions=Conventions(rope_pairing="half", odd_lane="reject"),
     ),
-    _implementation(
-        "MultiheadAttention", {"multi_head_attention": partial(_heads, False)},
-        "full masks", "additive masks", {"model_dim_minus_heads_width": _equal},
-        conventions=Conventions(dead_rows="nan"), batch_ranks=(0,),
-        twins={"need_head_weights": {"multi_head_attention": partial(_heads, True)}},
+    *(
+        _implementation(
+            "MultiheadAttention", arithmetic, {"multi_head_attention": partial(_heads, False)},
+            "full masks", "additive masks", {"model_dim_minus_heads_width": _equal},
+            conventions=Conventions(dead_rows="nan"), batch_ranks=(0,),
+            twins={"need_head_weights": {"multi_head_attention": partial(_heads, True)}},
+        )
+        for arithmetic in ("float32", "float16-eager")
     ),
     _implementation(
-        "SinusoidalPositionalEmbedding", {"sinusoidal_positional_encoding": _table},
+        "SinusoidalPositionalEmbedding", "float32", {"sinusoidal_positional_encoding": _table},
         {"embed_dim": lambda d: d % 2 == 0 and d > 2, "start_pos": lambda p: p <= 4096},
         conventions=Conventions(sinusoid_layout="tensor2tensor"),
     ),

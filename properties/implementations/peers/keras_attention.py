@@ -15,6 +15,7 @@ from oracles import Conventions
 from properties.contract.implementation import Implementation
 from properties.implementations.peers.jax_arrays import SHAPES, SIZES
 from properties.implementations.peers.library import Library
+from properties.implementations.peers.narrow import KERNEL
 
 __all__ = ["BACKENDS", "IMPLEMENTATIONS", "KERAS", "backend"]
 
@@ -121,12 +122,13 @@ _SUPPORTS: dict[str, tuple[Any, ...]] = {
 
 
 def _implementation(
-    on: str, name: str, operations: dict[str, Callable[..., Any]], ranks: tuple[int, ...], supports: str = "", **promises: Any
-) -> Implementation:
+    on: str, name: str, operations: dict[str, Callable[..., Any]], ranks: tuple[int, ...], supports: str = "",
+    arithmetic: str = "float32", **promises: Any,
+) -> Implementation:  # fmt: skip
     return Implementation(
-        name=KERAS.called(f"{on}: {name} float32"),
+        name=KERAS.called(f"{on}: {name} {arithmetic}"),
         operations=operations,
-        arithmetic="float32",
+        arithmetic=KERNEL.get(arithmetic, arithmetic),
         batch_ranks=ranks,
         supports=[*_SUPPORTS.get(on, ()), *([supports] if supports else [])],
         refuses=(Exception,),
@@ -161,6 +163,7 @@ def _of(on: str) -> list[Implementation]:
             on, "ops.dot_product_attention", functions, (2,), known_deviations=_NO_CHANNELS if on == "numpy" else {},
             twins={"flash_attention=False": without_flash},
         ),
+        *([_implementation(on, "ops.dot_product_attention", functions, (2,), arithmetic="bfloat16")] if on == "torch" else []),
         _implementation(on, "ops.dot_product_attention with features", {"attention": _attend}, (2,), "no log-sum-exp", features=features),
         heads(_MHA, {_HEADS: partial(_heads, False)}, known_deviations=_SEEDS | _PATHS, twins=with_scores[_MHA]),
         heads(f"{_MHA} with scores", {_HEADS: partial(_heads, True)}, known_deviations=_SEEDS, conventions=_ZERO),

@@ -10,6 +10,7 @@ from oracles import Conventions
 from properties.contract.caches import Decoder
 from properties.contract.implementation import Implementation
 from properties.implementations.peers.library import Library
+from properties.implementations.peers.narrow import KERNEL
 
 __all__ = ["IMPLEMENTATIONS"]
 
@@ -38,7 +39,8 @@ def _apply(x: Any, cos: Any, sin: Any) -> Any:
 
 
 def _rope(x: Any, start_pos: int = 0) -> Any:
-    return _apply(x, *_tables(x.shape[-2], x.shape[-1], start_pos))
+    """By tables of the rows' own type, as those of a model of 16 bits are."""
+    return _apply(x, *(table.to(x.dtype) for table in _tables(x.shape[-2], x.shape[-1], start_pos)))
 
 
 @cache
@@ -93,11 +95,11 @@ class _Cache:
         return _module(q.shape[-1]).scaled_dot_product_attention(q[None, None], *self.kept, mask)[0, :, 0]
 
 
-def _implementation(name: str, operations: Any, *supports: Any, **promises: Any) -> Implementation:
+def _implementation(name: str, arithmetic: str, operations: Any, *supports: Any, **promises: Any) -> Implementation:
     return Implementation(
-        name=_LIBRARY.called(f"{name} float32"),
+        name=_LIBRARY.called(f"{name} {arithmetic}"),
         operations=operations,
-        arithmetic="float32",
+        arithmetic=KERNEL.get(arithmetic, arithmetic),
         arrays="torch",
         supports=["positive sizes", *supports],
         refuses=(RuntimeError, ValueError, IndexError, ZeroDivisionError),
@@ -106,15 +108,22 @@ def _implementation(name: str, operations: Any, *supports: Any, **promises: Any)
     )
 
 
+_ROTARY = {"rope": _rope, "apply_rotary": _apply}
+
 IMPLEMENTATIONS = [
-    _implementation(
-        "build_rope_cache", {"rope": _rope, "rope_tables": _tables, "apply_rotary": _apply},
-        {"head_dim": lambda d: d > 0 and d % 2 == 0, "start_pos": lambda p: p <= 4096},
-        conventions=Conventions(rope_pairing="half", odd_lane="reject"),
+    *(
+        _implementation(
+            "build_rope_cache", arithmetic, operations, {"head_dim": lambda d: d > 0 and d % 2 == 0, "start_pos": lambda p: p <= 4096},
+            conventions=Conventions(rope_pairing="half", odd_lane="reject"),
+        )
+        for arithmetic, operations in (("float32", _ROTARY | {"rope_tables": _tables}), ("bfloat16-elementwise", _ROTARY))
     ),
-    _implementation(
-        "CausalSelfAttention", {"scaled_dot_product_attention": _attend, "causal_attention": _causal},
-        {"n_k_minus_n_q": lambda n: n == 0}, batch_ranks=(2,),
+    *(
+        _implementation(
+            "CausalSelfAttention", arithmetic, {"scaled_dot_product_attention": _attend, "causal_attention": _causal},
+            {"n_k_minus_n_q": lambda n: n == 0}, batch_ranks=(2,),
+        )
+        for arithmetic in ("float32", "bfloat16")
     ),
-    _implementation("KVCache", {"decode": Decoder(_Cache)}),
+    _implementation("KVCache", "float32", {"decode": Decoder(_Cache)}),
 ]  # fmt: skip

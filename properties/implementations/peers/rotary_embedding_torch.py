@@ -11,6 +11,7 @@ from oracles import Conventions
 from properties.contract.implementation import Implementation
 from properties.contract.twins import Twin
 from properties.implementations.peers.library import Library
+from properties.implementations.peers.narrow import ROTATION
 
 __all__ = ["IMPLEMENTATIONS"]
 
@@ -45,11 +46,17 @@ def _vjp(rope: Any, x: Any, grad_out: Any, start_pos: int = 0, **options: Any) -
     return torch.autograd.grad(rope(given, start_pos, **options), given, grad_out)[0]
 
 
-def _implementation(name: str, rope: Any, features: tuple[str, ...] = (), **promises: Any) -> Implementation:
+def _both(rope: Any) -> dict[str, Any]:
+    return {"rope": rope, "rope_vjp": partial(_vjp, rope)}
+
+
+def _implementation(
+    name: str, arithmetic: str, operations: dict[str, Any], features: tuple[str, ...] = (), **promises: Any
+) -> Implementation:
     return Implementation(
-        name=_LIBRARY.called(f"{name} float32"),
-        operations={"rope": rope, "rope_vjp": partial(_vjp, rope)},
-        arithmetic="float32",
+        name=_LIBRARY.called(f"{name} {arithmetic}"),
+        operations=operations,
+        arithmetic=ROTATION.get(arithmetic, arithmetic),
         arrays="torch",
         conventions=Conventions(odd_lane="passthrough"),
         supports=["positive sizes", {"head_dim": lambda d: d > 2 and d % 2 == 0}],
@@ -60,10 +67,24 @@ def _implementation(name: str, rope: Any, features: tuple[str, ...] = (), **prom
     )
 
 
+_COUNTED = dict.fromkeys(
+    (
+        "rope is within its budget",
+        "a chunk is the slice of the whole",
+        "the first pair rotates by its position",
+        "a tenth of the frequency takes ten times the position",
+        "scores depend on relative positions only",
+        "rotations compose",
+        "what is not supported is refused",
+    ),
+    "Positions are counted in the type of the queries: in bfloat16, 257 is 256",
+)
 _ONE = {"one object": Twin({"rope": partial(_rope, cache(_module))}, exactly=True)}
 
 IMPLEMENTATIONS = [
-    _implementation("rotate_queries_or_keys", partial(_rope, _module), twins=_ONE),
-    _implementation("rotate_queries_or_keys, one object", partial(_rope, cache(_module))),
-    _implementation("apply_rotary_emb", _at, ("positions", "inv_freq")),
+    _implementation("rotate_queries_or_keys", "float32", _both(partial(_rope, _module)), twins=_ONE),
+    _implementation("rotate_queries_or_keys, one object", "float32", _both(partial(_rope, cache(_module)))),
+    _implementation("apply_rotary_emb", "float32", _both(_at), ("positions", "inv_freq")),
+    _implementation("apply_rotary_emb", "bfloat16", {"rope": _at}, ("positions",)),
+    _implementation("rotate_queries_or_keys", "bfloat16", {"rope": partial(_rope, _module)}, known_deviations=_COUNTED),
 ]

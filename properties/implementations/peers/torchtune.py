@@ -12,6 +12,7 @@ from properties.contract.caches import Decoder
 from properties.contract.implementation import Implementation
 from properties.contract.twins import Twin
 from properties.implementations.peers.library import Library
+from properties.implementations.peers.narrow import KERNEL, ROTATION
 
 __all__ = ["IMPLEMENTATIONS"]
 
@@ -81,10 +82,10 @@ class _Cache:
         return attention(q[None, None], self.keys.k_cache, self.values.v_cache, mask=mask, dropout_p=0.0, is_causal=False)[0, 0]
 
 
-def _implementation(name: str, arithmetic: str, **promises: Any) -> Implementation:
+def _implementation(name: str, arithmetic: str, given: Any = KERNEL, **promises: Any) -> Implementation:
     return Implementation(
         name=_LIBRARY.called(f"{name} {arithmetic}"),
-        arithmetic=arithmetic,
+        arithmetic=given.get(arithmetic, arithmetic),
         arrays="torch",
         unavailable=_LIBRARY.unavailable,
         **{"refuses": (RuntimeError, ValueError, IndexError, ZeroDivisionError), **promises},
@@ -104,11 +105,14 @@ IMPLEMENTATIONS = [
         _implementation(
             "MultiHeadAttention", a, operations={"multi_head_attention": _heads}, supports=["positive sizes", _SQUARE], twins=_EVALUATED
         )
-        for a in ("float32", "float64")
+        for a in ("float32", "float64", "bfloat16")
     ),
-    _implementation(
-        "RotaryPositionalEmbeddings", "float32", operations={"rope": _rope}, conventions=Conventions(odd_lane="reject"),
-        supports=["positive sizes", _ROTATED], twins={"counted from 0": _COUNTED},
+    *(
+        _implementation(
+            "RotaryPositionalEmbeddings", a, ROTATION, operations={"rope": _rope}, conventions=Conventions(odd_lane="reject"),
+            supports=["positive sizes", _ROTATED], twins={"counted from 0": _COUNTED},
+        )
+        for a in ("float32", "bfloat16")
     ),
     _implementation("KVCache", "float32", operations={"decode": Decoder(_Cache)}, supports="positive sizes"),
 ]  # fmt: skip

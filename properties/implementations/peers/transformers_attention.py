@@ -14,6 +14,7 @@ from oracles import BFLOAT16, Conventions
 from properties.contract.implementation import Implementation
 from properties.contract.twins import Twin
 from properties.implementations.peers.library import Library
+from properties.implementations.peers.narrow import KERNEL
 
 __all__ = ["IMPLEMENTATIONS"]
 
@@ -62,6 +63,18 @@ def _attend(
     return out.transpose(1, 2)
 
 
+def _flex(q: Any, k: Any, v: Any, *, causal: bool = False, **options: Any) -> Any:
+    """By flex attention, which it compiles for each size: as many programs as there are shapes are allowed."""
+    import torch
+    from transformers import masking_utils as utils
+    from transformers.integrations.flex_attention import flex_attention_forward
+
+    given = SimpleNamespace(training=False)
+    with torch._dynamo.config.patch(recompile_limit=_PROGRAMS):
+        mask = utils.flex_attention_mask(len(q), q.shape[-2], k.shape[-2]) if causal else None
+        return flex_attention_forward(given, q, k, v, mask, scaling=q.shape[-1] ** -0.5, **options)[0].transpose(1, 2)
+
+
 def _mask(sides: Any, n_q: int, n_k: int | None = None) -> Any:
     """`sdpa_mask` of queries that stand at the end of the keys, as with a cache."""
     from transformers import masking_utils as utils
@@ -88,6 +101,7 @@ def _implementation(
     )
 
 
+_PROGRAMS = 64  # 8 by default, beyond which it is not compiled, and a warning says so
 _SDPA = {"attention": partial(_attend, "sdpa")}
 
 IMPLEMENTATIONS = [
@@ -106,6 +120,12 @@ IMPLEMENTATIONS = [
     _implementation("eager_attention_forward, gpt_oss", "float32", "scale", "sink", module="gpt_oss"),
     _implementation("eager_attention_forward, masks", "float32", "scale", "mask", module="llama", dead_rows="uniform"),
     _implementation("sdpa_attention_forward", "float32", "scale", "mask", "causal", "offset"),
+    replace(
+        _implementation("flex_attention_forward", "float32", "causal"),
+        operations={"attention": _flex},
+        supports=["no log-sum-exp", "positive sizes", "at most 8 shapes"],
+        twins={"sdpa": _SDPA},
+    ),
     Implementation(
         name=_LIBRARY.called("sdpa_mask float32"),
         operations={"causal_mask": partial(_mask, None)},
@@ -115,5 +135,9 @@ IMPLEMENTATIONS = [
         supports="positive sizes",
         refuses=(Exception,),
         unavailable=_LIBRARY.unavailable,
+    ),
+    *(
+        replace(_implementation("sdpa_attention_forward", name, "scale", "mask", "causal", "offset"), arithmetic=arithmetic)
+        for name, arithmetic in KERNEL.items()
     ),
 ]

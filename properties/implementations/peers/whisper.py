@@ -7,6 +7,7 @@ from typing import Any
 
 from oracles import Conventions
 from properties.contract.implementation import Implementation
+from properties.contract.twins import Twin
 from properties.implementations.peers.library import Library
 
 __all__ = ["IMPLEMENTATIONS"]
@@ -61,10 +62,10 @@ def _equal(difference: int) -> bool:
     return difference == 0
 
 
-def _implementation(name: str, **promises: Any) -> Implementation:
+def _implementation(name: str, arithmetic: str, **promises: Any) -> Implementation:
     return Implementation(
-        name=_LIBRARY.called(f"{name} float32"),
-        arithmetic="float32",
+        name=_LIBRARY.called(f"{name} {arithmetic}"),
+        arithmetic=arithmetic,
         arrays="torch",
         refuses=(RuntimeError, ValueError, AssertionError, ZeroDivisionError),
         unavailable=_LIBRARY.unavailable,
@@ -72,19 +73,26 @@ def _implementation(name: str, **promises: Any) -> Implementation:
     )
 
 
+_ARITHMETIC = {"float32": "float32", "float16": "float16-eager"}
+"""Of PyTorch's kernel, and of the path written out."""
+
 IMPLEMENTATIONS = [
-    _implementation(
-        "qkv_attention", operations={"causal_attention": _causal}, batch_ranks=(1,),
-        supports=["positive sizes", {"n_k_minus_n_q": _equal, "value_dim_minus_head_dim": _equal}],
-        twins={"written out": {"causal_attention": _causal_written_out}},
+    *(
+        _implementation(
+            "qkv_attention", kernel, operations={"causal_attention": _causal}, batch_ranks=(1,),
+            supports=["positive sizes", {"n_k_minus_n_q": _equal, "value_dim_minus_head_dim": _equal}],
+            twins={"written out": Twin({"causal_attention": _causal_written_out}, promises={"arithmetic": written_out})},
+        )
+        for kernel, written_out in _ARITHMETIC.items()
     ),
     _implementation(
-        "MultiHeadAttention, written out", operations={"multi_head_attention": _heads}, batch_ranks=(0,),
+        "MultiHeadAttention, written out", "float32", operations={"multi_head_attention": _heads}, batch_ranks=(0,),
         conventions=Conventions(dead_rows="nan"),
         supports=["positive sizes", "full masks", "additive masks", {"model_dim_minus_heads_width": _equal}],
     ),
     _implementation(
-        "sinusoids", operations={"sinusoidal_positional_encoding": _table}, conventions=Conventions(sinusoid_layout="tensor2tensor"),
+        "sinusoids", "float32", operations={"sinusoidal_positional_encoding": _table},
+        conventions=Conventions(sinusoid_layout="tensor2tensor"),
         supports=["positive sizes", {"embed_dim": lambda d: d % 2 == 0 and d > 2, "start_pos": lambda p: p <= 4096}],
     ),
 ]  # fmt: skip

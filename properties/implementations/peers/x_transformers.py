@@ -6,10 +6,11 @@ largest number, to which nothing is added: so a row is the mean of all values wh
 the path that is written out is put to no masks beside causality, and to no biases, whose −∞ is one.
 """
 
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from oracles import Conventions
+from oracles import Conventions, preset
 from properties.contract.implementation import Implementation
 from properties.contract.twins import Twin
 from properties.implementations.peers.library import Library
@@ -52,6 +53,10 @@ def _vjp(q: Any, k: Any, v: Any, grad_out: Any, **options: Any) -> Any:
     return tuple(each.get(p) for p in named)
 
 
+_SCALED = "bfloat16-scaled-inputs"  # a scale is a factor of q, beside the kernel's own
+_FLUSHING = {_SCALED: replace(preset(_SCALED), flush_to_zero=True)}
+
+
 def _implementation(
     name: str, flash: bool, arithmetic: str, features: tuple[str, ...], *supports: Any, causal: Any = "bottom_right",
     twins: dict[str, Any] | None = None, **operations: Any,
@@ -59,7 +64,7 @@ def _implementation(
     return Implementation(
         name=_LIBRARY.called(f"Attend, {name} {arithmetic}"),
         operations={"attention": partial(_attend, flash), **operations},
-        arithmetic=arithmetic,
+        arithmetic=_FLUSHING.get(arithmetic, arithmetic),
         conventions=Conventions(causal=causal, kv_heads="tile", softcap_order="after_bias"),
         arrays="torch",
         batch_ranks=(2,),
@@ -92,4 +97,5 @@ IMPLEMENTATIONS = [
     _implementation("flash, causal", True, "float32", ("scale", "causal", "mask"), {_KEYS: _as_many}),
     _implementation("flash, causal, fewer keys than queries", True, "float32", ("scale", "causal"), {_KEYS: _fewer}, causal="top_left"),
     _implementation("written out", False, "bfloat16-eager", ("mask", "scale")),
+    _implementation("flash", True, _SCALED, ("mask", "bias", "scale")),
 ]

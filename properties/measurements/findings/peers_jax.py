@@ -38,6 +38,7 @@ _PADDED = "bias = jnp.array([[-3.4028235e38, 0.0]])[None, None]  # finfo.min: ke
 FINDINGS = [
     Shown(
         "jax",
+        "attention",
         "In float16 attention runs eagerly on a CPU, and not under jit",
         "defect",
         "The product of float16 asks for an algorithm that CPUs do not have, and a bare `except` falls back. Under `jit` the error comes "
@@ -58,6 +59,7 @@ except ValueError as error:
     ),
     Shown(
         "jax",
+        "attention",
         "In bfloat16 attention of some sizes raises on a CPU, under jit alone",
         "defect",
         "As for float16: the algorithm BF16_BF16_F32 is there for some shapes, and XLA refuses it when a product is small enough to be "
@@ -78,6 +80,7 @@ except Exception as error:
     ),
     Shown(
         "jax",
+        "attention",
         "A padded query under is_causal reads the key after it",
         "arithmetic",
         "Masked scores become −0.7 times the largest number of float32. A visible key whose score is below that, as under a bias of "
@@ -94,6 +97,7 @@ print([round(x, 4) for x in out.ravel().tolist()])""",
     ),
     Shown(
         "jax",
+        "attention",
         "A query without keys is the mean of all values by a mask or a length, and NaN by a bias",
         "convention",
         "Masked scores are finite, so that a row of them is uniform, over the keys behind `key_value_seq_lengths` too; a bias of −∞ stays. "
@@ -110,6 +114,7 @@ print([jax.nn.dot_product_attention(q, k, v, **way).item() for way in ways])""",
     ),
     Shown(
         "jax",
+        "attention",
         "The residual of a query without keys is −2.38·10³⁸",
         "convention",
         "`return_residual` gives the log-sum-exp of the masked scores, those that are filled among them. Of no key it is −∞, by which the "
@@ -125,6 +130,7 @@ print([residual.item()])""",
     ),
     Shown(
         "jax",
+        "attention",
         "The residual has no gradient",
         "defect",
         "It goes through `stop_gradient`, which the documentation does not say. What is made of it, a z-loss or a merge of two blocks of "
@@ -142,6 +148,7 @@ print([round(jax.grad(residual)(one(0)).item(), 4)])""",
     ),
     Shown(
         "jax",
+        "attention",
         "The residual is stored in the type of the keys: in bfloat16 it has 8 bits",
         "arithmetic",
         "256 + ln 2 becomes 256: a weight made of it is wrong by a factor of 2. The scores and the softmax before are in float32.",
@@ -156,6 +163,7 @@ print([round(float(residual.item()), 4)])""",
     ),
     Shown(
         "jax",
+        "attention",
         "In float64 the softmax is in float32",
         "arithmetic",
         "Scores of float64 are rounded to float32 in front of the softmax, and the result is returned as float64 with an error of 3·10⁻⁹ "
@@ -173,6 +181,7 @@ print(f"{jax.nn.dot_product_attention(q, k, k).item():.12f}")""",
     ),
     Shown(
         "jax",
+        "attention",
         "NaN in a value behind the mask is NaN in every row",
         "convention",
         "A masked key may be NaN, for its score is replaced; a masked value is multiplied by a weight of 0. A cache that is allocated and "
@@ -189,6 +198,7 @@ print([keys, values])""",
     ),
     Shown(
         "jax",
+        "attention",
         "is_causal aligns at the first key, also where there are more keys than queries",
         "convention",
         "One query on three keys sees the first one alone; flash-attention, and cuDNN's bottom-right mask, see all three. The "
@@ -202,6 +212,7 @@ print([keys, values])""",
     ),
     Shown(
         "flax",
+        "caches",
         "nnx: with is_causal, a module that decodes sees the first key alone",
         "defect",
         "While decoding there is one query and a cache of keys, and the mask of places that are filled is enough. `is_causal` adds the "
@@ -221,6 +232,7 @@ print([module(jnp.full((1, 1, 1), x), is_causal=True).item() for x in (1.0, 3.0)
     ),
     Shown(
         "flax",
+        "attention",
         "nnx: is_causal beside a mask of keys raises where the weights are kept, and not where they are not",
         "defect",
         "The triangle is broadcast to the shape of the mask, (batch, 1, 1, keys), instead of both to that of the scores. Without `module` "
@@ -238,6 +250,7 @@ print([nnx.dot_product_attention(q, q, v, mask=mask, is_causal=True, module=m).r
     ),
     Shown(
         "flax",
+        "attention",
         "nnx: values of another width than the keys raise, unless the weights are kept",
         "defect",
         "The documentation promises (…, q_length, num_heads, v_depth_per_head). `jax.nn.dot_product_attention`, to which the call goes, "
@@ -254,6 +267,7 @@ print(list(nnx.dot_product_attention(q, q, v).shape))""",
     ),
     Shown(
         "flax",
+        "attention",
         "nnx: with two batch axes, a mask that broadcasts over one of them raises",
         "defect",
         "The batch axes of every array are flattened by themselves, so that (2, 1) becomes 2 beside the 6 of (2, 3). The documentation "
@@ -271,6 +285,7 @@ print(list(nnx.dot_product_attention(x, x, x, mask=mask).shape))""",
     *(
         Shown(
             "flax",
+            "caches",
             f"{name}: one position more than the cache has overwrites the last one",
             "defect",
             "`dynamic_update_slice` moves a start that is too large back to where the update fits. The third of two positions takes the "
@@ -318,6 +333,7 @@ print([module(jnp.full((1, 1, 1), x)).item() for x in (1.0, 3.0, 8.0)])""",
     ),
     Shown(
         "flax",
+        "attention",
         "linen: a padded query under a causal mask sees the key after it",
         "arithmetic",
         "Masked scores become finfo.min, which is also the usual fill of additive masks: where the only visible key has that bias, it "
@@ -333,6 +349,7 @@ print(linen.dot_product_attention(one(0, 0), one(0, 0), one(1, 5), bias=bias, ma
     ),
     Shown(
         "equinox",
+        "rotary",
         "Two rotations of one width share the tables of whichever is called first",
         "defect",
         "The tables are kept in a dictionary of the module, by width and type, without theta. A model with theta 100 beside one with 10000 "
@@ -350,6 +367,7 @@ print([round(float(y), 4) for y in RotaryPositionalEmbedding(4, theta=100.0)(x)[
     ),
     Shown(
         "equinox",
+        "rotary",
         "The rotation that cites RoFormer pairs channels as GPT-NeoX does",
         "convention",
         "RoFormer's equation rotates channels 2i and 2i + 1 together; here it is i and i + d/2, as in Llama's files of Hugging Face. "
@@ -366,6 +384,7 @@ print([round(float(y), 4) for y in RotaryPositionalEmbedding(4)(x)[1]])""",
     ),
     Shown(
         "dm-haiku",
+        "multi-head attention",
         "A visible key with a score below −10³⁰ loses to a masked one",
         "arithmetic",
         "Masked scores become −10³⁰, which is far from the smallest number of float32, −3.4·10³⁸.",
@@ -383,6 +402,7 @@ print(module.apply(module.init(None, *inputs), None, *inputs).ravel().tolist())"
     ),
     Shown(
         "dm-haiku",
+        "multi-head attention",
         "In float16 a query without keys is NaN, and in float32 and bfloat16 the mean of all values",
         "defect",
         "−10³⁰ is −∞ in float16: a row of nothing else has no softmax, and one padded query makes the loss NaN.",

@@ -76,6 +76,7 @@ def _each(x: str) -> str:
 FINDINGS = [
     Shown(
         "keras",
+        "attention",
         "A mask or a bias of one axis raises on torch, and not on the other back ends",
         "defect",
         "The documentation says that a mask broadcasts to (B, N, T, S). On torch it goes to `scaled_dot_product_attention` as it is, "
@@ -88,6 +89,7 @@ FINDINGS = [
     ),
     Shown(
         "keras",
+        "attention",
         "A bias beside a mask raises on torch, and not on the other back ends",
         "defect",
         "The documentation describes both without saying that they exclude each other.",
@@ -99,6 +101,7 @@ FINDINGS = [
     ),
     Shown(
         "keras",
+        "attention",
         "A bias of three axes beside is_causal raises on torch, and one of four does not",
         "defect",
         "A bias of four axes goes to the flash kernel of the CPU, which lets both hold; one of three goes to the composite path, which "
@@ -111,6 +114,7 @@ FINDINGS = [
     ),
     Shown(
         "keras",
+        "attention",
         "A scale of 0 or below beside is_causal is NaN on torch, and right on the other back ends",
         "defect",
         "PyTorch's flash kernel for the CPU, which Keras picks by name, sets what is masked to −∞ before it scales. The documentation of "
@@ -123,6 +127,7 @@ FINDINGS = [
     ),
     Shown(
         "keras",
+        "attention",
         "A row whose bias is −∞ throughout is NaN on NumPy and JAX, and 0 on torch",
         "convention",
         "By a mask such a row is the mean of all values on all three. The documentation says that an additive mask goes to `bias`.",
@@ -134,6 +139,7 @@ FINDINGS = [
     ),
     Shown(
         "keras",
+        "attention",
         "Heads that share keys raise on NumPy",
         "defect",
         "The documentation has grouped-query attention where N is a multiple of K. On NumPy K is 1 or N: an einsum, which broadcasts an "
@@ -146,6 +152,7 @@ FINDINGS = [
     ),
     Shown(
         "keras",
+        "attention",
         "Without channels the scale on NumPy is 1/0, and the output NaN",
         "arithmetic",
         "A head of width 0 has scores of 0, and 0 times ∞ is no number; of two values the mean is to be expected.",
@@ -159,6 +166,7 @@ print(ops.dot_product_attention(q, q, v).ravel().tolist())""",
     ),
     Shown(
         "keras",
+        "multi-head attention",
         "MultiHeadAttention with a value_dim of its own raises on JAX",
         "defect",
         "`value_dim` is the width of a head of values. `jax.nn.dot_product_attention`, to which the layer goes, wants values as wide as "
@@ -172,6 +180,7 @@ print(ops.dot_product_attention(q, q, v).ravel().tolist())""",
     ),
     Shown(
         "keras",
+        "multi-head attention",
         "MultiHeadAttention: a row without keys is 0 or the mean, as return_attention_scores is given or not",
         "defect",
         "With scores the softmax sets masked weights to 0 afterwards; without, a fused path fills the scores with a finite number. Asking "
@@ -189,6 +198,7 @@ print([plain.ravel().tolist(), scored.ravel().tolist()])""",
     ),
     Shown(
         "keras",
+        "multi-head attention",
         "MultiHeadAttention with scores: a visible key with a score below −10⁹ gives part of its weight away",
         "arithmetic",
         "Masked scores become −10⁹, and their weights 0 after the softmax, without dividing again. Here the visible key has a score of "
@@ -205,6 +215,7 @@ print(layer(x, x, attention_mask=mask, return_attention_scores=True)[0].ravel().
     ),
     Shown(
         "keras",
+        "masks",
         "Softmax in float16: a visible score below −30000 loses its weight to masked ones",
         "arithmetic",
         "In float16 the fill is −3·10⁴, and the smallest number −65504: weights of the row add up to 0. A score of −40000 is a dot "
@@ -219,6 +230,7 @@ print(layers.Softmax(dtype="float16")(scores, mask=mask).ravel().tolist())""",
     ),
     Shown(
         "keras",
+        "multi-head attention",
         "MultiHeadAttention leaves out a query_mask that is passed to it",
         "defect",
         "The argument is overwritten by the mask that hangs on the tensor, None here. `value_mask` and `key_mask` are read, and "
@@ -235,6 +247,7 @@ print([round(float(built(layer)(x, x, query_mask=mask)[0, 1, 0]), 4) for layer i
     ),
     Shown(
         "keras",
+        "attention",
         "Attention subtracts 10⁹ from masked scores: a masked key with a larger one wins",
         "arithmetic",
         "The score is not replaced. With numbers of 10⁵ and 3·10⁴, which are scores of a layer without a scale, the masked key has 2·10⁹, "
@@ -249,6 +262,7 @@ print(layers.Attention()([q, v, k], mask=[None, np.array([[True, False]])]).rave
     ),
     Shown(
         "keras",
+        "multi-head attention",
         "Building a layer draws from Python's random numbers",
         "convention",
         "Each initializer without a seed takes one from the module `random`: what a program draws afterwards depends on how many layers "
@@ -267,6 +281,7 @@ print(round(random.random(), 4))""",
     *(
         Shown(
             "keras-hub",
+            "positions and biases",
             f"SinePositionEncoding in {dtype} counts positions in {bits} bits: {position} is {position - 1}",
             "defect",
             "Positions are cast to the compute type in front of the product, under mixed precision too. `RotaryEmbedding` of the same "
@@ -286,6 +301,7 @@ print([round(float(x), 1) for x in layer(np.zeros((1, 1, 2)), start_index={posit
     ),
     Shown(
         "keras-hub",
+        "positions and biases",
         "PositionEmbedding: a sequence that ends behind the table gets rows of other positions",
         "defect",
         "On JAX a slice that does not fit is moved back: of positions 3 and 4, with a table of 4, position 3 gets row 2, and 4 row 3. On "
@@ -307,6 +323,7 @@ except Exception:
     ),
     Shown(
         "keras-hub",
+        "caches",
         "CachedMultiHeadAttention on JAX: one position more than the cache has overwrites the last one",
         "defect",
         "`slice_update` moves an update that does not fit back. The third of two positions takes the place of the second. Expected is an "

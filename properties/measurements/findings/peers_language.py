@@ -12,6 +12,7 @@ _LITGPT, _FMS = "litgpt.model", "fms.modules.positions"
 FINDINGS = [
     Shown(
         "litgpt",
+        "rotary",
         "YaRN slows the fast frequencies and keeps the slow ones",
         "defect",
         "The ramp is 0 where a channel turns often and 1 where it turns rarely. The paper interpolates by it, and transformers too; here "
@@ -29,6 +30,7 @@ print([round(x, 4) for x in sin[1, [0, 63]].mul(1000).tolist()])""",
     ),
     Shown(
         "litgpt",
+        "caches",
         "With softcapping and a cache, attention is not causal",
         "defect",
         "The mask of a cache is of booleans, and is added to the scores: what may be seen gets 1 more, and nothing is masked. Without a "
@@ -48,6 +50,7 @@ print([round(x, 4) for x in out[0, :, 0, 0].tolist()])""",
     ),
     Shown(
         "litgpt",
+        "caches",
         "With a sliding window, a prompt in chunks of the window gives other logits than at once",
         "defect",
         "The cache is as long as the window: a chunk overwrites what its first tokens should see, and its mask is a row of the causal one "
@@ -72,6 +75,7 @@ print(round(float((whole - chunks).abs().max()), 4))""",
     ),
     Shown(
         "mlx-lm",
+        "caches",
         "ConcatenateKVCache.trim takes nothing away",
         "defect",
         "The offset is made less, and the arrays stay: the next keys come behind those that were trimmed, and the offset is that of all.",
@@ -93,6 +97,7 @@ print(step(cache, 3.0))""",
     ),
     Shown(
         "mlx-lm",
+        "rotary",
         "SuScaledRoPE has the long factors at every length",
         "defect",
         "short_factor is documented as the factors of shorter sequences, and is not read. What is expected is the rotation of position 1 "
@@ -109,6 +114,7 @@ print([round(x, 4) for x in layer(mx.array([[[1.0, 0.0]]]), offset=1).flatten().
     ),
     Shown(
         "ibm-fms",
+        "positions and biases",
         "Alibi cannot be built",
         "defect",
         "Python's module math has no function sign. Behind it `self.scales` would be a tuple, for a comma, and has no device.",
@@ -124,6 +130,7 @@ print(Alibi(8).adjusted_mask(None, x, x, None)[0, 0, 1].tolist())""",
     ),
     Shown(
         "ibm-fms",
+        "rotary",
         "With NTK scaling, a short sequence behind a long one raises",
         "defect",
         "There is a table for each power of two of the length; one is made only where it is longer than all others were.",
@@ -142,6 +149,7 @@ print([round(v, 4) for v in out[0, 1, 0].tolist()])""",
     ),
     Shown(
         "ibm-fms",
+        "rotary",
         "A sequence that is longer than max_seq_len raises, behind a shorter one",
         "defect",
         "The documentation of max_seq_len says that the table will be computed anew where it is exceeded. A kind whose frequencies do not "
@@ -161,6 +169,7 @@ print([round(v, 4) for v in out[0, 2, 0].tolist()])""",
     ),
     Shown(
         "openai-whisper",
+        "caches",
         "Several tokens behind a cache see the first keys alone",
         "defect",
         "The path over PyTorch's kernel asks for causality, which is aligned at the first key. The path that is written out cuts the mask "
@@ -178,6 +187,7 @@ print([round(x, 4) for x in MultiHeadAttention(1, 1).qkv_attention(q, k, v, mask
     ),
     Shown(
         "openai-whisper",
+        "attention",
         "A mask is causal, whatever is in it, unless attention is written out",
         "defect",
         "The path over PyTorch's kernel reads of a mask only that there is one; under `disable_sdpa` the same mask is added to the scores.",

@@ -7,6 +7,7 @@ __all__ = ["FINDINGS"]
 FINDINGS = [
     Shown(
         "rotary-embedding-torch",
+        "rotary",
         "With xpos, queries against cached keys get another scale than together with them",
         "defect",
         "A scale is centred on the middle of the positions that it is made for: those of all keys, and those of the queries alone. "
@@ -26,6 +27,7 @@ print([round(float(x[0, 0, -1] @ y[0, 0, -1]), 4) for x, y in ((whole, keys), (o
     ),
     Shown(
         "rotary-embedding-torch",
+        "rotary",
         "get_axial_freqs gives later axes the offset of the first",
         "defect",
         "Angles of the positions with the offset are kept as those of the first positions, and handed out for the next axis, "
@@ -41,6 +43,7 @@ print(angles[0, :, 4].tolist())""",
     ),
     Shown(
         "rotary-embedding-torch",
+        "rotary",
         "After get_axial_freqs with an offset, rows are rotated from that offset",
         "defect",
         "The same table serves `rotate_queries_or_keys`, whose row 0 then stands at position 5.",
@@ -58,6 +61,7 @@ print([round(x, 4) for x in layer.rotate_queries_or_keys(torch.tensor([[1.0, 0.0
     *(
         Shown(
             "rotary-embedding-torch",
+            "rotary",
             title,
             "defect",
             "The table that keeps angles is as wide as `dim`, and angles of another width do not fit into it. With "
@@ -79,6 +83,7 @@ print([round(x, 4) for x in out[1].tolist()])""",
     ),
     Shown(
         "rotary-embedding-torch",
+        "rotary",
         "Angles for each sequence of a batch are cut along the batch",
         "defect",
         "For rows of three axes the last n of the angles' first axis are taken, which is that of the batch where each sequence has "
@@ -97,6 +102,7 @@ print([round(v, 4) for v in apply_rotary_emb(angles, x)[:, 0, 0].tolist()])""",
     ),
     Shown(
         "rotary-embedding-torch",
+        "rotary",
         "seq_before_head_dim and xpos together cannot rotate queries against cached keys",
         "defect",
         "The scale gets no axis for the heads, as the angles do, and as it does in `rotate_queries_and_keys`.",
@@ -112,6 +118,7 @@ print(list(RotaryEmbedding(4, use_xpos=True, seq_before_head_dim=True).rotate_qu
     ),
     Shown(
         "local-attention",
+        "attention",
         "With autopad and without causality, tokens attend to the padding",
         "defect",
         "Queries, keys and values are padded to whole buckets by zeros. Without a mask the padded keys keep their place in the softmax.",
@@ -127,6 +134,7 @@ print(LocalAttention(4, autopad=True, use_rotary_pos_emb=False)(0 * x, 0 * x, x)
     ),
     Shown(
         "local-attention",
+        "rotary",
         "Where buckets look forward, rotary embeddings put a query a bucket after its own key",
         "defect",
         "Queries take the last angles of those of their keys, which are the forward bucket's; looking back alone, they are their "
@@ -145,6 +153,7 @@ print(weights.argmax(-1).tolist())""",
     ),
     Shown(
         "local-attention",
+        "attention",
         "A query that its mask leaves no key averages values of −1 that are in no sequence",
         "defect",
         "Values beyond the ends are padded by −1, as positions are, and a row of masked scores, all alike, is the mean of all values "
@@ -162,6 +171,7 @@ print(LocalAttention(1, causal=True, use_rotary_pos_emb=False)(x, x, 3 * x, mask
     *(
         Shown(
             "local-attention",
+            "caches",
             title,
             "defect",
             detail,

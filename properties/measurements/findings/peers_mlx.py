@@ -34,6 +34,7 @@ def tensor(*numbers):
 FINDINGS = [
     Shown(
         "mlx",
+        "attention",
         "A query without keys is the mean of all values by a boolean mask, and NaN by an additive one",
         "convention",
         "A boolean mask fills with the smallest number of the type, so that a row of it is uniform; −∞ that is added stays. The "
@@ -48,6 +49,7 @@ print([abs(attend(one(0), one(0, 0), one(1, 5), scale=1.0, mask=mask).item()) fo
     ),
     Shown(
         "mlx",
+        "attention",
         "Causal with more queries than keys: the first queries are the mean of all values",
         "convention",
         "The last query stands at the last key, as is documented, and the first of three on two keys sees none: it gets the mean, of keys "
@@ -60,6 +62,7 @@ print([abs(attend(one(0), one(0, 0), one(1, 5), scale=1.0, mask=mask).item()) fo
     ),
     Shown(
         "mlx",
+        "attention",
         "A mask of integers is added to the scores",
         "convention",
         "Ones and zeros as tokenizers give them, with 1 for a key that may be seen, raise its score by 1 and hide nothing: the second key "
@@ -72,6 +75,7 @@ print([abs(attend(one(0), one(0, 0), one(1, 5), scale=1.0, mask=mask).item()) fo
     ),
     Shown(
         "mlx",
+        "positions and biases",
         "ALiBi's matrix for one query behind a cache is empty",
         "defect",
         "`create_alibi_matrix(q_sequence_length, k_sequence_length, num_heads, offset)` counts queries from the offset up to "
@@ -86,6 +90,7 @@ print(ALiBi.create_alibi_matrix(1, 2, 1, offset=1).reshape(-1).tolist())""",
     ),
     Shown(
         "mlx",
+        "positions and biases",
         "The sinusoids that cite Attention Is All You Need have other frequencies, and a factor",
         "convention",
         "Exponents are i/(d/2 − 1) instead of 2i/d, sines come before cosines instead of by turns, and all is multiplied by √(2/d). The "
@@ -101,6 +106,7 @@ print([round(x, 4) for x in SinusoidalPositionalEncoding(4)(mx.array([1.0]))[0].
     ),
     Shown(
         "tinygrad",
+        "attention",
         "In float16 scores are rounded back in front of the softmax: one above 65504 is NaN",
         "arithmetic",
         "The product is accumulated and stored in float32, and then cast to the type of the queries. A score of "
@@ -115,6 +121,7 @@ print(q.scaled_dot_product_attention(k, v).float().flatten().tolist())""",
     ),
     Shown(
         "tinygrad",
+        "attention",
         "A query without keys is NaN",
         "convention",
         "Its text follows PyTorch's, where such a row is 0. A mask fills with −∞.",
@@ -128,6 +135,7 @@ print(tensor(0.0).scaled_dot_product_attention(tensor(0.0, 0.0), tensor(1.0, 5.0
     ),
     Shown(
         "tinygrad",
+        "attention",
         "A query whose only key is masked gets its value, and one with two masked keys NaN",
         "defect",
         "The softmax over one entry is 1 whatever the entry is, NaN and −∞ too: x − max(x) is simplified to 0 where there is nothing to "

@@ -13,6 +13,7 @@ _FLASH = "memory_efficient_attention_pytorch.flash_attention"
 FINDINGS = [
     Shown(
         "monai",
+        "multi-head attention",
         "SABlock with use_flash_attention drops out in evaluation too",
         "defect",
         "The rate is handed to PyTorch's function, which knows nothing of `eval`. Two calls of one block on one input differ.",
@@ -29,6 +30,7 @@ print(round(float((block(x) - block(x)).abs().max()), 4))""",
     ),
     Shown(
         "monai",
+        "multi-head attention",
         "SABlock with use_flash_attention reads a mask of keys as one of queries and keys",
         "defect",
         "A mask is documented as of (batch, positions). It is handed on as it is, and PyTorch broadcasts it from the right: with as many "
@@ -50,6 +52,7 @@ with torch.no_grad():
     ),
     Shown(
         "kornia",
+        "attention",
         "LoFTR's FullAttention leaves out a mask of keys that comes without one of queries",
         "defect",
         "Both are optional, and neither is applied unless both are there. `LinearAttention`, which takes the same, applies each by itself.",
@@ -65,6 +68,7 @@ print(FullAttention()(x, x, v, kv_mask=torch.tensor([[True, False]])).ravel().to
     ),
     Shown(
         "fair-esm",
+        "multi-head attention",
         "MultiheadAttention adds a mask of booleans to the scores where the weights of each head are asked for, or with rotary embeddings",
         "defect",
         "PyTorch's function, to which the other calls go, masks where it is true. Here such a key gets a score that is 1 more.",
@@ -81,6 +85,7 @@ print([[round(v, 4) for v in layer(x, x, x, attn_mask=mask, need_head_weights=ea
     ),
     Shown(
         "fair-esm",
+        "rotary",
         "A rotation converted to bfloat16 counts positions in bfloat16: 257 is 256",
         "defect",
         "Positions get the type of the frequencies, which are a buffer of the module.",
@@ -97,6 +102,7 @@ print([round(v, 2) for v in layer(x, x)[0][0, 257].tolist()])""",
     ),
     Shown(
         "memory-efficient-attention-pytorch",
+        "attention",
         "Where there are more keys than queries, causality is aligned at the last key, and in chunks at the first",
         "defect",
         "`memory_efficient_attention` is offered as the same as `attention`, with less memory. One query on three keys sees all of them, "
@@ -114,6 +120,7 @@ print([round(out.item(), 4) for out in outs])""",
     ),
     Shown(
         "memory-efficient-attention-pytorch",
+        "attention",
         "Flash attention, causal with more keys than queries: the first queries see all keys, and the last ones too few",
         "defect",
         "The difference of the lengths is subtracted from a query's position, and should be added. Of two queries on three keys the first "
@@ -130,6 +137,7 @@ print([round(x, 4) for x in FlashAttentionFunction.apply(q, k, v, None, True, 2,
     ),
     Shown(
         "memory-efficient-attention-pytorch",
+        "attention",
         "Flash attention: a query that a mask and causality together leave no key reads the future",
         "defect",
         "Masked scores are one finite number. Weights behind the mask are set to 0, those behind causality are not: a row of nothing else "
@@ -146,6 +154,7 @@ print(FlashAttentionFunction.apply(x, x, v, torch.tensor([[False, True]]), True,
     ),
     Shown(
         "ring-attention-pytorch",
+        "attention",
         "Where attention is causal, a mask of keys is left out",
         "convention",
         "A comment of the source says so, as padding on the right is behind every token that counts. With padding on the left, tokens "

@@ -31,6 +31,7 @@ from positional_encodings.torch_encodings import PositionalEncoding1D
 FINDINGS = [
     Shown(
         "torchtune",
+        "caches",
         "MultiHeadAttention with a cache and without a mask is not causal",
         "defect",
         "Its documentation says that a causal mask is used by default; with a cache none is, and slots that are not filled are "
@@ -44,6 +45,7 @@ FINDINGS = [
     ),
     Shown(
         "torchtune",
+        "caches",
         "disable_kv_cache takes causality away too",
         "defect",
         "Within it the cache is not used, but is there: so the flag stays false, and no mask is made. A whole TransformerDecoder, "
@@ -66,6 +68,7 @@ print(round(float((first - other).abs().max()), 4))""",
     ),
     Shown(
         "diffusers",
+        "multi-head attention",
         "AttnProcessor and SlicedAttnProcessor leave out qk_norm",
         "defect",
         "Attention(qk_norm=…) makes the norms of queries and keys; AttnProcessor2_0 applies them, the others do not, and nothing is said.",
@@ -77,6 +80,7 @@ print(round(float((first - other).abs().max()), 4))""",
     ),
     Shown(
         "diffusers",
+        "multi-head attention",
         "AttnProcessor2_0 divides by √d although scale_qk is false",
         "convention",
         "The constructor chooses AttnProcessor then, but set_processor and set_attn_processor take what they are given. A comment "
@@ -90,6 +94,7 @@ print(round(float((first - other).abs().max()), 4))""",
     ),
     Shown(
         "diffusers",
+        "positions and biases",
         "A timestep embedding of width 2 or 3 is NaN",
         "defect",
         "One frequency is spaced over half_dim − downscale_freq_shift, which is 0 by default. It is 1, whatever divides.",
@@ -104,6 +109,7 @@ print([round(x, 4) for x in get_timestep_embedding(torch.tensor([1.0]), 2)[0].to
     ),
     Shown(
         "torch-geometric",
+        "positions and biases",
         "PositionalEncoding is not the formula of its documentation",
         "convention",
         "That has sines and cosines in turn with 10000^(2i/d); what comes out has all sines first, and frequencies that are evenly "
@@ -120,6 +126,7 @@ print([round(x, 4) for x in PositionalEncoding(4)(torch.tensor([1.0]))[0].tolist
     ),
     Shown(
         "torch-geometric",
+        "positions and biases",
         "TemporalEncoding is not the formula of its documentation",
         "convention",
         "Its exponents are (i − 1)/√d there, and (i − 1)·√d/(d − 1) in the code: evenly spaced from 0 to √d, both included.",
@@ -134,6 +141,7 @@ print([round(x, 4) for x in TemporalEncoding(4)(torch.tensor([1.0]))[0].tolist()
     ),
     Shown(
         "positional-encodings",
+        "positions and biases",
         "The table of an earlier call comes back in its type",
         "defect",
         "The last table is kept, and known again by its shape alone: after a call in float32 one in float64 gets float32, and after "
@@ -150,6 +158,7 @@ print(encoding(torch.zeros(1, 1, 2, dtype=torch.float64)).dtype)""",
     ),
     Shown(
         "positional-encodings",
+        "positions and biases",
         "What a caller adds to the result in place is in all later results",
         "defect",
         "The table that is kept is returned itself, and not a copy.",
@@ -164,6 +173,7 @@ print(encoding(x)[0, 0].tolist())""",
     ),
     Shown(
         "positional-encodings",
+        "positions and biases",
         "After a call in inference mode, training raises",
         "defect",
         "The table that is kept is an inference tensor, which autograd refuses to save, for as long as the shape is the same.",
@@ -180,6 +190,7 @@ print(x.grad[0, 0].tolist())""",
     ),
     Shown(
         "positional-encodings",
+        "positions and biases",
         "A module converted to bfloat16 counts positions in bfloat16: 257 is 256",
         "defect",
         "Positions take the type of the inverse frequencies, a buffer.",
@@ -193,6 +204,7 @@ print([round(x, 2) for x in table[0, 257].tolist()])""",
     ),
     Shown(
         "positional-encodings",
+        "positions and biases",
         "The encoding of integers is cut to integers",
         "defect",
         "The table is of the type of what it is asked for: of 0.84 and 0.54 is left 0.",
@@ -204,6 +216,7 @@ print([round(x, 2) for x in table[0, 257].tolist()])""",
     ),
     Shown(
         "positional-encodings",
+        "positions and biases",
         "A tensor of another width gets the first columns of the width of the module",
         "convention",
         "Columns of a wider encoding have other frequencies. A wider tensor gets fewer columns than it has. Summer refuses the second.",

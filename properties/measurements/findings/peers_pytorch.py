@@ -8,6 +8,7 @@ FINDINGS = [
     *(
         Shown(
             "torch",
+            "multi-head attention",
             f"nn.MultiheadAttention with {option} and is_causal loses the key that it adds",
             "defect",
             "The hint takes the place of the mask where no weights are asked for. The mask gets a column for the added key, at the "
@@ -29,6 +30,7 @@ print(round(float((found[0] - found[1]).abs().max()), 4))""",
     ),
     Shown(
         "torch",
+        "attention",
         "causal_lower_right(n, n) is aligned top left on keys of another number",
         "defect",
         "Where its own two sizes are equal the bias becomes is_causal=True, and those of the queries and keys are not looked at. "
@@ -47,6 +49,7 @@ print([round(x, 4) for x in scaled_dot_product_attention(q, k, v, attn_mask=caus
     ),
     Shown(
         "torch",
+        "attention",
         "Gradients of the CPU's flash kernel grow by the number of keys where large logits are equal",
         "arithmetic",
         "Backward forms exp(s − lse) from a log-sum-exp in float32: from 2²⁴ on, log n is lost in it, and weights of 1/n are 1. The "
@@ -68,6 +71,7 @@ print(dv.flatten().tolist())""",
     ),
     Shown(
         "torch",
+        "attention",
         "A row of −∞ is NaN in attention written by hand, and 0 when that is compiled",
         "convention",
         "The compiler recognises softmax(q·kᵀ/√d + mask)·v and calls scaled_dot_product_attention, where such a row is 0. The same "
@@ -91,6 +95,7 @@ print([f(q, q, q, mask)[0, 0, 0, 0].item() for f in (attend, torch.compile(atten
     ),
     Shown(
         "torch",
+        "attention",
         "Attention with a mask, written by hand, cannot be compiled for sizes that are symbols",
         "defect",
         "The compiler recognises it, and hands √d to the kernel as a tensor, where the kernel takes a number: BackendCompilerFailed. "
@@ -114,6 +119,7 @@ except Exception as error:
     ),
     Shown(
         "torch",
+        "whole models",
         "nn.TransformerEncoder gives padded tokens 0 without gradients, and other numbers with them",
         "convention",
         "In evaluation a padded batch becomes a nested tensor, whose padding is filled by 0 at the end. With gradients, or with "

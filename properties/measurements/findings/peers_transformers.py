@@ -42,6 +42,7 @@ with torch.no_grad():
 FINDINGS = [
     Shown(
         "transformers",
+        "attention",
         "In float64 the eager path makes NaN of every token of a padded sequence",
         "defect",
         "The mask is the least number of float64, and the softmax is asked for in float32, where that is −∞: a padded query has no "
@@ -57,6 +58,7 @@ print(bool(model(ids, attention_mask=mask).logits[0, 1:].isfinite().all()))""",
     ),
     Shown(
         "transformers",
+        "whole models",
         "Falcon with output_attentions under sdpa is not causal",
         "defect",
         "Under sdpa the mask is made of booleans, and with output_attentions the scores are formed by hand and the booleans added to "
@@ -71,6 +73,7 @@ print(bool(model(ids, attention_mask=mask).logits[0, 1:].isfinite().all()))""",
     ),
     Shown(
         "transformers",
+        "whole models",
         "Falcon with ALiBi adds it twice on the eager path",
         "defect",
         "The biases, over √d, are written into the mask for all paths. The eager one adds them to the scores too, before it scales "
@@ -91,6 +94,7 @@ print(round(float(weights[0, 0, 1].log().diff()), 4))""",
     ),
     Shown(
         "transformers",
+        "positions and biases",
         "Falcon's ALiBi counts keys in bfloat16: 257 is 256",
         "arithmetic",
         "The slope is rounded to bfloat16, and its product with the position is too, in a model of any type: neighbours beyond 256 "
@@ -108,6 +112,7 @@ print([round(x, 4) for x in (2 * biases[256:259]).tolist()])""",
     ),
     Shown(
         "transformers",
+        "whole models",
         "Bamba counts positions from 0 in each call, whatever its cache holds",
         "defect",
         "Where position_ids are not given they are made of the length of the input alone; Llama and others add the length of the "
@@ -126,6 +131,7 @@ print([round(x, 4) for x in (2 * biases[256:259]).tolist()])""",
     ),
     Shown(
         "transformers",
+        "whole models",
         "Mamba forgets its recurrent state where more than one token follows a cache",
         "defect",
         "One token takes the step from the state; several take the scan, which begins at zero, and whose end overwrites the state. "
@@ -139,6 +145,7 @@ print([round(x, 4) for x in (2 * biases[256:259]).tolist()])""",
     ),
     Shown(
         "transformers",
+        "whole models",
         "Jamba forgets its recurrent state where more than one token follows a cache",
         "defect",
         "As in Mamba: the scan over several tokens begins at zero, though its attention layers go on from the cache.",
@@ -155,6 +162,7 @@ print([round(x, 4) for x in (2 * biases[256:259]).tolist()])""",
     ),
     Shown(
         "transformers",
+        "whole models",
         "MiniMax counts positions from 0 in each call where its first layer is linear",
         "defect",
         "The length of the cache is read from layer 0, whose keys are empty where it is one of linear attention, as in "
@@ -173,6 +181,7 @@ print([round(x, 4) for x in (2 * biases[256:259]).tolist()])""",
     ),
     Shown(
         "transformers",
+        "caches",
         "A sliding window of 1 keeps every key",
         "defect",
         "The last W − 1 keys are kept by the slice −W + 1:, which for W = 1 is 0:, all of them; the mask is made for none. One token "
@@ -193,6 +202,7 @@ print([promised, keys.shape[-2]])""",
     ),
     Shown(
         "transformers",
+        "whole models",
         "RecurrentGemma lets padding into its recurrent state",
         "defect",
         "A block of recurrence is handed the mask and does not read it. What stands on padded places changes the logits of the real "

@@ -29,6 +29,7 @@ with torch.no_grad():
 FINDINGS = [
     Shown(
         "x-transformers",
+        "attention",
         "Under flash the argument `causal` of a call is not read",
         "defect",
         "`forward` takes it and hands it on to neither the kernel nor its own function, which has the parameter: what the object was "
@@ -44,6 +45,7 @@ FINDINGS = [
     ),
     Shown(
         "x-transformers",
+        "attention",
         "Fewer keys than queries: causality is aligned at the last key, and under flash at the first",
         "defect",
         "The mask is made by hand where there are more keys than queries, and left to the kernel's flag otherwise, whose alignment "
@@ -60,6 +62,7 @@ print([[round(float(x), 4) for x in row] for row in Attend(flash=True, causal=Tr
     ),
     Shown(
         "x-transformers",
+        "attention",
         "A query that a mask and causality together leave no key attends to the future",
         "defect",
         "Masked scores are minus the largest number, all alike, and a row of them is the mean of all values. A row is made 0 where "
@@ -76,6 +79,7 @@ print([[round(float(x), 4) for x in row] for row in Attend(flash=True, causal=Tr
     ),
     Shown(
         "x-transformers",
+        "attention",
         "Query heads share keys in turn, head h those of h mod kv_heads",
         "convention",
         "PyTorch, transformers, JAX and ONNX since 1.20 share them in groups, h // group. Weights of one are not those of the other.",
@@ -89,6 +93,7 @@ print(Attend()(q, k, v)[0].flatten().tolist())""",
     ),
     Shown(
         "x-transformers",
+        "attention",
         "sparse_topk raises where there are fewer keys than that",
         "defect",
         "The keys of a short sequence are all among its largest. A decoder with a cache cannot give its first tokens.",
@@ -100,6 +105,7 @@ print(Attend()(q, k, v)[0].flatten().tolist())""",
     ),
     Shown(
         "x-transformers",
+        "attention",
         "l2_distance has another scale under flash, where none is given",
         "defect",
         "The squares of the norms are two more channels, and the kernel's own scale is of the width with them: 1/√(d + 2) and not 1/√d.",
@@ -112,7 +118,18 @@ print([round(Attend(l2_distance=True, flash=flash)(q, k, v)[0][0, 0, 0, 0].item(
         lambda: "[0.8044, 0.8044]",
     ),
     *(
-        Shown("x-transformers", title, "defect", detail, "x_transformers." + module, line, "none found", _decoded(*options), lambda: 0.0)
+        Shown(
+            "x-transformers",
+            "whole models",
+            title,
+            "defect",
+            detail,
+            "x_transformers." + module,
+            line,
+            "none found",
+            _decoded(*options),
+            lambda: 0.0,
+        )
         for title, detail, module, line, options in (
             (
                 "A decoder with shift_tokens gives another next token with its cache",
@@ -133,6 +150,7 @@ print([round(Attend(l2_distance=True, flash=flash)(q, k, v)[0][0, 0, 0, 0].item(
     ),
     Shown(
         "x-transformers",
+        "whole models",
         "A decoder with orthog_projected_values is not causal",
         "defect",
         "The part along the values is taken over all tokens at once, as one vector for each sequence: another last token changes the "

@@ -25,6 +25,7 @@ _YARN = {"factor": 4.0, "base": 100.0, "original_max_position_embeddings": 64, "
 FINDINGS = [
     Shown(
         "transformers",
+        "rotary",
         "YaRN by type of layer rounds the ramp although `truncate` is false",
         "defect",
         "`truncate` is read from all rope_parameters and not from those of the layer's type, as every other parameter is. Where parameters "
@@ -45,6 +46,7 @@ print([round(x, 4) for x in inv_freq.tolist()])""",
     ),
     Shown(
         "transformers",
+        "rotary",
         "Dynamic NTK keeps the base of the longest sequence seen, at the trained length too",
         "convention",
         "After 16 positions a module of 8 keeps the base of 16 for 12 positions and for exactly 8, and goes back only below 8. What a "
@@ -66,6 +68,7 @@ print([round(x, 4) for x in module.inv_freq.tolist()])""",
     ),
     Shown(
         "transformers",
+        "rotary",
         "A module converted to bfloat16 rotates by frequencies of 8 bits",
         "defect",
         "`inv_freq` is a buffer, which `model.to(torch.bfloat16)` rounds; the product that follows is in float32. A model that is made in "
@@ -84,6 +87,7 @@ print([round(x, 4) for x in (cos[0, 0, 1].item(), sin[0, 0, 1].item())])""",
     ),
     Shown(
         "transformers",
+        "rotary",
         "A share of rotating channels is read by every kind but the default",
         "convention",
         "`partial_rotary_factor` in rope_parameters halves the channels under `linear`, and is not read under `default`; a factor of "
@@ -106,6 +110,7 @@ print([pairs(rope_type="linear", factor=1.0), pairs(rope_type="default")])""",
     ),
     Shown(
         "rotary-embedding-torch",
+        "rotary",
         "Positions are counted in the type of the queries: in bfloat16, 257 is 256",
         "defect",
         "bfloat16 has 8 bits: odd positions above 256 are rounded to even ones, and above 2048 to multiples of 16.",
@@ -122,6 +127,7 @@ print([round(v, 2) for v in out[0, :2].tolist()])""",
     ),
     Shown(
         "rotary-embedding-torch",
+        "rotary",
         "A call in bfloat16 spoils the table for later calls in float32",
         "defect",
         "The angles of the first call are kept, whatever type they were counted in, and given to each later call that is not longer.",
@@ -139,6 +145,7 @@ print([round(v, 4) for v in layer.rotate_queries_or_keys(x)[257, :2].tolist()])"
     *(
         Shown(
             library,
+            "rotary",
             "A head of two channels cannot be built",
             "defect",
             "The exponent d/(d − 2) of a factor that is 1 divides by zero. Two channels are one pair, of frequency 1.",
@@ -169,6 +176,7 @@ print([round(v, 4) for v in layer.rotate_queries_or_keys(x)[257, :2].tolist()])"
     ),
     Shown(
         "x-transformers",
+        "rotary",
         "A layer converted to bfloat16 counts positions in bfloat16",
         "defect",
         "Positions take the type of `inv_freq`, a buffer, and so does the angle, which is rounded besides.",
@@ -185,6 +193,7 @@ print([round(v, 4) for v in out[0, 0, :2].tolist()])""",
     ),
     Shown(
         "keras-hub",
+        "rotary",
         "The dynamic kind divides all frequencies by one number, at every length",
         "defect",
         "They are divided by factor^(r/(r − 2)), which is how the base should grow: pair i should fall by the share 2i/r of that exponent, "

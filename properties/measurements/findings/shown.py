@@ -16,10 +16,20 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["CAUSES", "Shown", "shown"]
+__all__ = ["CAUSES", "FAMILIES", "Shown", "shown"]
 
 CAUSES = ("defect", "convention", "arithmetic")
 """What a finding may be: at odds with the library's documentation or with itself; one of several readings; rounding, or overflow."""
+FAMILIES = {
+    "attention": ("scaled_dot_product", "causal_attention", "grouped_query", "attention", "merge"),
+    "multi-head attention": ("multi_head",),
+    "caches": ("decode",),
+    "masks": ("causal_mask", "padding_mask", "combine_masks", "hard_masked_softmax"),
+    "rotary": ("rope", "rotary", "apply_rotary", "rotate_half", "inv_freq"),
+    "positions and biases": ("sinusoidal", "add_positional", "learned", "table_lookup", "alibi"),
+    "whole models": (),
+}
+"""What a finding may be about, the columns of the matrix on the page: operations, by the beginnings of their names; a model is none."""
 _ERROR = re.compile(r"[\w.]*(Error|Exception)\b")
 
 
@@ -27,12 +37,14 @@ _ERROR = re.compile(r"[\w.]*(Error|Exception)\b")
 class Shown:
     """A finding: its library, what is the matter and why, the line of source by module and text, a script, and what it should print.
 
-    cause is one of `CAUSES`; known is where it was reported, as far as was found. A line that stands in
-    several places comes with the one before. Of compiled code no line can be looked up: `line` is "", and `module` says where it stands
-    upstream.
+    library is the name of a distribution. family is one of `FAMILIES`: what is at fault; what is kept between calls counts as caches, and
+    whole models are what no single operation explains. cause is one of `CAUSES`; known is where it was reported, as far as was found. A
+    line that stands in several places comes with the one before. Of compiled code no line can be looked up: `line` is "", and `module`
+    says where it stands upstream.
     """
 
     library: str
+    family: str
     title: str
     cause: str
     detail: str
@@ -77,7 +89,7 @@ class Shown:
     def markdown(self, confirmed: str) -> Iterator[str]:
         """It, measured now, and what confirmed it. Raises ImportError without the library, and ValueError where nothing is the matter."""
         where, wanted, actual = self.where, self.wanted(), self.actual
-        yield f"\n### {self.name}\n"
+        yield f"\n#### {self.name}\n"
         yield f"{self.detail}\n"
         yield "| | |\n|---|---|"
         fields = {"expected": f"`{wanted}`", "actual": f"`{actual}`", "cause": self.cause, "source": where, "known upstream": self.known}
