@@ -108,8 +108,8 @@ errata: $(READY) ## print where TorchLean's literal definitions break their own 
 # Keras has one back end in a process; all other libraries are run beside the first. A run of some leaves only.json beside the reports of the
 # whole one: the page is made of both, by its last line.
 .PHONY: peers
-peers: EXAMPLES = 10
-peers: $(PEERS)/.ready ## put released libraries to the laws, in .venv-peers; writes docs/peers.md and docs/rotary.md [ONLY=flax EXAMPLES=10 SEED=0 JOBS=2 KERAS_BACKEND=jax]
+peers: EXAMPLES = 25
+peers: $(PEERS)/.ready ## put released libraries to the laws, in .venv-peers; writes docs/peers.md and docs/rotary.md [ONLY=flax EXAMPLES=25 SEED=0 JOBS=2 KERAS_BACKEND=jax]
 	@mkdir -p build/peers
 	$(if $(ONLY),,@rm -f build/peers/only.json)
 	@start=$$(date +%s); $(foreach backend,$(or $(KERAS_BACKEND),$(if $(ONLY),jax,$(KERAS_BACKENDS))), \

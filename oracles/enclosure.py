@@ -74,15 +74,19 @@ class Enclosure:
         """
         got = self._output(out)
         with np.errstate(all="ignore"):
-            quotient = np.abs(got - self.mid) / self.rad
-            if ((np.abs(quotient - 1.0) > _TIES) & (quotient < np.inf)).all():
-                return quotient
-            got = self._overflow_as_largest(got)
-            quotient = np.abs(got - self.mid) / self.rad
-            within = _side(got, self.mid, self.rad) <= 0
-            excess = np.where(within, np.fmin(quotient, 1.0), np.fmax(quotient, np.nextafter(1.0, 2.0)))
-        excess[np.isnan(got) | np.isnan(self.mid)] = np.inf
-        excess[(got == self.mid) | (np.isnan(got) & np.isnan(self.mid)) | np.isinf(self.rad)] = 0.0
+            excess = np.asarray(np.abs(got - self.mid) / self.rad)
+            close = ~((np.abs(excess - 1.0) > _TIES) & (excess < np.inf))
+            if close.any():
+                excess[close] = self._closely(got[close], self.mid[close], self.rad[close])
+        return excess
+
+    def _closely(self, got: Array, mid: Array, rad: Array) -> Array:
+        """The same of elements that are near the radius, or infinite, or have no quotient."""
+        got = self._overflow_as_largest(got, mid, rad)
+        quotient = np.abs(got - mid) / rad
+        excess = np.where(_side(got, mid, rad) <= 0, np.fmin(quotient, 1.0), np.fmax(quotient, np.nextafter(1.0, 2.0)))
+        excess[np.isnan(got) | np.isnan(mid)] = np.inf
+        excess[(got == mid) | (np.isnan(got) & np.isnan(mid)) | np.isinf(rad)] = 0.0
         return excess
 
     def ulps(self, out: Any) -> Array:
@@ -101,12 +105,12 @@ class Enclosure:
         missing = np.isnan(got) ^ np.isnan(self.mid)
         return np.where(missing, np.inf, np.where(np.isnan(got), 0.0, distance))
 
-    def _overflow_as_largest(self, got: Array) -> Array:
-        """The output with ±∞ moved to where the interval leaves the format's range, if it does."""
+    def _overflow_as_largest(self, got: Array, mid: Array, rad: Array) -> Array:
+        """Elements of an output with ±∞ moved to where the interval leaves the format's range, if it does."""
         limit = np.copysign((self.format or BINARY64).largest, got)
-        outward = self.mid * np.sign(got) - np.abs(limit)
-        leaves = np.isinf(got) & ((outward > 0) | (_side(limit, self.mid, self.rad) < 0))
-        return np.where(leaves, np.where(outward > 0, self.mid, limit), got)
+        outward = mid * np.sign(got) - np.abs(limit)
+        leaves = np.isinf(got) & ((outward > 0) | (_side(limit, mid, rad) < 0))
+        return np.where(leaves, np.where(outward > 0, mid, limit), got)
 
     def _output(self, out: Any) -> Array:
         got = arrays.float_array(out, "out")

@@ -64,26 +64,31 @@ class Caller:
         self.calls: list[Call] = []
         self.answers: list[tuple[Any, ...]] = []
         self.vacuous = 0
-        self._base: tuple[tuple[Any, ...], Watched, Call, tuple[Any, ...]] | None = None
+        self._case: tuple[Any, ...] = ()
+        self._base: tuple[Watched, Call, tuple[Any, ...]] | None = None
 
     def turn(self) -> None:
         """Go on to another law about the same case: what its own call returned is kept."""
-        base = self._base
+        case, base = self._case, self._base
         self.begin()
-        self._base = base
+        self._case, self._base = case, base
 
-    def base(self, arguments: tuple[Any, ...]) -> None:
-        """Make the case's own call, once for all laws about it."""
-        watched = self.watch(self.operation, arguments)
-        self._base = arguments, watched, self.calls[-1], self.answers[-1]
+    def about(self, arguments: tuple[Any, ...]) -> None:
+        """Say what the case is: its own call is made once for all laws about it, when the first of them asks for it."""
+        self._case, self._base = arguments, None
 
     def seen(self, arguments: tuple[Any, ...]) -> Watched:
-        """The case's own call with all that can be seen of it, made now unless it has been."""
-        if self._base is None or [*map(id, arguments)] != [*map(id, self._base[0])]:
+        """The case's own call with all that can be seen of it, made now unless it has been; or another call."""
+        if not self._case or [*map(id, arguments)] != [*map(id, self._case)]:
             return self.watch(self.operation, arguments)
-        self.calls.append(self._base[2])
-        self.answers.append(self._base[3])
-        return self._base[1]
+        if self._base is None:
+            watched = self.watch(self.operation, arguments)
+            self._base = watched, self.calls[-1], self.answers[-1]
+        else:
+            watched, call, answers = self._base
+            self.calls.append(call)
+            self.answers.append(answers)
+        return watched
 
     @property
     def largest_harmless(self) -> float:

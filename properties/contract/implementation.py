@@ -19,6 +19,7 @@ from properties.contract.wording import printable, shown
 
 __all__ = ["LAYOUTS", "Implementation", "implementation_of"]
 
+_DIFFERENCES = [(name, *name.split("_minus_")) for name in SIZES if "_minus_" in name]
 _NO_SIZES = (*(name for name in SIZES if "_minus_" in name), "start_pos", "scale")
 
 LAYOUTS = ("transposed", "heads-inside", "strided", "offset", "reversed", "read-only")
@@ -216,29 +217,25 @@ class Implementation:
 
     def allows(self, **sizes: float) -> bool:
         """Whether it supports the given sizes, or a scale."""
-        return all(self._allows(name, size) for name, size in sizes.items())
+        own = self.restricted
+        every = own.get(EVERY_SIZE)
+        return all(
+            (name not in own or bool(own[name](size))) and (every is None or name in _NO_SIZES or bool(every(size)))
+            for name, size in sizes.items()
+        )
 
     def takes(self, operation: Operation, arguments: tuple[Any, ...]) -> bool:
         """Whether it supports the sizes of a call, their differences, its position, its scale, and its leading axes."""
         sizes: dict[str, Any] = operation.sizes(arguments)
         lead, scale = operation.lead(arguments), operation.named(arguments).get("scale")
         sizes |= {} if scale is None else {"scale": scale}
-        sizes |= {
-            name: sizes[a] - sizes[b]
-            for name in SIZES
-            if "_minus_" in name and not operation.is_played  # of which no call has all keys
-            for a, b in [name.split("_minus_")]
-            if {a, b} <= sizes.keys()
-        }
+        if not operation.is_played:  # of which no call has all keys
+            sizes |= {name: sizes[a] - sizes[b] for name, a, b in _DIFFERENCES if a in sizes and b in sizes}
         if "heads_width" in sizes:
             sizes["head_dim"] = sizes["heads_width"] // max(sizes["num_heads"], 1)
         sizes.pop("batch", None)
         ranked = len(lead) in self.ranks(operation) or not any(BATCH in operation.axes[p] for p in operation.arrays)
         return ranked and self.allows(**sizes) and all(self.allows(batch=n) for n in lead) and not self.lacks(*operation.given(arguments))
-
-    def _allows(self, name: str, size: float) -> bool:
-        own, every = self.restricted.get(name), self.restricted.get(EVERY_SIZE)
-        return (own is None or bool(own(size))) and (every is None or name in _NO_SIZES or bool(every(size)))
 
 
 def implementation_of(

@@ -4,6 +4,7 @@ An operation is a row: its parameters and results with the names of their axes. 
 sizes a call has, which of them `supports` may restrict, which arrays share an axis, what an axis can be cut along.
 """
 
+import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -159,16 +160,28 @@ class Operation:
     def sizes(self, arguments: tuple[Any, ...]) -> dict[str, int]:
         """The sizes of a call by the names of axes and numbers; `batch` is how many problems there are."""
         found: dict[str, int] = {}
-        for parameter, x in self.named(arguments).items():
-            if parameter in _NUMBERS and parameter not in self.options and x is not None:
+        for (parameter, axes), x in zip(self._measured, arguments, strict=False):
+            if x is None or axes is None:
+                continue
+            if not axes:
                 found[parameter] = int(x)
-            elif parameter in self.axes and not self.broadcasts(parameter) and parameter not in _SETTINGS and x is not None:
-                axes, ahead = self.axes[parameter], self.ahead(parameter, arguments)
-                if axes[0] == BATCH:
-                    found.setdefault("batch", int(np.prod(x.shape[ahead : x.ndim - len(axes) + 1])))
-                found |= dict(zip(reversed(axes), reversed(x.shape), strict=False))
+                continue
+            if axes[0] == BATCH:
+                lead = x.shape[self.ahead(parameter, arguments) : x.ndim - len(axes) + 1]
+                found.setdefault("batch", math.prod(lead))
+            found |= zip(reversed(axes), reversed(x.shape), strict=False)
         found.pop(BATCH, None)
         return found
+
+    @cached_property
+    def _measured(self) -> list[tuple[str, Axes | None]]:
+        """Each parameter with its axes, where they are sizes of a call: none of a number, and None where nothing is a size."""
+        return [(p, self._axes_of(p)) for p in self.parameters]
+
+    def _axes_of(self, p: str) -> Axes | None:
+        if p in _NUMBERS and p not in self.options:
+            return ()
+        return None if p not in self.axes or self.broadcasts(p) or p in _SETTINGS else self.axes[p]
 
     def lead(self, arguments: tuple[Any, ...]) -> tuple[int, ...]:
         """The leading axes of a call: those of the first array that has some."""

@@ -61,6 +61,11 @@ class Result:
         return self._budget()
 
     @cached_property
+    def excess(self) -> Array:
+        """Each number's error in budgets."""
+        return self.budget.excess(self.value)
+
+    @cached_property
     def ball(self) -> Ball:
         """The numbers with the budget's radii: the exact value is within, if they are within their budget of it.
 
@@ -70,14 +75,14 @@ class Result:
         """
         value, budget = self.value, self.budget
         self.require_numbers()
-        wrong = (budget.excess(value) > 1).any()
+        wrong = (self.excess > 1).any()
         rad = budget.rad + _rounding_of_others(value, budget) if wrong else budget.rad
         return ball(np.where(np.isfinite(value), value, np.nan), rad)
 
     def require_numbers(self) -> None:
         """Raise BrokenError for a NaN or ±∞ where a finite number should be."""
         unknown = ~np.isfinite(self.value)
-        if unknown.any() and (missing := unknown & (self.budget.excess(self.value) > 1)).any():
+        if unknown.any() and (missing := unknown & (self.excess > 1)).any():
             index = np.unravel_index(int(missing.argmax()), self.value.shape)
             raise BrokenError(f"{entry(self.name, index)}={self.value[index]}, but should be a finite number.")
 

@@ -56,7 +56,7 @@ class Subject(Caller):
         """A result is within its budget of the exact value; how far it is in units of the statistical line is noted, if it is asked for and
         the error is above a thousandth of the budget."""
         budget = result.budget
-        excess = budget.excess(result.value)
+        excess = result.excess
         self._measure(result.name, result.value, budget.mid, budget.rad, excess)
         if line and excess.max(initial=0.0) > _LOOKED_AT and (likely := result.line()) is not None:
             self.worst_line = max(self.worst_line, float(likely.excess(result.value).max(initial=0.0)))

@@ -7,19 +7,29 @@ from typing import Any, TypeVar
 import numpy as np
 
 from oracles.ball import Array
-from oracles.formats import BINARY64, Format
+from oracles.formats import BINARY16, BINARY32, BINARY64, Format
 
 __all__ = ["Choices", "rounded"]
 
 T = TypeVar("T")
+_KINDS: dict[Format, Any] = {BINARY32: np.float32, BINARY16: np.float16}  # whose conversions round to the nearest, ties to even
 
 
 def rounded(x: Array, target: Format) -> Array:
     """The nearest numbers of a format, ties to even: multiples of 2ᵉ⁻ᵖ for 2ᵉ⁻¹ ≤ |x| < 2ᵉ, p = −log₂ of the unit roundoff."""
     if target == BINARY64:
         return x
+    if (kind := _KINDS.get(target)) is not None:
+        with np.errstate(over="ignore"):
+            near = x.astype(kind).astype(np.float64)
+        return np.where(np.isinf(x), x, np.clip(near, -target.largest, target.largest)) if np.isinf(near).any() else near
     unit = np.maximum(np.ldexp(target.unit_roundoff, np.frexp(x)[1]), target.smallest_subnormal)
     return np.where(np.isinf(x), x, np.clip(np.rint(x / unit) * unit, -target.largest, target.largest))
+
+
+def _has_grid(target: Format) -> bool:
+    """Whether all multiples of 1/16 from −8 to 8 are numbers of a format: they have 8 bits."""
+    return target.unit_roundoff <= 2.0**-8 and target.smallest_subnormal <= 1 / 16 and target.largest >= 8
 
 
 class Choices:
@@ -88,7 +98,7 @@ class Choices:
         A few entries in a hundred are ±4 to ±8, or 0, where they are on a grid.
         """
         if self.simplest or kind == "grid":
-            return rounded(self.grid(shape), target)
+            return self.grid(shape) if _has_grid(target) else rounded(self.grid(shape), target)
         if kind == "fixed":
             return self.fixed_points(shape, target)
         return rounded(self._random.standard_normal(shape), target)

@@ -149,7 +149,7 @@ _domain(
 )  # fmt: skip
 _domain(
     "widths of models", "Heads of widths that models have, and as many.", *_HEADS,
-    sizes={"head_dim": (16, 24, 20, 9, 32, 64, 128), "num_heads": (1, 2, 4, 5, 8, 12, 16)}, share=0.1,
+    sizes={"head_dim": (16, 24, 20, 9, 32, 64, 128), "num_heads": (1, 2, 4, 5, 8, 12)}, share=0.1,
 )  # fmt: skip
 _domain(
     "decoding", "One to four queries and up to 4097 keys: kernels split so many keys, and merge the parts.", *_ATTENTION, *_GROUPED,

@@ -167,9 +167,9 @@ class Sizes:
         key = "partners", name, beside
         if key not in self._supported:
             n, fixed = beside[1], self.domain.name in QUIRKS and name in self.domain.sizes
-            near = () if fixed else sorted(range(min(1, n), n + _FAR), key=lambda m: abs(m - n))
-            one = (n for n in near if self._is_supported(name, n, beside))
             some = [n for n in self._offered(name, found) if self._is_supported(name, n, beside)]
+            near = () if some or fixed else sorted(range(min(1, n), n + _FAR), key=lambda m: abs(m - n))
+            one = (n for n in near if self._is_supported(name, n, beside))
             self._supported[key] = some or [*islice(one, 1)]
         return self._supported[key]
 

@@ -16,7 +16,7 @@ from properties.contract import interpreter
 from properties.contract.exchange import UngivenError
 from properties.contract.implementation import Implementation
 from properties.contract.operations import OPERATIONS
-from properties.contract.results import BrokenError
+from properties.contract.results import BrokenError, Call
 from properties.contract.subject import Subject
 from properties.contract.support import OutsideError
 from properties.laws.agreement import AGREEMENT
@@ -111,12 +111,10 @@ class Examination:
         groups = {name: [trial for trial in self.trials.values() if name in trial.cases] for name in domains}
         each = {name: max(ceil(number * x.domain.share / shares), ceil(number / _FEWEST)) for name, x in domains.items()}
         self._draw(groups, each, random_seed)
-        for trial in self.trials.values():
-            for turn in range(_PATIENCE):
-                if not trial.wants_more or (turn > _SILENT and not trial.examples):
-                    break
-                alone = {name: [trial] for name in trial.cases}
-                self._draw(alone, dict.fromkeys(alone, 10), random_seed, f"{trial.law.name} {turn}")
+        for turn in range(_PATIENCE):
+            wanting = [trial for trial in self.trials.values() if trial.wants_more and (trial.examples or turn <= _SILENT)]
+            again = {name: some for name in domains if (some := [trial for trial in wanting if name in trial.cases])}
+            self._draw(again, dict.fromkeys(again, 10), random_seed, str(turn))
 
     def _draw(self, groups: Mapping[str, list[Trial]], numbers: Mapping[str, int], random_seed: int | None, more: str = "") -> None:
         """Put groups of laws to so many cases of each domain: of seeds drawn from the caller's, or else drawn by Hypothesis.
@@ -126,7 +124,8 @@ class Examination:
         """
         if random_seed is None:
             for name, group in groups.items():
-                self._draw_by_profile(name, group, numbers[name], more)
+                for some in [[trial] for trial in group] if more else [group]:
+                    self._draw_by_profile(name, some, numbers[name], more)
             return
         turns = [
             (n / numbers[name], name, seed) for name in groups for n, seed in enumerate(self._seeds(name, numbers[name], random_seed, more))
@@ -163,9 +162,16 @@ class Examination:
             by_profile(hold, number, _SEEDS)
 
     def _put_to(self, name: str, seed: int, group: list[Trial], more: str) -> None:
-        """Put a group of laws to a case of a domain; one law by itself, if it is one more."""
-        put = self._further if more and not group[0].law.agreement else self._case
-        put(group[0].cases[name].draw(seed), seed, group, name in QUIRKS)
+        """Put a group of laws to a case of a domain: some of them, by turns, or if it is one more those that want it."""
+        arguments, quirk = group[0].cases[name].draw(seed), name in QUIRKS
+        if not more:
+            self._case(arguments, seed, group, quirk)
+            return
+        wanting = [trial for trial in group if trial.wants_more]
+        if agreement := [trial for trial in wanting if trial.law.agreement]:
+            self._case(arguments, seed, agreement, quirk)
+        if others := [trial for trial in wanting if not trial.law.agreement]:
+            self._further(arguments, seed, others, quirk)
 
     def _case(self, arguments: tuple[Any, ...], seed: int, group: list[Trial], quirk: bool) -> None:
         """A case, its own call, and the laws whose turn it is; of a quirk a law of its own says what should be."""
@@ -174,7 +180,8 @@ class Examination:
         agreement = [trial for trial in group if trial.law.agreement]
         self.began((agreement or group)[0].law.id)
         try:
-            subject.base(arguments)
+            subject.about(arguments)
+            subject.seen(arguments)
         except BrokenError:
             pass
         except (UngivenError, OutsideError) as untaken:
@@ -202,16 +209,20 @@ class Examination:
             self.evidence.narrowest.look(subject.calls)
 
     def _further(self, arguments: tuple[Any, ...], seed: int, group: list[Trial], quirk: bool) -> None:
-        """A case for one law that has said too little: of many of them it says nothing, and then nothing is called.
+        """A case for laws that have said too little: of many cases they say nothing, and then nothing is called.
 
-        The operation's first call is judged, which is the case's own, and those of the other terms of a square.
+        A law's first call of the operation, which mostly is the case's own, is judged as well as those of the other terms of a square.
         """
+        subject, judged = self.subject, list[Call]()
         agreement = [] if quirk else [trial for trial in self.trials.values() if trial.law.agreement]
-        self.subject.begin()
-        said = self._put(group[0], arguments, seed, agreement)
-        own = [place for place, call in enumerate(self.subject.calls) if call.operation == self.operation]
-        if said and own and not quirk:
-            self._judge(agreement, own[0])
+        subject.begin()
+        subject.about(arguments)
+        for trial in group:
+            said = self._put(trial, arguments, seed, agreement)
+            own = [place for place, call in enumerate(subject.calls) if call.operation == self.operation]
+            if said and own and not quirk and not any(subject.calls[own[0]] is call for call in judged):
+                judged.append(subject.calls[own[0]])
+                self._judge(agreement, own[0])
         self.evidence.cases += 1
 
     def _put(self, trial: Trial, arguments: tuple[Any, ...], seed: int, agreement: list[Trial]) -> bool:

@@ -30,11 +30,14 @@ _SUBTRACTED = dict.fromkeys(
         "masked keys and values do not matter",
         "masked keys can be appended",
         "a query with no allowed key follows its convention",
+        "the past does not depend on the future",
+        "one key has all the weight however low its score",
     ),
     "Attention subtracts 10⁹ from masked scores: a masked key with a larger one wins",
 )
 _NO_CHANNELS = dict.fromkeys(
     (
+        "attention is within its budget[scaled_dot_product_attention]",
         "attention of width zero takes the mean[scaled_dot_product_attention]",
         "without columns of queries all weights are equal[causal_attention]",
     ),
@@ -167,7 +170,7 @@ def _of(on: str) -> list[Implementation]:
         _implementation(on, "ops.dot_product_attention with features", {"attention": _attend}, (2,), "no log-sum-exp", features=features),
         heads(_MHA, {_HEADS: partial(_heads, False)}, known_deviations=_SEEDS | _PATHS, twins=with_scores[_MHA]),
         heads(f"{_MHA} with scores", {_HEADS: partial(_heads, True)}, known_deviations=_SEEDS, conventions=_ZERO),
-        heads(_GQA, {_HEADS: partial(_grouped, False)}, known_deviations=_SEEDS, twins=with_scores[_GQA]),
+        heads(_GQA, {_HEADS: partial(_grouped, False)}, known_deviations=_SEEDS | _PATHS, twins=with_scores[_GQA]),
         *([] if on == "jax" else [layer]),
     ]  # fmt: skip
 

@@ -58,6 +58,26 @@ print(bool(model(ids, attention_mask=mask).logits[0, 1:].isfinite().all()))""",
     ),
     Shown(
         "transformers",
+        "caches",
+        "A cache of keys without channels has no positions",
+        "defect",
+        "Whether a layer holds something is asked by the number of entries of its keys, and not by its length: the mask is made for the "
+        "new positions alone, whatever the values are. In a static cache positions are counted.",
+        "transformers.cache_utils",
+        "if not self.is_initialized or self.keys.numel() == 0:",
+        "none found",
+        """import torch
+from transformers.cache_utils import DynamicLayer, StaticLayer
+
+found = []
+for layer in (DynamicLayer(), StaticLayer(max_cache_len=2)):
+    layer.update(torch.zeros(1, 1, 2, 0), torch.ones(1, 1, 2, 3))
+    found.append(int(layer.get_seq_length()))
+print(found)""",
+        lambda: "[2, 2]",
+    ),
+    Shown(
+        "transformers",
         "whole models",
         "Falcon with output_attentions under sdpa is not causal",
         "defect",

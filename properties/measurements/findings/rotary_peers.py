@@ -109,6 +109,27 @@ print([pairs(rope_type="linear", factor=1.0), pairs(rope_type="default")])""",
         lambda: "[2, 2]",
     ),
     Shown(
+        "transformers",
+        "rotary",
+        "An odd head has a pair less by the kind `proportional` than by all others",
+        "defect",
+        "Its documentation says that the encoding always has the size of head_dim. An odd share is rounded up elsewhere, as the validation "
+        "of configurations says, and head_dim // 2 frequencies are one too few for that.",
+        "transformers.modeling_rope_utils",
+        "nope_angles = head_dim // 2 - rope_angles",
+        "none found",
+        """from transformers import LlamaConfig
+from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+
+found = []
+for kind in ("linear", "proportional"):
+    given = {"rope_type": kind, "rope_theta": 10000.0, "factor": 1.0}
+    config = LlamaConfig(hidden_size=3, num_attention_heads=1, head_dim=3, rope_parameters=given)
+    found.append(len(ROPE_INIT_FUNCTIONS[kind](config)[0]))
+print(found)""",
+        lambda: "[2, 2]",
+    ),
+    Shown(
         "rotary-embedding-torch",
         "rotary",
         "Positions are counted in the type of the queries: in bfloat16, 257 is 256",
