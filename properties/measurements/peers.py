@@ -38,6 +38,7 @@ from properties.measurements.findings import (
 from properties.measurements.findings.confirmed import confirmed
 from properties.measurements.findings.shown import CAUSES, FAMILIES, Shown
 from properties.verifier.reading import read
+from properties.views.html.environment import processor
 
 __all__ = ["FINDINGS", "families", "markdown"]
 
@@ -102,12 +103,17 @@ def _laws(rows: Sequence[Row]) -> str:
     return "not run here" if count["not run"] else ""
 
 
-def _link(heading: str, findings: Sequence[Shown]) -> str:
-    """How many findings there are of each cause, as a link to their heading, by the anchor that GitHub and MyST give it; "" of none."""
+def _anchor(library: str, family: str) -> str:
+    """What a link to the heading of some findings has, as GitHub and MyST make it."""
+    return "#" + f"{library}, {family}".lower().replace(",", "").replace(" ", "-")
+
+
+def _link(library: str, family: str, findings: Sequence[Shown]) -> str:
+    """How many findings there are of each cause, as a link to their heading; "" of none."""
     count = Counter(found.cause for found in findings)
     one, more = ("defect", "convention", "of arithmetic"), ("defects", "conventions", "of arithmetic")
     text = ", ".join(f"{count[cause]} {(one if count[cause] == 1 else more)[i]}" for i, cause in enumerate(CAUSES) if count[cause])
-    return f"[{text}](#{heading.lower().replace(',', '').replace(' ', '-')})" if text else ""
+    return f"[{text}]({_anchor(library, family)})" if text else ""
 
 
 def _matrix(rows: Sequence[Row], cells: Cells) -> Iterator[str]:
@@ -118,7 +124,7 @@ def _matrix(rows: Sequence[Row], cells: Cells) -> Iterator[str]:
         texts = []
         for family in FAMILIES:
             laws = _laws([row for row in rows if row["group"] == library and column[row["operation"]] == family])
-            link = _link(f"{library}, {family}", cells.get((library, family), []))
+            link = _link(library, family, cells.get((library, family), []))
             texts.append("; ".join(filter(None, (laws, link))))
         yield f"| {library} | {' | '.join(texts)} |"
 
@@ -134,17 +140,19 @@ def _implementations(rows: Sequence[Row]) -> Iterator[str]:
 
 
 def _declared(rows: Sequence[Row]) -> Iterator[str]:
-    """The laws that are declared not to hold, by reason."""
+    """The laws that are declared not to hold, by reason, which is the title of a finding."""
+    places = {found.title: _anchor(_ROWS.get(found.library, found.library), found.family) for found in FINDINGS}
     declared = [row for row in rows if row["status"] == "declared"]
     for reason in dict.fromkeys(row["reason"] for row in declared):
         where = [row for row in declared if row["reason"] == reason]
         names = ", ".join(dict.fromkeys(row["implementation"] for row in where))
         laws = "; ".join(dict.fromkeys(f"{row['law']} [{row['operation']}]" for row in where))
-        yield f"\n{reason}\n\n- {names}\n- {laws}"
+        yield f"\n[{reason}]({places[reason]})\n\n- {names}\n- {laws}"
 
 
-def _findings(cells: Cells, wrong: list[str]) -> Iterator[str]:
-    """Every finding, under a heading for each cell, two scripts at a time; what no longer happens is noted."""
+def _findings(cells: Cells, before: str, wrong: list[str]) -> Iterator[str]:
+    """Every finding, under a heading for each cell, two scripts at a time; what no longer happens, or happens otherwise than on the page
+    before, is noted."""
     with ThreadPoolExecutor(2) as pool:
         list(pool.map(lambda found: find_spec(found.module.split(".")[0]) and found.actual, FINDINGS))
     for (library, family), own in cells.items():
@@ -152,10 +160,18 @@ def _findings(cells: Cells, wrong: list[str]) -> Iterator[str]:
         for found in own:
             try:
                 yield from list(found.markdown(confirmed(found)))
+                if (seen := _seen(before, found)) not in ("", found.actual):
+                    wrong.append(f"{found.name} prints {found.actual} now, and printed {seen} before: look at it again.")
             except ImportError as missing:
                 yield f"\n#### {found.name}\n\nNot run here: {missing}."
             except ValueError as changed:
                 wrong.append(str(changed))
+
+
+def _seen(page: str, found: Shown) -> str:
+    """What the script of a finding printed when a page was written; "" where it is not there."""
+    _, _, own = page.partition(f"### {found.name}\n")
+    return own.partition("| actual | `")[2].partition("` |\n")[0].replace("\\|", "|")
 
 
 def _models(wrong: list[str]) -> Iterator[str]:
@@ -165,26 +181,34 @@ def _models(wrong: list[str]) -> Iterator[str]:
         return
     yield f"| model | {' | '.join(PATHS)} |"
     yield "|---" * (len(PATHS) + 1) + "|"
+    missing: dict[str, list[str]] = {}
     for model in MODELS:
         cells = []
         for path, found in compared(model):
             declared = (model.name, path) in DEVIATIONS
+            if found.missing:
+                missing.setdefault(found.missing.replace(f"{model.config.removesuffix('Config')}", "…"), []).append(
+                    f"{model.name} ({path})"
+                )
             if found.agree == declared:
                 wrong.append(f"{model.name} by {path} is {'as' if declared else 'not as'} the eager path.")
             cells.append("–" if found.missing else f"**{found.ratio:.2g}**" if declared else f"{found.ratio:.2g}")
         yield f"| {model.name} | {' | '.join(cells)} |"
+    yield "\nWhat the library says of paths that are not there:\n"
+    yield from (f"- {reason}: {', '.join(names)}." for reason, names in missing.items())
 
 
-def markdown(reports: Sequence[dict[str, Any]], wrong: list[str]) -> str:
-    """The page; what is not as declared is added to a list."""
+def markdown(reports: Sequence[dict[str, Any]], wrong: list[str], before: str = "", took: str = "") -> str:
+    """The page; what is not as declared, or not as on the page before, is added to a list."""
     rows, cells, count = _rows(reports), _cells(), Counter(found.cause for found in FINDINGS)
     wrong += [f"{r['implementation']} breaks {r['law']} [{r['operation']}]." for r in rows if r["status"] == "violated"]
     lines = [
         "# Released libraries under the suite",
         "",
-        f"Written by `make peers`, on one {platform.machine()} machine with {os.cpu_count()} cores, no GPU, {platform.system()}, Python",
-        f"{platform.python_version()}. Versions are those of `properties/implementations/peers/constraints.txt`. Verdicts are those of",
-        f"`--max-examples` {' or '.join(map(str, sorted({report['settings']['max_examples'] for report in reports})))}.",
+        f"Written by `make peers`, on {platform.system()} with Python {platform.python_version()}, on {os.cpu_count()} cores of",
+        f"{processor()}, without a graphics processor. Versions are those of",
+        "`properties/implementations/peers/constraints.txt`. Verdicts are those of",
+        f"`--max-examples` {' or '.join(map(str, sorted({report['settings']['max_examples'] for report in reports})))}. {took}".rstrip(),
         "",
         "A law counts for each operation of each implementation. What is declared not to hold is below, by its reason; a release that",
         "mends it fails `make peers` until the declaration is taken away. Whole models are put to no law: their paths are compared",
@@ -215,7 +239,7 @@ def markdown(reports: Sequence[dict[str, Any]], wrong: list[str]) -> str:
         "Twenty of those that expect numbers were drawn by chance, and the numbers computed once more by mpmath alone, which these say.",
         "The line of each was looked up in the source of the library that is installed. Trackers were searched in November 2026:",
         "*none found* is what a search gave, and no proof.",
-        *_findings(cells, wrong),
+        *_findings(cells, before, wrong),
     ]
     return "\n".join([*lines, ""])
 
@@ -224,8 +248,11 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(prog="python -m properties.measurements.peers", description=__doc__)
     parser.add_argument("reports", type=Path, nargs="+")
     parser.add_argument("--output", type=Path, default=Path("docs/peers.md"))
+    parser.add_argument("--took", type=Path, help="a file that says how long it took")
     options = parser.parse_args()
     problems: list[str] = []
     by_age = sorted(options.reports, key=lambda file: file.stat().st_mtime)
-    options.output.write_text(markdown([read(file) for file in by_age], problems), "utf-8")
+    last = options.output.read_text("utf-8") if options.output.exists() else ""
+    told = options.took.read_text("utf-8") if options.took and options.took.exists() else ""
+    options.output.write_text(markdown([read(file) for file in by_age], problems, last, told), "utf-8")
     sys.exit("\n".join(problems) or 0)

@@ -4,6 +4,7 @@ import ast
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -14,6 +15,7 @@ import pytest
 import properties
 from oracles import Conventions
 from properties.contract.operations import OPERATIONS
+from properties.implementations import peers as released
 from properties.implementations.peers import GROUPS
 from properties.implementations.peers.library import Library
 from properties.laws.twins import TWINS
@@ -40,6 +42,16 @@ def test_an_absent_library_is_not_run_and_a_present_one_has_its_version():
     assert absent.called("attention") == "no-such-library attention"
     assert present.unavailable == ""
     assert present.called("attention") == f"numpy {np.__version__} attention"
+
+
+def test_declarations_are_of_the_versions_that_are_pinned():
+    pinned = dict(re.findall(r"^([\w.-]+)==(\S+)$", (Path(released.__file__).parent / "constraints.txt").read_text("utf-8"), re.MULTILINE))
+    pinned = {name.lower().replace("_", "-"): version for name, version in pinned.items()}
+    judged = {i.name.split()[0] for group in GROUPS.values() for i in group if any(i.known_deviations.values())}
+    assert judged
+    for name in judged:
+        if (installed := Library(name).version) and find_spec("haiku"):  # in the environment that was made of the constraints
+            assert installed == pinned[name.lower().replace("_", "-")]
 
 
 def test_a_library_that_is_not_installed_is_not_run():
@@ -211,11 +223,17 @@ def test_a_finding_that_no_longer_happens_and_an_absent_library_are_noted(monkey
         )
 
     gone, absent = finding("numpy", "numpy"), finding("absent", "no_such_library")
-    monkeypatch.setattr(Shown, "where", property(lambda found: "" if found is gone else Shown.where.fget(found)))
+    monkeypatch.setattr(Shown, "where", "")
     monkeypatch.setattr(peers, "FINDINGS", [gone])
     wrong: list[str] = []
     markdown([], wrong)
     assert wrong == ["numpy prints [1.0] now, as it should: take the finding 'Two is one' away."]
+    monkeypatch.setattr(peers, "FINDINGS", [changed := replace(gone, expected=lambda: [2.0])])
+    wrong = []
+    page = markdown([], wrong, "#### numpy: Two is one\n| actual | `[1.5]` |\n")
+    assert wrong == [f"{changed.name} prints [1.0] now, and printed [1.5] before: look at it again."]
+    markdown([], wrong := [], page)
+    assert wrong == []
     monkeypatch.undo()
     monkeypatch.setattr(peers, "FINDINGS", [absent])
     assert "#### absent: Two is one\n\nNot run here: No module named 'no_such_library'." in markdown([], [])

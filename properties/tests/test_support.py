@@ -231,7 +231,7 @@ def test_finite_masks_make_all_keys_alike_for_a_query_without_keys_and_leave_its
 def test_what_a_promise_leaves_out_is_not_applicable_or_not_drawn_with_the_reason(word, laws, kinds, capsys):
     functions, _ = watched(SDPA)
     chosen = ["attention is within its budget", "the past does not", "batches are computed", "an empty batch"]
-    report = verify(Implementation("mine", functions, supports=word), laws=chosen, max_examples=100)  # of one query a mask of a future is one of keys
+    report = verify(Implementation("mine", functions, supports=word), laws=chosen, max_examples=100)
     left = {o.law: o.reason for o in report.outcomes if o.status == "not applicable"}
     assert set(left) == laws
     assert all(reason == WORDS[word] for reason in left.values())

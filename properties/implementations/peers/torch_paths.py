@@ -78,7 +78,7 @@ IMPLEMENTATIONS = [
     ),
     *(
         _beside(f"torch flash {dtype}", f"torch math {dtype}", *others, with_gradients=partial(_with_gradients, f"torch flash {dtype}"))
-        for dtype, *others in (("float32", "torch flex float32"), ("float64",), ("bfloat16",))
+        for dtype, *others in (("float32", "torch math float32 func", "torch flex float32"), ("float64",), ("bfloat16",))
     ),
     _beside("torch flash float16", "torch math float16"),
     _beside(

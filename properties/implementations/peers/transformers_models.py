@@ -52,6 +52,14 @@ def _plain(model: Model, path: str = "eager", **options: Any) -> Any:
     return model.make(path)(_ids(), **options).logits
 
 
+def _compiled(model: Model) -> Any:
+    """The logits with flex attention, which is compiled for each model."""
+    import torch
+
+    with torch._dynamo.config.patch(recompile_limit=_PROGRAMS):
+        return _plain(model, "flex_attention")
+
+
 def _in_parts(model: Model, sizes: tuple[int, ...]) -> Any:
     """The logits where tokens are given in parts, each with the cache of those before."""
     import torch
@@ -83,8 +91,11 @@ def _alone(model: Model) -> Any:
     return torch.cat([made(row[None]).logits for row in _ids()])
 
 
+_PROGRAMS = 64  # for all models; 8 by default, beyond which nothing is compiled
+
 PATHS: dict[str, Callable[[Model], Any]] = {
     "sdpa": lambda model: _plain(model, "sdpa"),
+    "flex": _compiled,
     "output_attentions": lambda model: _plain(model, output_attentions=True),
     "output_attentions under sdpa": lambda model: _plain(model, "sdpa", output_attentions=True),
     "one token after another": lambda model: _in_parts(model, (LENGTH - 4, 1, 1, 1, 1)),
@@ -139,8 +150,10 @@ _FORGETS = "{} forgets its recurrent state where more than one token follows a c
 _MINIMAX = "MiniMax counts positions from 0 in each call where its first layer is linear"
 _BAMBA = "Bamba counts positions from 0 in each call, whatever its cache holds"
 _PADDING = "RecurrentGemma lets padding into its recurrent state"
+_CHUNKED = "A chunked mask of two sequences cannot be compiled for flex attention on a CPU"
 _ALIBI = "Falcon with ALiBi adds it twice on the eager path"
 DEVIATIONS = {
+    ("Llama 4, chunks of 4", "flex"): _CHUNKED,
     ("Falcon", "output_attentions under sdpa"): "Falcon with output_attentions under sdpa is not causal",
     ("Falcon, ALiBi", "sdpa"): _ALIBI,
     ("Falcon, ALiBi", "left padding under sdpa"): _ALIBI,

@@ -79,6 +79,26 @@ print(found)""",
     Shown(
         "transformers",
         "whole models",
+        "A chunked mask of two sequences cannot be compiled for flex attention on a CPU",
+        "defect",
+        "The mask is built by a compiled program, and of the chunks of more than one sequence PyTorch's compiler writes C++ that is none: "
+        "the branches of a condition have masks of two types. Llama 4 raises with it; of one sequence it is right.",
+        "transformers.masking_utils",
+        "return (kv_idx - left_padding[batch_idx]) // chunk_size == (q_idx - left_padding[batch_idx]) // chunk_size",
+        "none found; another of these masks: pytorch/pytorch#143568 (closed)",
+        """import torch
+from transformers import masking_utils
+
+found = []
+for sequences in (1, 2):
+    mask = masking_utils.chunked_causal_mask_function(4, torch.zeros(sequences, dtype=torch.long))
+    found.append(int(masking_utils.flex_attention_mask(sequences, 12, 12, mask_function=mask).kv_num_blocks.sum()))
+print(found)""",
+        lambda: "[1, 2]",
+    ),
+    Shown(
+        "transformers",
+        "whole models",
         "Falcon with output_attentions under sdpa is not causal",
         "defect",
         "Under sdpa the mask is made of booleans, and with output_attentions the scores are formed by hand and the booleans added to "

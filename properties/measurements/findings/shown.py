@@ -30,6 +30,7 @@ FAMILIES = {
     "whole models": (),
 }
 """What a finding may be about, the columns of the matrix on the page: operations, by the beginnings of their names; a model is none."""
+_SECONDS = 300
 _ERROR = re.compile(r"[\w.]*(Error|Exception)\b")
 
 
@@ -76,11 +77,14 @@ class Shown:
 
     @cached_property
     def actual(self) -> str:
-        """What the script prints, in a fresh process, or the last line of its error."""
-        run = subprocess.run([sys.executable, "-W", "ignore", "-c", self.script], capture_output=True, text=True, timeout=300)
-        lines = (run.stdout.strip() or run.stderr.strip()).splitlines()
-        errors = [line for line in lines if _ERROR.match(line)]  # behind which a library may have notes of its own
-        return (errors if run.returncode else lines)[-1].strip()
+        """What the script prints, in a fresh process, or the last line of its error; that it prints nothing, or does not end."""
+        try:
+            run = subprocess.run([sys.executable, "-W", "ignore", "-c", self.script], capture_output=True, text=True, timeout=_SECONDS)
+        except subprocess.TimeoutExpired:
+            return f"nothing in {_SECONDS} s"
+        lines = ((not run.returncode and run.stdout.strip()) or run.stderr.strip()).splitlines()
+        errors = [line for line in lines if run.returncode and _ERROR.match(line)]  # behind which a library may have notes of its own
+        return (errors or lines or ["nothing"])[-1].strip()
 
     def wanted(self) -> str:
         """What it should print."""

@@ -6,7 +6,7 @@ import re
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-__all__ = ["environment"]
+__all__ = ["environment", "processor"]
 
 _PACKAGES = ("attnspec", "numpy", "python-flint", "mpmath", "hypothesis", "ml_dtypes", "torch", "jax", "onnxruntime", "mlx", "triton")
 
@@ -20,13 +20,13 @@ def environment() -> dict[str, str]:
         except PackageNotFoundError:
             continue
     found["system"] = platform.platform()
-    found["processor"] = f"{_processor()}, {os.cpu_count()} cores"
+    found["processor"] = f"{processor()}, {os.cpu_count()} cores"
     if accelerators := _accelerators():
         found["accelerators"] = accelerators
     return found
 
 
-def _processor() -> str:
+def processor() -> str:
     """The processor's name as Linux knows it, or else its architecture."""
     try:
         named = re.search(r"^model name\s*: (.+)$", Path("/proc/cpuinfo").read_text(encoding="utf-8"), re.MULTILINE)
