@@ -178,12 +178,10 @@ def non_finite_masked_entries_do_not_matter(subject: Subject, q: Any, k: Any, v:
 def the_past_does_not_depend_on_the_future(subject: Subject, q: Any, k: Any, v: Any, *_: Any, choose: Choices) -> bool:
     """For every moment, under a causal mask of either alignment, or causal by a flag: keys and values of the future change no output, nor
     does their absence. The first queries may read the first keys only; one query's mask is one of keys."""
-    flag = subject.operation == CAUSAL
-    if not flag and choose.happens(0.25) and subject.takes(q[..., :1, :], k, v):
-        q = q[..., :1, :]
+    flag, one = subject.operation == CAUSAL, q[..., :1, :]
+    q = one if not flag and choose.happens(0.25) and subject.takes(one, k, v) else q
     n_q, n_k = q.shape[-2], k.shape[-2]
-    alignments = [0, n_k - n_q]
-    shift = alignments[subject.conventions.causal == "bottom_right"] if flag else choose.among(alignments)
+    shift = [0, n_k - n_q][subject.conventions.causal == "bottom_right" if flag else choose.among([0, 1])]
     now = choose.integer(1, n_q)
     known = max(now + shift, 0)
     if known >= n_k or (n_k < n_q and not flag):
@@ -192,8 +190,7 @@ def the_past_does_not_depend_on_the_future(subject: Subject, q: Any, k: Any, v: 
     largest, future = subject.largest_harmless, np.arange(n_k)[:, None] >= known
     towards = np.where(q[..., now - 1, None, :] < 0, -largest, largest)
     past = subject(q, k, v, *masks).ball[..., :now, :]
-    changed = subject(q, np.where(future, towards, k), np.where(future, -largest, v), *masks)
-    subject.close(changed.ball[..., :now, :], past)
+    subject.close(subject(q, np.where(future, towards, k), np.where(future, -largest, v), *masks).ball[..., :now, :], past)
     alone = q[..., :now, :], k[..., :known, :], v[..., :known, :], *(mask[:now, :known] for mask in masks)
     if subject.takes(*alone):
         subject.close(subject(*alone), past)

@@ -2,7 +2,7 @@
 
 Arrays are (…, sequence, heads, width); a masked score is the smallest number of the type. nnx' function calls
 `jax.nn.dot_product_attention`, unless it is given a module to keep the weights in: then its own path is taken. A module that decodes is
-causal attention, a token at a time, where all its projections are identities.
+causal attention, a token at a time, where all its projections are identities; its twin is the function, at once.
 """
 
 from collections.abc import Callable
@@ -80,6 +80,13 @@ def _linen_decoded(q: Any, k: Any, v: Any) -> Any:
         kept = changed["cache"]
         found.append(out)
     return jnp.concatenate(found, -2)
+
+
+def _linen_causal(q: Any, k: Any, v: Any) -> Any:
+    from flax import linen
+    from jax import numpy as jnp
+
+    return _linen(q, k, v, linen.make_causal_mask(jnp.zeros(q.shape[-2])))
 
 
 def _nnx_decoded(q: Any, k: Any, v: Any) -> Any:
@@ -171,6 +178,8 @@ _SQUARE: dict[str, Any] = {"n_k_minus_n_q": _equal}
 _DECODING = _SQUARE | {"value_dim_minus_head_dim": _equal}
 _IN_EVALUATION = {"deterministic, with a dropout_rate": _attention(partial(_linen, dropout_rate=0.5, deterministic=True))}
 _SOWN = {"sow_weights": heads_of(partial(_linen_heads, sow_weights=True))}
+_LINEN_AT_ONCE = {"at once": {"causal_attention": compiled(_linen_causal)}}
+_NNX_AT_ONCE = {"at once": {"causal_attention": compiled(partial(_nnx, causal=True))}}
 _KEPT = {"the weights kept": _attention(_nnx_weights)}
 
 IMPLEMENTATIONS = [
@@ -182,6 +191,6 @@ IMPLEMENTATIONS = [
     _implementation("nnx attention", "float32", _attention(_nnx), (1, 2), _KEPT, value_dim_minus_head_dim=_equal),
     _implementation("nnx attention with weights", "float32", _attention(_nnx_weights), (1, 2)),
     _implementation("nnx module", "float32", heads_of(_nnx_heads), (0, 1)),
-    _implementation("linen module, decoding", "float32", {"causal_attention": _linen_decoded}, (1,), **_DECODING),
-    _implementation("nnx module, decoding", "float32", {"causal_attention": _nnx_decoded}, (1,), **_DECODING),
+    _implementation("linen module, decoding", "float32", {"causal_attention": _linen_decoded}, (1,), _LINEN_AT_ONCE, **_DECODING),
+    _implementation("nnx module, decoding", "float32", {"causal_attention": _nnx_decoded}, (1,), _NNX_AT_ONCE, **_DECODING),
 ]

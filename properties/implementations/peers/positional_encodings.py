@@ -4,6 +4,7 @@ Angles are of float32, the type of the inverse frequencies. An odd width gets th
 the last, and so other frequencies than its own: it is refused here.
 """
 
+from functools import partial
 from typing import Any
 
 from properties.contract.implementation import Implementation
@@ -11,10 +12,12 @@ from properties.implementations.peers.library import Library
 
 __all__ = ["IMPLEMENTATIONS"]
 
+_SINES = "sinusoidal_positional_encoding"
 _LIBRARY = Library("positional-encodings", "positional_encodings")
 
 
-def _table(seq_len: int, embed_dim: int, start_pos: int = 0) -> Any:
+def _table(seq_len: int, embed_dim: int, start_pos: int = 0, *, before: tuple[str, ...] = ()) -> Any:
+    """By a new object, which has made the table in other types before."""
     import torch
     from positional_encodings.torch_encodings import PositionalEncoding1D
 
@@ -22,17 +25,22 @@ def _table(seq_len: int, embed_dim: int, start_pos: int = 0) -> Any:
         raise ValueError(f"start_pos={start_pos}, but should be 0: positions are counted from it.")
     if embed_dim % 2:
         raise ValueError(f"embed_dim={embed_dim}, but should be even: the frequencies are those of {embed_dim + 1} columns.")
-    return PositionalEncoding1D(embed_dim)(torch.zeros(1, seq_len, embed_dim))[0]
+    module, shape = PositionalEncoding1D(embed_dim), (1, seq_len, embed_dim)
+    for dtype in before:
+        module(torch.zeros(shape, dtype=getattr(torch, dtype)))
+    return module(torch.zeros(shape))[0]
 
 
 IMPLEMENTATIONS = [
     Implementation(
         name=_LIBRARY.called("PositionalEncoding1D float32"),
-        operations={"sinusoidal_positional_encoding": _table},
+        operations={_SINES: _table},
         arithmetic="float32",
         arrays="torch",
         supports=["positive sizes", {"embed_dim": lambda d: d % 2 == 0, "start_pos": lambda p: p == 0}],
         refuses=(ValueError, RuntimeError),
         unavailable=_LIBRARY.unavailable,
+        twins={"after a call in bfloat16": {_SINES: partial(_table, before=("bfloat16",))}},
+        known_deviations={f"twin paths agree[{_SINES}]": "The table of an earlier call comes back in its type"},
     )
 ]

@@ -28,6 +28,15 @@ def _rope(make: Any, x: Any, start_pos: int = 0) -> Any:
     return make(x.shape[-1]).rotate_queries_or_keys(x, offset=start_pos)
 
 
+def _after_bfloat16(x: Any, start_pos: int = 0) -> Any:
+    """By one object that has seen 1024 rows in bfloat16 before."""
+    import torch
+
+    module = _module(x.shape[-1])
+    module.rotate_queries_or_keys(torch.zeros(1024, x.shape[-1], dtype=torch.bfloat16))
+    return module.rotate_queries_or_keys(x, offset=start_pos)
+
+
 def _at(x: Any, start_pos: int = 0, *, positions: Any = None, inv_freq: Any = None) -> Any:
     """By `forward` and `apply_rotary_emb`, as for positions that do not count up; with an axis of heads, for rows of three axes have
     one sequence of angles."""
@@ -80,10 +89,14 @@ _COUNTED = dict.fromkeys(
     "Positions are counted in the type of the queries: in bfloat16, 257 is 256",
 )
 _ONE = {"one object": Twin({"rope": partial(_rope, cache(_module))}, exactly=True)}
+_AFTER = {"after a call in bfloat16": {"rope": _after_bfloat16}}
+_SPOILED = {"twin paths agree[rope]": "A call in bfloat16 spoils the table for later calls in float32"}
 
 IMPLEMENTATIONS = [
     _implementation("rotate_queries_or_keys", "float32", _both(partial(_rope, _module)), twins=_ONE),
-    _implementation("rotate_queries_or_keys, one object", "float32", _both(partial(_rope, cache(_module)))),
+    _implementation(
+        "rotate_queries_or_keys, one object", "float32", _both(partial(_rope, cache(_module))), twins=_AFTER, known_deviations=_SPOILED
+    ),
     _implementation("apply_rotary_emb", "float32", _both(_at), ("positions", "inv_freq")),
     _implementation("apply_rotary_emb", "bfloat16", {"rope": _at}, ("positions",)),
     _implementation("rotate_queries_or_keys", "bfloat16", {"rope": partial(_rope, _module)}, known_deviations=_COUNTED),

@@ -22,14 +22,20 @@ _LIBRARY = Library("transformers")
 
 
 def _masked(kind: str, q: Any, k: Any, mask: Any, causal: bool, offset: int | None, window: Any) -> Any:
-    """The mask of a kind, "sdpa" or "eager", made by masking_utils of causality and a window; another one beside it must hold too."""
+    """The mask of a kind, "sdpa" or "eager", made by masking_utils of causality and a window, of which the right side is the bidirectional
+    one beside the whole past; another one beside it must hold too."""
     import torch
     from transformers import masking_utils as utils
 
     shape = *q.shape[:-1], k.shape[-2]
     full = torch.ones(shape, dtype=torch.bool) if mask is None else mask.expand(shape)
-    if causal or window[0] is not None:
-        pattern = utils.causal_mask_function if window[0] is None else utils.sliding_window_causal_mask_function(window[0])
+    patterns = [utils.causal_mask_function] if causal else []
+    if window[0] is not None:
+        patterns.append(utils.sliding_window_overlay(window[0]))
+    if window[1] is not None:
+        patterns.append(utils.or_masks(utils.causal_mask_function, utils.sliding_window_bidirectional_overlay(window[1])))
+    if patterns:
+        pattern = utils.and_masks(*patterns)
         full = full & utils.sdpa_mask(
             len(q), q.shape[-2], k.shape[-2], q_offset=offset or 0, mask_function=pattern, allow_is_causal_skip=False
         )  # fmt: skip
@@ -56,7 +62,7 @@ def _attend(
         num_key_value_groups=q.shape[1] // k.shape[1], training=False, is_causal=False, head_dim=q.shape[-1], sinks=sink
     )
     scaling = max(q.shape[-1], 1) ** -0.5 if scale is None else scale
-    plain = mask is None and not causal and window[0] is None
+    plain = mask is None and not causal and window == (None, None)
     made = None if plain else _masked("eager" if eager else "sdpa", q, k, mask, causal, offset, window)
     options = {} if softcap is None else {"softcap": softcap}
     out, _ = (function if eager else sdpa_attention_forward)(given, q, k, v, made, scaling=scaling, **options)
@@ -107,7 +113,11 @@ _SDPA = {"attention": partial(_attend, "sdpa")}
 IMPLEMENTATIONS = [
     _implementation("eager_attention_forward, llama", "float32", "scale", module="llama", twins={"sdpa": _SDPA}),
     _implementation(
-        "eager_attention_forward, llama, causal masks", "float32", "scale", "causal", "offset", module="llama", dead_rows="uniform"
+        "eager_attention_forward, llama, causal masks",
+        "float32",
+        *("scale", "causal", "offset", "window"),
+        module="llama",
+        dead_rows="uniform",
     ),
     _implementation(
         "eager_attention_forward, llama",
@@ -119,7 +129,7 @@ IMPLEMENTATIONS = [
     _implementation("eager_attention_forward, gemma2", "float32", "scale", "softcap", module="gemma2"),
     _implementation("eager_attention_forward, gpt_oss", "float32", "scale", "sink", module="gpt_oss"),
     _implementation("eager_attention_forward, masks", "float32", "scale", "mask", module="llama", dead_rows="uniform"),
-    _implementation("sdpa_attention_forward", "float32", "scale", "mask", "causal", "offset"),
+    _implementation("sdpa_attention_forward", "float32", "scale", "mask", "causal", "offset", "window"),
     replace(
         _implementation("flex_attention_forward", "float32", "causal"),
         operations={"attention": _flex},
