@@ -71,10 +71,8 @@ def _heads(each: bool, x: Any, wq: Any, wk: Any, wv: Any, wo: Any, num_heads: in
 def _table(seq_len: int, embed_dim: int, start_pos: int = 0) -> Any:
     from esm.modules import SinusoidalPositionalEmbedding
 
-    if embed_dim % 2 or embed_dim == 2:
-        raise ValueError(
-            f"embed_dim={embed_dim}, but should be even, as a column of 0 is added, and 4 or more for evenly spaced frequencies."
-        )
+    if embed_dim % 2:
+        raise ValueError(f"embed_dim={embed_dim}, but should be even, as a column of 0 is added.")
     return SinusoidalPositionalEmbedding(embed_dim, padding_idx=None).get_embedding(start_pos + seq_len)[start_pos:]
 
 

@@ -22,7 +22,7 @@ __all__ = ["BACKENDS", "IMPLEMENTATIONS", "KERAS", "backend"]
 KERAS = Library("keras")
 BACKENDS = ("jax", "torch", "numpy")
 _FILL = -0.7 * 3.4028234663852886e38
-_SEEDS = {"it prints nothing and leaves the interpreter alone[multi_head_attention]": "Building a layer draws from Python's random numbers"}
+_SEEDS = {"it prints nothing and leaves the interpreter alone": "Building a layer draws from Python's random numbers"}
 _SUBTRACTED = dict.fromkeys(
     (
         "attention is within its budget",
@@ -100,6 +100,21 @@ def _grouped(scores: bool, x: Any, wq: Any, wk: Any, wv: Any, wo: Any, num_heads
     return _out(found[0] if scores else found)
 
 
+def _shared(q: Any, k: Any, v: Any, mask: Any = None) -> Any:
+    """`layers.GroupQueryAttention` whose heads share keys: each kernel is the identity, and heads are channels side by side."""
+    from keras import layers
+
+    heads, shared, d = q.shape[1], k.shape[1], q.shape[-1]
+    layer = layers.GroupQueryAttention(d, heads, shared, use_bias=False)
+    tokens = [x.swapaxes(1, 2).reshape(len(x), x.shape[2], -1) for x in (q, v, k)]
+    layer.build(*(x.shape for x in tokens))
+    wide, narrow = (np.eye(n * d, dtype=q.dtype) for n in (heads, shared))
+    of_keys = narrow.reshape(-1, shared, d)
+    layer.set_weights([wide.reshape(-1, heads, d), of_keys, of_keys, wide.reshape(heads, d, -1)])
+    out = _out(layer(*tokens, attention_mask=mask))
+    return out.reshape(*out.shape[:2], heads, d).swapaxes(1, 2)
+
+
 def _layer(q: Any, k: Any, v: Any, mask: Any = None) -> Any:
     """`layers.Attention`, whose scale is a weight, and whose mask is one of keys."""
     from keras import layers
@@ -125,7 +140,7 @@ _SUPPORTS: dict[str, tuple[Any, ...]] = {
 
 
 def _implementation(
-    on: str, name: str, operations: dict[str, Callable[..., Any]], ranks: tuple[int, ...], supports: str = "",
+    on: str, name: str, operations: dict[str, Callable[..., Any]], ranks: tuple[int, ...], supports: tuple[Any, ...] = (),
     arithmetic: str = "float32", **promises: Any,
 ) -> Implementation:  # fmt: skip
     return Implementation(
@@ -133,7 +148,7 @@ def _implementation(
         operations=operations,
         arithmetic=KERNEL.get(arithmetic, arithmetic),
         batch_ranks=ranks,
-        supports=[*_SUPPORTS.get(on, ()), *([supports] if supports else [])],
+        supports=[*_SUPPORTS.get(on, ()), *supports],
         refuses=(Exception,),
         unavailable=unavailable(KERAS, on),
         **{"conventions": Conventions(dead_rows="uniform"), **promises},
@@ -156,9 +171,17 @@ def _of(on: str) -> list[Implementation]:
     features = ("mask", "causal") if on == "torch" else ("mask", "bias", "scale", "causal")
     functions = _PLAIN if on == "numpy" else _PLAIN | {"grouped_query_attention": _plain}
     layer = _implementation(
-        on, "layers.Attention", {"scaled_dot_product_attention": _layer}, (1,), "key masks", known_deviations=_SUBTRACTED
+        on, "layers.Attention", {"scaled_dot_product_attention": _layer}, (1,), ("key masks",), known_deviations=_SUBTRACTED
     )
-    heads = partial(_implementation, on, ranks=(1,), supports="full masks")
+    shared = _implementation(
+        on,
+        f"{_GQA}, shared keys",
+        {"grouped_query_attention": _shared},
+        (2,),
+        ("positive sizes", "full masks", {"value_dim_minus_head_dim": _equal}),
+        known_deviations=_SEEDS,
+    )
+    heads = partial(_implementation, on, ranks=(1,), supports=("full masks",))
     without_flash = {name: partial(function, flash_attention=False) for name, function in functions.items()}
     with_scores = {name: {"with scores": {_HEADS: partial(function, True)}} for name, function in _LAYERS.items()}
     return [
@@ -167,11 +190,13 @@ def _of(on: str) -> list[Implementation]:
             twins={"flash_attention=False": without_flash},
         ),
         *([_implementation(on, "ops.dot_product_attention", functions, (2,), arithmetic="bfloat16")] if on == "torch" else []),
-        _implementation(on, "ops.dot_product_attention with features", {"attention": _attend}, (2,), "no log-sum-exp", features=features),
+        _implementation(
+            on, "ops.dot_product_attention with features", {"attention": _attend}, (2,), ("no log-sum-exp",), features=features
+        ),
         heads(_MHA, {_HEADS: partial(_heads, False)}, known_deviations=_SEEDS | _PATHS, twins=with_scores[_MHA]),
         heads(f"{_MHA} with scores", {_HEADS: partial(_heads, True)}, known_deviations=_SEEDS, conventions=_ZERO),
         heads(_GQA, {_HEADS: partial(_grouped, False)}, known_deviations=_SEEDS | _PATHS, twins=with_scores[_GQA]),
-        *([] if on == "jax" else [layer]),
+        *([] if on == "jax" else [layer, shared]),
     ]  # fmt: skip
 
 

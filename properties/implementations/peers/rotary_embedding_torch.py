@@ -60,7 +60,12 @@ def _both(rope: Any) -> dict[str, Any]:
 
 
 def _implementation(
-    name: str, arithmetic: str, operations: dict[str, Any], features: tuple[str, ...] = (), **promises: Any
+    name: str,
+    arithmetic: str,
+    operations: dict[str, Any],
+    features: tuple[str, ...] = (),
+    sizes: dict[str, Any] | None = None,
+    **promises: Any,
 ) -> Implementation:
     return Implementation(
         name=_LIBRARY.called(f"{name} {arithmetic}"),
@@ -68,7 +73,7 @@ def _implementation(
         arithmetic=ROTATION.get(arithmetic, arithmetic),
         arrays="torch",
         conventions=Conventions(odd_lane="passthrough"),
-        supports=["positive sizes", {"head_dim": lambda d: d > 2 and d % 2 == 0}],
+        supports=["positive sizes", {"head_dim": lambda d: d > 2 and d % 2 == 0, **(sizes or {})}],
         refuses=(RuntimeError, ZeroDivisionError, AssertionError, ValueError),
         features=features,
         unavailable=_LIBRARY.unavailable,
@@ -76,18 +81,8 @@ def _implementation(
     )
 
 
-_COUNTED = dict.fromkeys(
-    (
-        "rope is within its budget",
-        "a chunk is the slice of the whole",
-        "the first pair rotates by its position",
-        "a tenth of the frequency takes ten times the position",
-        "scores depend on relative positions only",
-        "rotations compose",
-        "what is not supported is refused",
-    ),
-    "Positions are counted in the type of the queries: in bfloat16, 257 is 256",
-)
+_EXACT = {"start_pos": lambda p: p <= 64, "seq_len": lambda n: n <= 128}  # positions that bfloat16 has: up to 256
+_COUNTED = {"what is not supported is refused": "Positions are counted in the type of the queries: in bfloat16, 257 is 256"}
 _ONE = {"one object": Twin({"rope": partial(_rope, cache(_module))}, exactly=True)}
 _AFTER = {"after a call in bfloat16": {"rope": _after_bfloat16}}
 _SPOILED = {"twin paths agree[rope]": "A call in bfloat16 spoils the table for later calls in float32"}
@@ -99,5 +94,5 @@ IMPLEMENTATIONS = [
     ),
     _implementation("apply_rotary_emb", "float32", _both(_at), ("positions", "inv_freq")),
     _implementation("apply_rotary_emb", "bfloat16", {"rope": _at}, ("positions",)),
-    _implementation("rotate_queries_or_keys", "bfloat16", {"rope": partial(_rope, _module)}, known_deviations=_COUNTED),
+    _implementation("rotate_queries_or_keys", "bfloat16", {"rope": partial(_rope, _module)}, sizes=_EXACT, known_deviations=_COUNTED),
 ]

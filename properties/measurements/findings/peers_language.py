@@ -169,6 +169,21 @@ print([round(v, 4) for v in out[0, 2, 0].tolist()])""",
     ),
     Shown(
         "openai-whisper",
+        "positions and biases",
+        "Sinusoids of width 2 are NaN",
+        "defect",
+        "The frequencies are spaced over channels // 2 − 1, which is 0 for one of them. That one is 1, whatever divides; a width that is "
+        "odd is refused, and this one gives a warning of NumPy.",
+        "whisper.model",
+        "log_timescale_increment = np.log(max_timescale) / (channels // 2 - 1)",
+        "none found",
+        """from whisper.model import sinusoids
+
+print([round(x, 4) for x in sinusoids(2, 2)[1].tolist()])""",
+        lambda: [np.sin(1.0), np.cos(1.0)],
+    ),
+    Shown(
+        "openai-whisper",
         "caches",
         "Several tokens behind a cache see the first keys alone",
         "defect",
