@@ -57,6 +57,11 @@ _SCALED = "bfloat16-scaled-inputs"  # a scale is a factor of q, beside the kerne
 _FLUSHING = {_SCALED: replace(preset(_SCALED), flush_to_zero=True)}
 
 
+_ALIGNED = {
+    "what is not supported is refused": "Fewer keys than queries: causality is aligned at the last key, and under flash at the first"
+}
+
+
 def _implementation(
     name: str, flash: bool, arithmetic: str, features: tuple[str, ...], *supports: Any, causal: Any = "bottom_right",
     twins: dict[str, Any] | None = None, **operations: Any,
@@ -73,6 +78,7 @@ def _implementation(
         refuses=(RuntimeError, ZeroDivisionError),  # the second where there are no channels
         unavailable=_LIBRARY.unavailable,
         twins=twins or {},
+        known_deviations=_ALIGNED if any("n_k_minus_n_q" in each for each in supports) else {},
     )
 
 
