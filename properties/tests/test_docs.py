@@ -204,11 +204,12 @@ def test_no_link_leads_nowhere(pages, labels):
     broken = []
     for name, text in pages.items():
         prose = re.sub(r"^(`{3,}).*?^\1$", "", text, flags=re.MULTILINE | re.DOTALL)
+        headings = {re.sub(r"[^\w -]", "", h.lower()).replace(" ", "-") for h in re.findall(r"^#{1,3} (.+)", prose, re.MULTILINE)}
         for target in re.findall(r"\]\(([^)\s]+)\)", re.sub(r"`[^`\n]*`", "", prose)):
             if target.startswith(("http://", "https://")):
                 continue
             if target.startswith("#"):
-                reached = target[1:] in labels
+                reached = target[1:] in labels or target[1:] in headings
             else:
                 reached = str((Path("/") / name).parent.joinpath(target).resolve().relative_to("/")) in pages
             if not reached:
