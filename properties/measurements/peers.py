@@ -187,9 +187,8 @@ def _models(wrong: list[str]) -> Iterator[str]:
         for path, found in compared(model):
             declared = (model.name, path) in DEVIATIONS
             if found.missing:
-                missing.setdefault(found.missing.replace(f"{model.config.removesuffix('Config')}", "…"), []).append(
-                    f"{model.name} ({path})"
-                )
+                reason = found.missing.partition(". ")[0].rstrip(".").replace(model.config.removesuffix("Config"), "…")
+                missing.setdefault(reason, []).append(f"{model.name} ({path})")
             if found.agree == declared:
                 wrong.append(f"{model.name} by {path} is {'as' if declared else 'not as'} the eager path.")
             cells.append("–" if found.missing else f"**{found.ratio:.2g}**" if declared else f"{found.ratio:.2g}")

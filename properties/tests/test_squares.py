@@ -1,17 +1,20 @@
 """Maps know their transposes, domains draw legal cases that reach what they say, and the reference keeps every law."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 import properties
 from oracles.ball import exact
+from oracles.formats import BINARY16, BINARY32
 from properties.bugs import reference
 from properties.contract.implementation import Implementation
 from properties.contract.operations import FEATURES, OPERATIONS
 from properties.laws import LAWS
 from properties.laws.maps import Back, Butterfly, Pad, Plus, Put, Take, Times
 from properties.strategies.cases import Cases
-from properties.strategies.choices import Choices
+from properties.strategies.choices import Choices, rounded
 from properties.strategies.domains import DOMAINS, QUIRKS
 from properties.verifier.plan import grouped
 from properties.verifier.verify import examine
@@ -85,3 +88,13 @@ def test_one_mistake_has_one_cause():
     (cause,) = report.causes
     assert cause.diagnosis[0].id == "sdpa-scale-missing"
     assert len(cause.laws) > 2
+
+
+@pytest.mark.parametrize("target", [BINARY32, BINARY16], ids=lambda target: target.name)
+def test_rounding_by_a_type_of_numpy_is_rounding_by_the_definition(target):
+    """Of every size, subnormal ones, ties and numbers beyond the largest; a format of another name is rounded by the definition."""
+    rng, u = np.random.default_rng(0), target.unit_roundoff
+    sizes = 2.0 ** rng.integers(np.log2(target.smallest_subnormal) - 2, np.log2(target.largest) + 2, 4000)
+    near = rng.integers(1, 2 / u, 4000) * u * sizes  # of one bit more than the format has: half of them are ties
+    x = np.concatenate([near, -near, near * (1 + u / 8), [0.0, np.inf, -np.inf, target.largest * (1 + u / 2), target.largest * (1 + u)]])
+    np.testing.assert_array_equal(rounded(x, target), rounded(x, replace(target, name="another")))

@@ -57,6 +57,7 @@ _SCALED = "bfloat16-scaled-inputs"  # a scale is a factor of q, beside the kerne
 _FLUSHING = {_SCALED: replace(preset(_SCALED), flush_to_zero=True)}
 
 
+_KEYS = "n_k_minus_n_q"
 _ALIGNED = {
     "what is not supported is refused": "Fewer keys than queries: causality is aligned at the last key, and under flash at the first"
 }
@@ -78,7 +79,7 @@ def _implementation(
         refuses=(RuntimeError, ZeroDivisionError),  # the second where there are no channels
         unavailable=_LIBRARY.unavailable,
         twins=twins or {},
-        known_deviations=_ALIGNED if any("n_k_minus_n_q" in each for each in supports) else {},
+        known_deviations=_ALIGNED if any(_KEYS in each for each in supports) else {},
     )
 
 
@@ -95,7 +96,7 @@ def _flash(*features: str) -> dict[str, Twin]:
     return {"flash": Twin({"attention": partial(_attend, True)}, promises={"features": features})}
 
 
-_KEYS, _ALL = "n_k_minus_n_q", ("mask", "bias", "scale", "softcap", "sink")
+_ALL = ("mask", "bias", "scale", "softcap", "sink")
 IMPLEMENTATIONS = [
     _implementation("written out", False, "float32", _ALL, attention_vjp=_vjp, twins=_flash("mask", "bias", "scale")),
     _implementation("written out, causal", False, "float32", ("scale", "causal"), {_KEYS: _as_many}, twins=_flash("scale", "causal")),
