@@ -214,7 +214,9 @@ def _int_or_float(value: Any, name: str) -> int | float:
     """The number as Python's own int or float: integers of any size, and what binary64 holds."""
     if isinstance(value, int | np.integer) and not isinstance(value, bool):
         return int(value)
-    if isinstance(value, float | np.floating):
+    if isinstance(value, float):  # as NumPy's float64 is
+        return float(value)
+    if isinstance(value, np.floating):
         return float(REAL64.lift(value))
     raise TypeError(f"{repr_or_type(value)} has type {type(value).__name__}, but should be a real number that {name} can hold.")
 

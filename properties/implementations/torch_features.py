@@ -13,6 +13,7 @@ from torch.nn.attention import flex_attention as flex
 
 from properties.contract.features import FEATURES
 from properties.contract.implementation import Implementation
+from properties.implementations.torch_flex import looked_up
 
 __all__ = ["IMPLEMENTATIONS"]
 
@@ -35,14 +36,14 @@ def _flex(
     window: Any = (None, None), softcap: Any = None, sink: Any = None,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     shape = *q.shape[:-1], k.shape[-2]
-    full, added = _allowed(shape, mask, causal, offset, window), None if bias is None else bias.expand(shape)
+    allowed, added = looked_up(_allowed(shape, mask, causal, offset, window)), None if bias is None else looked_up(bias.expand(shape))
 
     def score(s: Any, b: Any, h: Any, i: Any, j: Any) -> Any:
         t = s if softcap is None else softcap * torch.tanh(s / softcap)
-        return t if added is None else t + added[b, h, i, j]
+        return t if added is None else t + added(b, h, i, j)
 
     batch, heads, n_q, n_k = shape
-    blocks = flex.create_block_mask(lambda b, h, i, j: full[b, h, i, j], batch, heads, n_q, n_k, device="cpu")
+    blocks = flex.create_block_mask(allowed, batch, heads, n_q, n_k, device="cpu")
     with patch.object(flex, "_FLEX_ATTENTION_DISABLE_COMPILE_DEBUG", True):
         both: Any = flex.flex_attention(
             q, k, v, score_mod=score, block_mask=blocks, scale=scale, enable_gqa=True, return_aux=flex.AuxRequest(lse=True)

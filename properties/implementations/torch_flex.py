@@ -15,13 +15,18 @@ from torch.nn.attention import flex_attention as flex
 
 from properties.contract.implementation import Implementation
 
-__all__ = ["IMPLEMENTATIONS", "attend", "causal"]
+__all__ = ["IMPLEMENTATIONS", "attend", "causal", "looked_up"]
 
 
 def _traced(*inputs: Any, **options: Any) -> Any:
     """Not compiled. By default each shape is traced once more, and a warning asks to compile; the flag is the documented way not to."""
     with patch.object(flex, "_FLEX_ATTENTION_DISABLE_COMPILE_DEBUG", True):
         return flex.flex_attention(*inputs, **options)
+
+
+def looked_up(table: torch.Tensor) -> Callable[..., torch.Tensor]:
+    """table[b, h, i, j], by the operator that this is: where the brackets themselves are mapped over four axes, they take most of a call."""
+    return lambda b, h, i, j: torch.ops.aten.index(table, [b, h, i, j])
 
 
 def attend(
@@ -37,13 +42,11 @@ def attend(
     options: dict[str, Any] = {"enable_gqa": enable_gqa}
     if mask is not None:
         (batch, heads, n_q, _), n_k = q.shape, k.shape[-2]
-        full = mask.expand(batch, heads, n_q, n_k)
+        allowed = looked_up(mask.expand(batch, heads, n_q, n_k))
         if by_score:
-            options["score_mod"] = lambda score, b, h, i, j: torch.where(full[b, h, i, j], score, -torch.inf)
+            options["score_mod"] = lambda score, b, h, i, j: torch.where(allowed(b, h, i, j), score, -torch.inf)
         else:
-            options["block_mask"] = flex.create_block_mask(
-                lambda b, h, i, j: full[b, h, i, j], batch, heads, n_q, n_k, device=q.device.type
-            )
+            options["block_mask"] = flex.create_block_mask(allowed, batch, heads, n_q, n_k, device=q.device.type)
     out: torch.Tensor = kernel(q, k, v, **options)
     return out
 
