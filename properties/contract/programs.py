@@ -39,8 +39,8 @@ class Step:
 
     @property
     def n(self) -> int:
-        """How many positions."""
-        return int(self.number)
+        """How many positions; a poison is a number that is about none."""
+        return 0 if self.name == "poison" else int(self.number)
 
     def __str__(self) -> str:
         number = "" if self.name == "restart" else f" {self.number!r}" if self.name == "poison" else f" {self.n}"

@@ -126,10 +126,10 @@ def _fewer(kept: list[tuple[int, Step]]) -> Iterator[list[tuple[int, Step]]]:
         yield from (kept[:start] + kept[start + size :] for start in range(0, len(kept), size))
     yield from ([each for each in kept if each not in pair] for pair in combinations(kept, 2))
     for at, (place, step) in enumerate(kept):
-        for n in dict.fromkeys((1, step.n // 2, step.n - 1)) if step.name not in ("poison", "restart") else ():
+        for n in dict.fromkeys((1, step.n // 2, step.n - 1)):
             if 0 < n < step.n:
                 yield [*kept[:at], (place, replace(step, number=n)), *kept[at + 1 :]]
-    counted = [(at, step) for at, (_, step) in enumerate(kept) if step.n > 1 and step.name != "poison"]
+    counted = [(at, step) for at, (_, step) in enumerate(kept) if step.n > 1]
     for pair in combinations(counted, 2):
         for less in dict.fromkeys((min(step.n for _, step in pair) - 1, 1)):
             smaller = {at: replace(step, number=step.n - less) for at, step in pair}

@@ -12,6 +12,7 @@ import pytest
 
 import oracles
 import properties
+from oracles import Conventions
 from properties.bugs.caches import bug as register
 from properties.bugs.reference import OPERATIONS as OPERATIONS_OF_NUMPY
 from properties.bugs.reference_caches import Buffered, Paged
@@ -24,6 +25,7 @@ from properties.contract.subject import Subject
 from properties.laws import find
 from properties.strategies.cases import Cases
 from properties.strategies.domains import DOMAINS
+from properties.strategies.programs import shorter
 from properties.verifier.reading import read
 
 RNG = np.random.default_rng(0)
@@ -255,6 +257,21 @@ def test_the_command_shows_the_shortest_program_and_a_script_that_runs_it_again(
     again = run([sys.executable, "again.py"])
     assert again.returncode == 1
     assert f"BrokenError: {cause['example']['summary']}" in again.stderr
+
+
+def test_programs_that_write_nan_over_what_is_gone_are_cut_too():
+    i = Implementation("unread", {"decode": Buffered}, conventions=Conventions(blocked_values="unread"))
+    case = {
+        "q": Q[:1],
+        "k": K[:3],
+        "v": V[:3],
+        "steps": "append 3; poison nan; attend 1",
+        "window": None,
+        "capacity": None,
+        "rotates": None,
+    }
+    assert {"append 3; attend 1", "append 1; poison nan; attend 1"} <= {each["steps"] for each in shorter(i, case)}
+    assert properties.verify(i, max_examples=25, laws=["asking changes nothing", "decoding is within its budget"]).ok
 
 
 @pytest.mark.parametrize(("window", "capacity", "says"), [(2, 4, True), (3, 2, False), (3, None, False), (None, 3, False)])

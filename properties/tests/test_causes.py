@@ -120,6 +120,14 @@ def test_an_exception_is_diagnosed_by_the_bug_that_raises_it_too():
     assert found.diagnosis[0].id == "inv-freq-no-lanes-raises"
 
 
+@pytest.mark.parametrize("bug", ["sdpa-blocked-nan-reaches-the-output", "sdpa-nan-in-masked-keys-reaches-the-weights"])
+def test_a_law_of_what_few_promise_is_explained_by_what_it_is_to_see(bug):
+    """The reference has NaN there too, and with it every known bug."""
+    promise = {"conventions": Conventions(blocked_values="unread")}
+    (cause,) = verify(Implementation("unread", {SDPA: CATALOGUE[bug].fresh()}, **promise), max_examples=25).causes
+    assert [d.id for d in cause.diagnosis] == [bug]
+
+
 def test_a_correct_implementation_has_nothing_to_diagnose():
     assert cause_of(AGREEMENT["rope"], OPERATIONS["rope"]) is None
 

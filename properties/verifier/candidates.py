@@ -37,6 +37,7 @@ class Candidate:
     fresh: Callable[[], dict[str, Callable[..., Any]]]
     remembers: bool = False  # what it returns depends on earlier calls
     layout: Conventions = DEFAULT  # in which the arrays of what it changes are laid out
+    law: str = ""  # that is expected to see it, where there is one
 
 
 def candidates(called: list[Operation], implementation: Implementation) -> Iterator[Candidate]:
@@ -66,7 +67,7 @@ def candidates(called: list[Operation], implementation: Implementation) -> Itera
         rank, remembers = 0 if bug.public else 2, "two calls in a row" in bug.requires
         for names in dict.fromkeys((wrong, *((name,) for name in wrong))) if wrong else ():
             fresh, layout = partial(_instances, bug, names), bug.promises.get("conventions", DEFAULT)
-            yield Candidate(bug.id, bug.citation, bug.repair, rank, frozenset(names), fresh, remembers, layout)
+            yield Candidate(bug.id, bug.citation, bug.repair, rank, frozenset(names), fresh, remembers, layout, bug.law)
 
 
 def _versions(called: list[Operation], implementation: Implementation) -> Iterator[Candidate]:

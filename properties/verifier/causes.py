@@ -50,7 +50,7 @@ _Group = tuple[tuple[int, ...], tuple[Diagnosis, ...]]
 @dataclass(frozen=True)
 class _Explanation:
     """What may have broken some violations, by their places: a diagnosis, and its rank among equals; which wrong calls it reproduces, which
-    it does not, and how many calls it gets wrong in another way."""
+    it does not, and how many calls it gets wrong in another way; whether what is broken is what is expected to see it."""
 
     diagnosis: Diagnosis
     breaks: frozenset[int]
@@ -58,6 +58,7 @@ class _Explanation:
     repeats: frozenset[int] = frozenset()
     misses: frozenset[int] = frozenset()
     spoils: int = 0
+    expected: bool = True
 
     @property
     def fully(self) -> bool:
@@ -69,10 +70,10 @@ class _Explanation:
         misses = len(self.misses - others)
         return len(self.repeats) / (len(self.repeats) + misses) if self.repeats or misses else float(not self.misses)
 
-    def order(self, others: frozenset[int]) -> tuple[float, int, int, float]:
-        """The best comes first: what reproduces most of the wrong calls, what gets fewest calls wrong in another way, then by rank, then by
-        how closely; arithmetics come narrowest first."""
-        return -self.share(others), self.spoils, self.rank, 0.0 if self.rank == _ARITHMETIC else self.diagnosis.excess
+    def order(self, others: frozenset[int]) -> tuple[float, int, bool, int, float]:
+        """The best comes first: what reproduces most of the wrong calls, what gets fewest calls wrong in another way, what is expected to be
+        seen so, then by rank, then by how closely; arithmetics come narrowest first."""
+        return -self.share(others), self.spoils, not self.expected, self.rank, 0.0 if self.rank == _ARITHMETIC else self.diagnosis.excess
 
 
 def causes(implementation: Implementation, violations: Sequence[tuple[Law, Violation]]) -> list[_Group]:
@@ -97,7 +98,7 @@ def causes(implementation: Implementation, violations: Sequence[tuple[Law, Viola
         best = min(options, key=lambda e: (e.rank == _ARITHMETIC or not e.fully, -len(e.breaks & left), e.order(known)))
         group = best.breaks & left
         alike: dict[str, Diagnosis] = {}
-        for e in sorted((e for e in options if e.breaks >= group), key=lambda e: e.order(known)):
+        for e in sorted((e for e in options if e.breaks >= group and e.expected >= best.expected), key=lambda e: e.order(known)):
             alike.setdefault(e.diagnosis.id, e.diagnosis)
         found.append((tuple(sorted(group)), tuple(alike.values())[:_SHOWN]))
         best_of.append(best)
@@ -166,7 +167,14 @@ class _Pool:
             return None
         repeats, misses = (frozenset(call for call, same in wrong.items() if same is which) for which in (True, False))
         diagnosis = Diagnosis(c.id, max(excesses.values()), c.citation, c.repair, sum(wrong.values()) / len(wrong) if wrong else 1.0)
-        return _Explanation(diagnosis, frozenset(excesses), c.rank, repeats, misses, spoils)
+        return _Explanation(diagnosis, frozenset(excesses), c.rank, repeats, misses, spoils, self._is_expected(c, excesses))
+
+    def _is_expected(self, c: Candidate, places: Iterable[int]) -> bool:
+        """Whether a bug is seen by the law that is expected to see it, or by one that compares values alone, as it may be of every bug.
+
+        A law of what a few implementations promise is broken by the reference too, in whatever bug it is."""
+        laws = [self.broken[place][0] for place in places]
+        return not c.law or any(law.agreement or law.name == c.law for law in laws)
 
     def _is_right(self, found: Call, call: Call) -> bool:
         """Whether what was found in place of a call is right; of what raised, nothing need be defined."""
