@@ -187,9 +187,10 @@ def decode(
     """Attention by caches, of whose keys and values each query sees those that a program of steps has left it.
 
     Each attend is `oracles.attention` on the whole history of its cache, causal, with the offset and the window, and a mask of what is
-    evicted; where the cache `rotates`, of queries and keys rotated by their positions. Raises ValueError for a program that is none.
+    evicted: both hold, whatever is declared of `attention` given both. Where the cache `rotates`, queries and keys are rotated by their
+    positions. Raises ValueError for a program that is none.
     """
-    found = []
+    found, conventions = [], replace(conventions or Conventions(), causal_with_mask="compose")
     attention = rotated_attention if rotates else partial(oracles.attention, causal=True)
     for each in attends(parse(steps)):
         keys, n = np.array(each.keys, int), len(each.keys)

@@ -94,7 +94,7 @@ for _forwards, _parameters in (
 def zero_channels_need_doubled_queries(c: Case) -> Sequence[Term]:
     """For every case: with 3·d channels of zeros more, queries are doubled, for the scale is 1/√d."""
     pad = Pad(-1, 3 * c.size("head_dim"))
-    by_width = c.arguments.get("scale") is None and c.conventions.scale_default == "rsqrt"
+    by_width = c.arguments.get("scale") is None and ("scale" not in c.arguments or c.conventions.scale_default == "rsqrt")
     return [Term({"q": [pad, Times(2.0 if by_width else 1.0)], "k": [pad]})]
 
 

@@ -33,7 +33,7 @@ from properties.verifier.plan import grouped, plan
 from properties.verifier.verify import examine
 from properties.views.whole import write_whole
 
-__all__ = ["Planted", "Row", "bugs", "markdown", "named", "readings"]
+__all__ = ["Planted", "Row", "bugs", "markdown", "meaning", "named", "readings"]
 
 _PAGE = Path(__file__).parents[2] / "docs/named.md"
 
@@ -88,11 +88,11 @@ def readings() -> Iterator[Planted]:
         for value in get_args(field.type):
             for o in OPERATIONS.values():
                 if value != usual and field.name in o.conventions and (field.name, value, o.name) not in SAME:
-                    yield Planted(f"{field.name}={value}", o.name, _meaning(o, Conventions(**{field.name: value})))
+                    yield Planted(f"{field.name}={value}", o.name, meaning(o, Conventions(**{field.name: value})))
 
 
-def _meaning(o: Operation, meant: Conventions) -> Callable[..., Any]:
-    """An operation in other conventions: the oracle's values, or caches as one writes them."""
+def meaning(o: Operation, meant: Conventions) -> Callable[..., Any]:
+    """An operation in some conventions: the oracle's values, or caches as one writes them."""
     if o.is_played:
         return _cache_of(meant)
 

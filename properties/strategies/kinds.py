@@ -47,7 +47,7 @@ def chosen(o: Operation, i: Implementation, head_dim: int, needed: tuple[str, ..
     x["head_dim"] = head_dim
     kinds = [kind for kind in KINDS if kind in needed] or [kind for kind in KINDS if kind == "default" or kind in i.features]
     kind = choose.among(kinds)
-    x["kind"] = "default" if kind == "dynamic" and head_dim == 2 else kind
+    x["kind"] = kind if head_dim >= _fewest(kind, i) else "default"
     given, optional = KINDS[x["kind"]]
     for p in ("base", "rotary_dim", "seq_len", *optional):
         if p in i.features and choose.happens():
@@ -61,6 +61,11 @@ def chosen(o: Operation, i: Implementation, head_dim: int, needed: tuple[str, ..
     return x
 
 
+def _fewest(kind: str, i: Implementation) -> int:
+    """How many channels rotate at least: with one pair a dynamic base is no number, and no ramp rises that ends at the last pair."""
+    return 4 if kind == "dynamic" or (kind == "yarn" and i.resolved_conventions.yarn_upper == "last_pair") else 2
+
+
 def _parameter(p: str, x: Case, i: Implementation, choose: Choices) -> Any:
     if p == "factor":
         return choose.among(_FACTORS)
@@ -71,8 +76,7 @@ def _parameter(p: str, x: Case, i: Implementation, choose: Choices) -> Any:
     if p == "seq_len":
         return choose.integer(1, 2**20)
     if p == "rotary_dim":
-        least = 4 if x["kind"] == "dynamic" else 2
-        several = [r for r in (x["head_dim"] // 4 * 2, x["head_dim"], x["head_dim"] // 8 * 2) if r >= least]
+        several = [r for r in (x["head_dim"] // 4 * 2, x["head_dim"], x["head_dim"] // 8 * 2) if r >= _fewest(x["kind"], i)]
         return None if x["kind"] == "proportional" or not several else choose.among(several)
     if p.endswith("position_embeddings"):
         return choose.among(_ORIGINAL)
