@@ -25,7 +25,7 @@ def _traced(*inputs: Any, **options: Any) -> Any:
 
 
 def looked_up(table: torch.Tensor) -> Callable[..., torch.Tensor]:
-    """table[b, h, i, j], by the operator that this is: where the brackets themselves are mapped over four axes, they take most of a call."""
+    """table[b, h, i, j], by the operator that this is: mapping the brackets themselves over four axes takes most of a call."""
     return lambda b, h, i, j: torch.ops.aten.index(table, [b, h, i, j])
 
 

@@ -228,9 +228,8 @@ def batches_are_computed_one_by_one(subject: Subject, *arguments: Any) -> bool:
     alone = bool(places) and subject.takes(*_problems(o, arguments, places[0]))
     indices = places if alone else [tuple(slice(k, k + 1) for k in place) for place in places]
     singles = [_problems(o, arguments, index) for index in indices]
-    if not lead or not subject.takes(*singles[0]):
+    if not lead or not (alone or len(places) > 1) or not subject.takes(*singles[0]):
         return False
-    subject.informative_if(len(places) > 1)
     whole = results_of(subject(*arguments))
     sums: dict[str, Ball] = {}
     for index, single in zip(indices, singles, strict=True):

@@ -146,6 +146,13 @@ def test_a_bias_of_a_part_of_the_batch_axes_gets_the_sum_of_its_gradients(shape)
     assert law.hold(Subject(i, "attention_vjp"), {"q": q, "k": k, "v": v, "bias": rng.standard_normal(shape), "grad_out": grad_out})
 
 
+def test_a_batch_of_one_says_nothing_of_batches_where_no_single_problem_is_taken():
+    (law,) = find(f"{BATCH}[{SDPA}]")
+    for ranks, status in (((1,), "not applicable"), ((0, 1), "held")):
+        one = Implementation("one", {SDPA: OPERATIONS[SDPA]}, supports={"batch": (1,)}, batch_ranks=ranks)
+        assert outcome(law, one).status == status
+
+
 def outcome(law, implementation):
     """What becomes of a law by itself."""
     (found,) = examine([law], implementation)

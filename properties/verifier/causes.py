@@ -71,8 +71,8 @@ class _Explanation:
         return len(self.repeats) / (len(self.repeats) + misses) if self.repeats or misses else float(not self.misses)
 
     def order(self, others: frozenset[int]) -> tuple[float, int, bool, int, float]:
-        """The best comes first: what reproduces most of the wrong calls, what gets fewest calls wrong in another way, what is expected to be
-        seen so, then by rank, then by how closely; arithmetics come narrowest first."""
+        """The best comes first: what reproduces most of the wrong calls, what gets fewest calls wrong in another way, what is expected to
+        be seen so, then by rank, then by how closely; arithmetics come narrowest first."""
         return -self.share(others), self.spoils, not self.expected, self.rank, 0.0 if self.rank == _ARITHMETIC else self.diagnosis.excess
 
 
