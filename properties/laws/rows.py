@@ -15,6 +15,7 @@ from properties.laws.law import Laws, always
 from properties.laws.maps import Times
 from properties.laws.squares import Case, Square, Symmetry, Term, Terms
 from properties.strategies.domains import DOMAINS, usual
+from properties.strategies.finishing import largest_scores
 
 __all__ = ["Rows", "added", "apart", "beside", "causal_or_windowed", "lengthened", "ordered"]
 
@@ -82,11 +83,12 @@ def apart(axis: str) -> Terms:
 
 
 def beside(axis: str, factor: float, *parameters: str) -> Terms:
-    """Every second entry of an axis, beside others that are larger."""
+    """Every second entry of an axis, beside others that are larger, by less than the factor where scores of such a size are coarse."""
 
     def terms(c: Case) -> Sequence[Term]:
         even = np.arange(c.size(axis)) % 2 == 0
-        return [Term({p: c.scaled(p, axis, np.where(kept, 1.0, factor)) for p in parameters}, c.kept(axis, kept)) for kept in (even, ~even)]
+        large = min(factor, 2.0 ** np.floor(np.log2(largest_scores(c.implementation.resolved_arithmetic, 2.0**-4))))
+        return [Term({p: c.scaled(p, axis, np.where(kept, 1.0, large)) for p in parameters}, c.kept(axis, kept)) for kept in (even, ~even)]
 
     return several(axis, terms)
 

@@ -31,8 +31,7 @@ for _axis, _what, _forwards in (
     ("value_dim", "columns of values", _EVERY), ("n_q", "queries", (_MERGE,)), ("value_dim", "columns of values", (_MERGE,)),
     ("n_k", "scores", (_SOFTMAX,)), ("n_q", "rows", (_SOFTMAX,)), ("batch 0", "problems", _BATCHED),
     ("batch 1", "batches", tuple(name for name in _BATCHED if name not in (_GROUPED, _FEATURED))),
-    ("seq_len", "tokens", (_HEADS,)), ("seq_len", "rows", (_TABLES, _HALF)), ("batch 0", "indices", (_LOOKUP,)),
-    ("seq_len", "rows", (_ADDED,)),
+    ("seq_len", "tokens", (_HEADS,)), ("seq_len", "rows", (_TABLES, _HALF, _ADDED)), ("batch 0", "indices", (_LOOKUP,)),
 ):  # fmt: skip
     row(
         *_forwards,
@@ -59,7 +58,7 @@ for _what, _axis, _factor, _parameter, _forwards in (
     row(
         *_forwards,
         name=f"{_what} do not affect each other",
-        statement=f"For every second of the {_what}: with the others {_factor:g} times as large the result is the same.",
+        statement=f"For every second of the {_what}: with the others up to {_factor:g} times as large the result is the same.",
     )(beside(_axis, _factor, _parameter))
 
 
@@ -109,7 +108,7 @@ def a_vector_added_to_all_keys_changes_nothing(c: Case) -> Sequence[Term]:
 @row(*_QKV)
 def a_vector_added_to_all_values_is_added_to_all_outputs(c: Case) -> Sequence[Term]:
     """For every vector that can be added to all values exactly: outputs are larger by it, and gradients the same."""
-    shift = c.choose.integers(-16, 16, c.size("value_dim")) / 2.0
+    shift = c.choose.integers(-16, 16, c.size("value_dim")) / c.choose.among([2.0, 16.0])
     return [Term({"v": [Plus(shift)]}, [Plus(-shift)])]
 
 

@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 from math import ceil
 from typing import Any
 
+from oracles.formats import BINARY32
 from properties.contract.implementation import Implementation
 from properties.contract.operations import OPERATIONS
 from properties.contract.results import BrokenError, Call
@@ -166,7 +167,10 @@ class Trial:
         if self.informative < self._least:
             if not agreement and self.left_out and self._may_say_enough:
                 return "not applicable", self.untaken
-            return "vacuous", f"Only {self.informative} of {self.examples} examples were informative, but at least {self._least} should be."
+            few = f"Only {self.informative} of {self.examples} examples were informative, but at least {self._least} should be."
+            if not agreement and i.resolved_arithmetic.output.unit_roundoff > BINARY32.unit_roundoff:
+                return "not applicable", f"Budgets of {i.resolved_arithmetic.name} are too wide for it. {few}"
+            return "vacuous", few
         if self.suspicious:
             where = f"In {self.suspicious} of {counted(self.examples, 'example')} an error was beyond the statistical line"
             return "suspicious", f"{where}, by up to {self.worst_line:.3g} times, and within the budget."
