@@ -31,6 +31,14 @@ def attention_window_one_key_short(p: Any, j: Any, left: int | None, right_side:
 
 
 @bug.slip("in_window", seen=ATTENTION, law="a window is the mask of its band")
+def attention_window_bound_excluded(p: Any, j: Any, left: int | None, right_side: int | None) -> Any:
+    """The left bound is compared with >: the oldest key is left out, and by a bound of 0 the query's own.
+    Effect: Every full window is a key short, and a window of 0 reads nothing. Repair: Compare with ≥. Seen: none: counts of keys are
+    compared so, and a bound takes the place of one"""
+    return right.in_window(p, j, left, right_side) & (True if left is None else j > p - left)
+
+
+@bug.slip("in_window", seen=ATTENTION, law="a window is the mask of its band")
 def attention_window_without_a_right_side(p: Any, j: Any, left: int | None, right_side: int | None) -> Any:
     """The right side of a window is ignored, as causal kernels may.
     Effect: Without causality a window sees the whole future. Repair: Compare with both sides. Seen: none: windows are tested with causal
@@ -86,6 +94,15 @@ def attention_cap_after_the_bias(s: Array, softcap: float | None, bias: Any) -> 
     return right.capped(right.biased(s, bias), softcap)
 
 
+@bug(ATTENTION, law="a scale is a factor of the queries")
+def attention_cap_before_the_scale(q: Array, k: Array, v: Array, **options: Any) -> tuple[Array, Array]:
+    """The cap acts on products that are not scaled yet.
+    Effect: Everyday scores are flattened as large ones should be, for products are √d times as large. Repair: Scale first. Seen: none: two
+    lines are exchanged"""
+    cap, scale = options.get("softcap"), right.scale_of(q.shape[-1], options.get("scale"))
+    return right.attention(q, k, v, **{**options, "softcap": cap * scale if cap and scale else cap})  # s·c·tanh(x/c) = cs·tanh(sx/cs)
+
+
 @bug.slip("capped", seen=ATTENTION, law="a cap far above all scores is none")
 def attention_cap_not_multiplied_back(s: Array, softcap: float | None) -> Array:
     """tanh(s/c) is not multiplied by c.
@@ -123,6 +140,16 @@ def attention_bias_of_the_first_head(t: Array, bias: Any) -> Array:
     Effect: Biases by head, as ALiBi's, are those of one slope. Repair: Read the bias of each head. Seen: none: biases that all heads share
     are tested"""
     return right.biased(t, bias if bias is None or bias.ndim < 3 else bias[..., :1, :, :])
+
+
+@bug(ATTENTION, law="the order of heads does not matter")
+def attention_bias_of_the_key_head(q: Array, k: Array, v: Array, **options: Any) -> tuple[Array, Array]:
+    """The bias is read by the key head that a query head has.
+    Effect: Heads of one group have one bias, and the last biases are none's. Repair: Read it by the query head. Seen: none: without groups
+    the two are one"""
+    bias, heads = options.get("bias"), right.key_heads(q.shape[-3], k.shape[-3])
+    of_heads = bias is not None and bias.ndim > 2 and bias.shape[-3] > 1
+    return right.attention(q, k, v, **(options | {"bias": bias.take(heads, -3)} if of_heads else options))
 
 
 @bug.slip("bias_gradient", seen=VJP, law="gradients of bias and sink sum to those of the log sum exp")
@@ -184,6 +211,15 @@ def attention_sink_of_the_first_head(sink: Any, largest: Array) -> Array:
     return right.sinks_of(None if sink is None else np.full_like(sink, sink[0]), largest)
 
 
+@bug(ATTENTION, law="the order of heads does not matter")
+def attention_sink_of_the_key_head(q: Array, k: Array, v: Array, **options: Any) -> tuple[Array, Array]:
+    """The sink is read by the key head that a query head has.
+    Effect: Heads of one group have one sink, and the last sinks are none's. Repair: Read it by the query head. Seen: none: without groups
+    the two are one"""
+    sink, heads = options.get("sink"), right.key_heads(q.shape[-3], k.shape[-3])
+    return right.attention(q, k, v, **(options if sink is None else options | {"sink": sink[heads]}))
+
+
 @bug.slip("sink_gradient", seen=VJP, law="gradients of bias and sink sum to those of the log sum exp")
 def attention_sink_without_a_gradient(of_sink: Array, delta: Array, of_lse: Array, sink: Any) -> Any:
     """The gradient of the sinks is 0.
@@ -216,6 +252,24 @@ def attention_lse_in_base_two(largest: Array, total: Array) -> Array:
     """The binary logarithm of the sum is added to the natural largest logit.
     Effect: Log-sum-exps are off by a factor of up to 1.44. Repair: Convert both, or neither. Seen: lightseekorg/tokenspeed#571"""
     return np.asarray((largest + np.log2(total))[..., 0])
+
+
+@bug.slip("log_of_sum", seen=ATTENTION, without=(VJP, JVP), law="attention with its features is within its budget")
+def attention_lse_of_nothing_is_infinite(largest: Array, total: Array) -> Array:
+    """The log-sum-exp of a row without keys is +∞, so that exp(score − lse) is 0 in the backward.
+    Effect: Merged with another part such a row takes all the weight, and the result is NaN. Repair: Return −∞, the logarithm of 0. Seen:
+    Dao-AILab/flash-attention#978"""
+    lse = right.log_of_sum(largest, total)
+    return np.where(np.isneginf(lse), np.inf, lse)
+
+
+@bug.slip("log_of_sum", seen=ATTENTION, without=(VJP, JVP), law="attention with its features is within its budget")
+def attention_lse_of_nothing_is_zero(largest: Array, total: Array) -> Array:
+    """The log-sum-exp of a row without keys is 0, that of one key with a score of 0.
+    Effect: Merged with another part such a row takes weight, and pulls the output towards 0. Repair: Return −∞, the logarithm of 0. Seen:
+    pytorch/pytorch#134650; flashinfer-ai/flashinfer#4452"""
+    lse = right.log_of_sum(largest, total)
+    return np.where(np.isneginf(lse), 0.0, lse)
 
 
 @bug.slip("logit_gradient", seen=VJP, law="vjp and jvp are adjoint")

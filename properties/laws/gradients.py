@@ -150,7 +150,7 @@ def all_within(subject: Subject, *case: Any) -> bool:
 
 
 def _no_reading_of_dead_tokens(i: Implementation) -> str:
-    return "" if i.resolved_conventions.dead_rows == "zero" else "Its gradients of weights are not defined where tokens may read nothing."
+    return "Its gradients of weights are not defined where tokens may read nothing." if i.resolved_conventions.dead_rows == "nan" else ""
 
 
 @law(VJP, SOFTMAX, domains=("dead rows",))
@@ -160,9 +160,9 @@ def a_query_with_no_allowed_key_follows_its_convention(subject: Subject, *case: 
     cotangent were 0. Its own is 0, and may be anything for `nan`; for `uniform` dv of every key gets 1/n_k of its row of grad_out besides,
     or all are those of equal scores, by `dead_gradients`.
 
-    Exact for its own, else within budget. It exempts multi-head attention with other conventions than `zero`.
+    Exact for its own, else within budget; so are all of multi-head attention for `uniform`, which it exempts for `nan`.
     """
-    if subject.conventions.dead_rows_flow:
+    if subject.conventions.dead_rows_flow or (subject.operation == HEADS and subject.conventions.dead_rows == "uniform"):
         return all_within(subject, *case)
     *inputs, mask, g = case
     may, convention = _may(inputs, mask, g), subject.conventions.dead_rows

@@ -1,9 +1,9 @@
 """What diagnosis names from outputs alone: `make named` writes docs/named.md.
 
 Of every convention each other reading, in each operation that it concerns, and every reported bug of attention with its features, caches
-and rotary frequencies: what follows it is declared to follow the defaults, and is verified by the laws of the quick plan, up to the first
-case that breaks one, as `verify` does it with `quick` and `fail_fast`. It is named if it is the first or the second diagnosis of the first
-cause: nothing tells two names of one function apart.
+and rotary frequencies: what follows it is declared to follow the defaults, or what the reading stands beside, and is verified by the laws
+of the quick plan, up to the first case that breaks one, as `verify` does it with `quick` and `fail_fast`. It is named if it is the first or
+the second diagnosis of the first cause: nothing tells two names of one function apart.
 """
 
 import argparse
@@ -11,7 +11,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, get_args
@@ -47,6 +47,9 @@ SAME = {
     **{("odd_lane", value, "decode"): "no case of a cache that rotates has an odd width" for value in ("passthrough", "reject")},
 }
 """Readings that no case tells from the default one in an operation, and why."""
+
+BESIDE = {"dead_gradients": Conventions(dead_rows="uniform")}
+"""Readings that differ only beside another one, which is declared."""
 
 _TODAY = ("attention", "attention_vjp", "attention_jvp", "merge_attention", "alibi_slopes", "alibi_bias", "decode", "rotary_frequencies")
 
@@ -84,11 +87,11 @@ def _in_float32(function: Callable[..., Any]) -> Callable[..., Any]:
 def readings() -> Iterator[Planted]:
     """Each other value of every convention but the numbers, in each operation that it concerns, but where it is the same there."""
     for field in fields(Conventions):
-        usual = getattr(DEFAULT, field.name)
+        declared, usual = BESIDE.get(field.name, DEFAULT), getattr(DEFAULT, field.name)
         for value in get_args(field.type):
             for o in OPERATIONS.values():
                 if value != usual and field.name in o.conventions and (field.name, value, o.name) not in SAME:
-                    yield Planted(f"{field.name}={value}", o.name, meaning(o, Conventions(**{field.name: value})))
+                    yield Planted(f"{field.name}={value}", o.name, meaning(o, replace(declared, **{field.name: value})), declared)
 
 
 def meaning(o: Operation, meant: Conventions) -> Callable[..., Any]:

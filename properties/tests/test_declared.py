@@ -18,7 +18,7 @@ from properties.verifier.verify import verify
 
 NAMED = {field.name: values for field in fields(Conventions) if (values := get_args(field.type))}
 NUMBERS = {"rope_base": (10000.0, 100.0, 1.0, 500_000.0), "rope_scale": (1.0, 0.25, 2.0)}
-LATER = range(1, max(map(len, NAMED.values())))
+LATER = (1, 2, 3, 5)
 
 
 @pytest.mark.parametrize("later", LATER)
