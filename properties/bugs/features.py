@@ -148,8 +148,9 @@ def attention_bias_of_the_key_head(q: Array, k: Array, v: Array, **options: Any)
     Effect: Heads of one group have one bias, and the last biases are none's. Repair: Read it by the query head. Seen: none: without groups
     the two are one"""
     bias, heads = options.get("bias"), right.key_heads(q.shape[-3], k.shape[-3])
-    of_heads = bias is not None and bias.ndim > 2 and bias.shape[-3] > 1
-    return right.attention(q, k, v, **(options | {"bias": bias.take(heads, -3)} if of_heads else options))
+    if bias is not None and bias.ndim > 2 and bias.shape[-3] > 1:
+        options["bias"] = bias.take(heads, -3)
+    return right.attention(q, k, v, **options)
 
 
 @bug.slip("bias_gradient", seen=VJP, law="gradients of bias and sink sum to those of the log sum exp")
