@@ -30,7 +30,7 @@ class Subject(Caller):
         """Forget what was said of the case so far: it is for the law before."""
         self.vacuous = 0
         self.worst = self.worst_line = 0.0
-        self._told, self._matters = False, True
+        self._told, self._compared, self._matters = False, False, True
 
     def judge(self, place: int, line: bool = False) -> None:
         """A call that was made is as the oracle says: masks exactly, numbers within their budgets, and, if asked for, the line."""
@@ -47,6 +47,11 @@ class Subject(Caller):
     def informative(self) -> bool:
         """Whether the case could have shown a mistake: something larger than its tolerance was compared, and `informative_if` held."""
         return self._matters and self._told
+
+    @property
+    def coarse(self) -> bool:
+        """Whether it could have with narrower budgets: something was compared, and nothing was larger than its tolerance."""
+        return self._matters and self._compared and not self._told
 
     def informative_if(self, condition: Any) -> None:
         """Say whether the case is one on which the law demands something."""
@@ -124,7 +129,7 @@ class Subject(Caller):
         self._tell(True)
 
     def _tell(self, told: Any) -> None:
-        self._told = bool(self._told or told)
+        self._told, self._compared = bool(self._told or told), True
 
     def _measure(self, name: str, actual: Array, expected: Array, rad: Array, excess: Array) -> None:
         worst = float(excess.max(initial=0.0))

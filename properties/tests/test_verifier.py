@@ -16,6 +16,7 @@ from rich.console import Console
 
 import properties
 from oracles import Conventions, Enclosure
+from oracles.ball import Ball
 from properties.bugs import CATALOGUE, reference
 from properties.bugs.bug import Register
 from properties.bugs.reference import OPERATIONS as OPERATIONS_
@@ -120,6 +121,22 @@ def test_a_law_below_its_floor_of_informative_examples_is_not_held():
     found = check(of(nothing_is_demanded), implementation_of(reference), 1, 0)
     assert (found.status, found.informative) == ("vacuous", 0)
     assert found.reason.startswith("Only 0 of ")
+
+
+@pytest.mark.parametrize(("arithmetic", "status"), [("float32", "vacuous"), ("bfloat16-eager", "not applicable")])
+def test_a_law_that_no_budget_is_narrow_enough_for_does_not_apply_in_16_bits(arithmetic, status):
+    """One that demands too rarely is vacuous in those as well."""
+
+    def is_beside_a_wide_ball(subject, *case):
+        subject.close(np.ones(1), Ball(np.ones(1), np.full(1, 2.0)))
+
+    def demands_nothing(subject, *case):
+        is_beside_a_wide_ball(subject)
+        subject.informative_if(False)
+
+    coarse = Implementation("coarse", {"rope": rope}, arithmetic)
+    assert check(of(is_beside_a_wide_ball), coarse, 1, 0).status == status
+    assert check(of(demands_nothing), coarse, 1, 0).status == "vacuous"
 
 
 @pytest.mark.parametrize(("every", "status"), [(2, "not applicable"), (40, "vacuous")])

@@ -61,6 +61,7 @@ class Trial:
     undrawn: tuple[str, ...] = ()  # of which domains there are no cases, and why
     examples: int = 0
     informative: int = 0
+    coarse: int = 0
     vacuous: int = 0
     suspicious: int = 0
     worst: float = 0.0
@@ -103,6 +104,7 @@ class Trial:
         """It held on a case."""
         self.examples += 1
         self.informative += subject.informative
+        self.coarse += subject.coarse
         self.vacuous += bool(subject.vacuous)
         self.suspicious += subject.worst_line > 1
         self.worst, self.worst_line = max(self.worst, subject.worst), max(self.worst_line, subject.worst_line)
@@ -168,7 +170,8 @@ class Trial:
             if not agreement and self.left_out and self._may_say_enough:
                 return "not applicable", self.untaken
             few = f"Only {self.informative} of {self.examples} examples were informative, but at least {self._least} should be."
-            if not agreement and i.resolved_arithmetic.output.unit_roundoff > BINARY32.unit_roundoff:
+            wide = self.informative + self.coarse >= self._least and i.resolved_arithmetic.output.unit_roundoff > BINARY32.unit_roundoff
+            if wide and not agreement:
                 return "not applicable", f"Budgets of {i.resolved_arithmetic.name} are too wide for it. {few}"
             return "vacuous", few
         if self.suspicious:
