@@ -10,14 +10,16 @@ from properties.laws.agreement import AGREEMENT, LONG
 from properties.laws.law import Law
 from properties.laws.names import named, parts_of
 
-__all__ = ["LAWS", "LONG", "find"]
+__all__ = ["FAMILIES", "LAWS", "LONG", "find"]
 
-_FAMILIES = (
+_MODULES = (
     symmetries, masks, softmax, attention, edges, features, merging, alibi, caches, gradients, tangents, multi_head, positional,
     frequencies, frequency_kinds, frequency_bands, rotary, rotations, tables, odd_widths, conduct, interleaving, twins,
 )  # fmt: skip
-_EVERY: list[Law] = [*AGREEMENT, *(law for family in _FAMILIES for law in family.law.laws)]
-LAWS: tuple[Law, ...] = tuple(sorted(_EVERY, key=lambda law: [*OPERATIONS].index(law.operation)))
+FAMILIES = {"agreement": AGREEMENT} | {module.__name__.rpartition(".")[2].replace("_", " "): module.law.laws for module in _MODULES}
+"""The laws by the families in which they stand."""
+_ORDER = [*OPERATIONS]
+LAWS: tuple[Law, ...] = tuple(sorted((law for laws in FAMILIES.values() for law in laws), key=lambda law: _ORDER.index(law.operation)))
 
 
 def find(text: str) -> list[Law]:

@@ -35,8 +35,8 @@ def dead_rows_follow_their_convention(subject: Subject, found: Result, dead: Any
     if subject.conventions.dead_rows == "uniform":
         subject.close(found.ball[dead], average[dead], found.name)
     else:
-        rows, number = found.value[dead], 0.0 if subject.conventions.dead_rows == "zero" else np.nan
-        subject.same(rows, np.full(rows.shape, number), f"{found.name} of a fully masked row")
+        number = 0.0 if subject.conventions.dead_rows == "zero" else np.nan
+        subject.same(found, np.where(dead[..., None], number, found.value), found.name)
 
 
 def own_heads(i: Implementation, heads: int, few: int) -> Any:

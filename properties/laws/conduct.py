@@ -27,13 +27,6 @@ _OF_ROWS = tuple(name for name in _OF_ARRAYS if name != "padding_mask")  # whose
 _BATCHED = tuple(name for name, o in OPERATIONS.items() if any(BATCH in o.axes.get(p, ()) for p in o.arrays))
 
 
-def empty(subject: Subject, found: Any) -> None:
-    """The results of a call have no entries; their shapes are looked at in every call."""
-    for result in results_of(found):
-        size = (result if isinstance(result, np.ndarray) else result.value).size
-        subject.require(size == 0, f"returned {size} entries, but should return none.")
-
-
 def repeats(subject: Subject, first: Iterable[Any], again: Iterable[Any]) -> None:
     """The results of a call that was made before."""
     for a, b in zip(first, again, strict=True):

@@ -9,7 +9,7 @@ from properties.contract.implementation import Implementation
 from properties.contract.operations import OPERATIONS
 from properties.contract.results import RaisedError
 from properties.contract.subject import Subject
-from properties.laws.averages import mean
+from properties.laws.averages import dead_rows_follow_their_convention, mean
 from properties.laws.law import Laws
 from properties.strategies.choices import Choices
 
@@ -85,12 +85,8 @@ def queries_before_the_first_key_are_fully_masked(subject: Subject, q: Any, k: A
     early = q.shape[-2] - k.shape[-2]
     if early < 1:
         return False
-    out, reading = subject(q, k, v), subject.conventions.dead_rows
-    dead = out.value[..., :early, :]
-    if reading == "uniform":
-        subject.close(out.ball[..., :early, :], mean(v, np.ones((*q.shape[:-2], early, k.shape[-2]), bool)))
-    else:
-        subject.same(dead, np.full(dead.shape, 0.0 if reading == "zero" else np.nan), "a query before the first key")
+    out, dead = subject(q, k, v), np.broadcast_to(np.arange(q.shape[-2]) < early, q.shape[:-1])
+    dead_rows_follow_their_convention(subject, out, dead, mean(v, np.ones((*q.shape[:-1], k.shape[-2]), bool)))
     subject.close(out.ball[..., early:, :], subject(q[..., early:, :], k, v))
     return True
 

@@ -176,10 +176,10 @@ def a_row_without_keys_follows_its_convention(subject: Subject, *case: Any) -> b
     out, lse = subject(*case)
     sinks = np.broadcast_to(-np.inf if x["sink"] is None else x["sink"][:, None], dead.shape)
     gone = np.isneginf(sinks)
-    wanted = np.where(gone, 0.0 if c.dead_rows == "zero" else np.nan, 0.0)[dead]
-    subject.same(out.value[dead], np.broadcast_to(wanted[:, None], out.value[dead].shape), "out of a row without keys")
+    wanted = np.where(gone, 0.0 if c.dead_rows == "zero" else np.nan, 0.0)
+    subject.same(out, np.where(dead[..., None], wanted[..., None], out.value))
     if c.lse_sink == "included" and subject.implementation.support.sums:
-        subject.same(lse.value[dead & gone], sinks[dead & gone], "lse of a row without keys")
+        subject.same(lse, np.where(dead & gone, -np.inf, lse.value))
         alone = divide(exact(sinks[dead & ~gone]), LN2) if c.lse_base == "2" else exact(sinks[dead & ~gone])
         subject.close(lse.ball[dead & ~gone], alone, "lse of a row with a sink alone")
     return True
