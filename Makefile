@@ -42,8 +42,8 @@ report: $(READY) ## write the same verdicts as a page, build/report/index.html, 
 	$(BIN)/attnspec verify properties.implementations:GROUPS $(if $(ONLY),--only "$(ONLY)") --max-examples $(EXAMPLES) --seed $(SEED) --jobs $(JOBS) --html build/report || [ $$? -eq 1 ]
 
 .PHONY: mutants
-mutants: $(READY) ## put every law to every known bug; writes docs/kill-matrix.md and docs/kill-matrix.json [ONLY=rope,rope_vjp JOBS=2]
-	$(BIN)/python -m properties.measurements.mutants --jobs $(JOBS) --only "$(ONLY)"
+mutants: $(READY) ## put every law to every known bug; writes docs/kill-matrix.md and docs/kill-matrix.json [ONLY=rope,rope_vjp, KEEP=1 for new bugs alone, JOBS=2]
+	$(BIN)/python -m properties.measurements.mutants --jobs $(JOBS) --only "$(ONLY)" $(if $(KEEP),--keep)
 
 .PHONY: vectors
 vectors: $(READY) ## write the certified vectors for other languages, and what they kill; writes vectors/

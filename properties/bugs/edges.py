@@ -26,6 +26,14 @@ def sdpa_filled_above_low_scores(q: Any, k: Any, v: Any, mask: Mask = None) -> A
     return np.where(may.any(-1, keepdims=True), weights / weights.sum(-1, keepdims=True) @ v, 0.0).astype(np.float32)
 
 
+@bug.slip("hard_masked_softmax", seen=SDPA, without=(CAUSAL,), law="a query with no allowed key follows its convention")
+def sdpa_filled_at_minus_a_billion(scores: Array, mask: Mask = None) -> Array:
+    """Masked scores are set to −10⁹.
+    Effect: A query with no allowed key takes the mean of all values, and where all that may be read scores lower, masked keys win. Repair:
+    Mask with −∞, and return 0 where nothing may be read. Seen: none: it is the usual way, and its rows without keys are a convention"""
+    return right.hard_masked_softmax(np.where(right.allowed(mask, scores.shape), scores, -1e9))
+
+
 def _of_one_key(q: Array, k: Array, mask: Mask) -> tuple[Any, Any]:
     """Rows whose largest score is above 10⁴, and a mask that allows the first key alone that has it."""
     scores = right.scores_of(q, k)

@@ -94,13 +94,14 @@ def attention_cap_after_the_bias(s: Array, softcap: float | None, bias: Any) -> 
     return right.capped(right.biased(s, bias), softcap)
 
 
-@bug(ATTENTION, law="a scale is a factor of the queries")
-def attention_cap_before_the_scale(q: Array, k: Array, v: Array, **options: Any) -> tuple[Array, Array]:
+@bug.slip("options_of", seen=ATTENTION, law="a scale is a factor of the queries")
+def attention_cap_before_the_scale(q: Array, k: Array, **options: Any) -> Any:
     """The cap acts on products that are not scaled yet.
     Effect: Everyday scores are flattened as large ones should be, for products are √d times as large. Repair: Scale first. Seen: none: two
     lines are exchanged"""
-    cap, scale = options.get("softcap"), right.scale_of(q.shape[-1], options.get("scale"))
-    return right.attention(q, k, v, **{**options, "softcap": cap * scale if cap and scale else cap})  # s·c·tanh(x/c) = cs·tanh(sx/cs)
+    options = right.options_of(q, k, **options)
+    cap, scale = options.get("softcap"), options["scale"]
+    return {**options, "softcap": cap * scale if cap and scale else cap}  # s·c·tanh(x/c) = cs·tanh(sx/cs)
 
 
 @bug.slip("capped", seen=ATTENTION, law="a cap far above all scores is none")
@@ -142,15 +143,15 @@ def attention_bias_of_the_first_head(t: Array, bias: Any) -> Array:
     return right.biased(t, bias if bias is None or bias.ndim < 3 else bias[..., :1, :, :])
 
 
-@bug(ATTENTION, law="the order of heads does not matter")
-def attention_bias_of_the_key_head(q: Array, k: Array, v: Array, **options: Any) -> tuple[Array, Array]:
+@bug.slip("options_of", seen=ATTENTION, law="the order of heads does not matter")
+def attention_bias_of_the_key_head(q: Array, k: Array, **options: Any) -> Any:
     """The bias is read by the key head that a query head has.
     Effect: Heads of one group have one bias, and the last biases are none's. Repair: Read it by the query head. Seen: none: without groups
     the two are one"""
     bias, heads = options.get("bias"), right.key_heads(q.shape[-3], k.shape[-3])
     if bias is not None and bias.ndim > 2 and bias.shape[-3] > 1:
         options["bias"] = bias.take(heads, -3)
-    return right.attention(q, k, v, **options)
+    return right.options_of(q, k, **options)
 
 
 @bug.slip("bias_gradient", seen=VJP, law="gradients of bias and sink sum to those of the log sum exp")
@@ -212,13 +213,13 @@ def attention_sink_of_the_first_head(sink: Any, largest: Array) -> Array:
     return right.sinks_of(None if sink is None else np.full_like(sink, sink[0]), largest)
 
 
-@bug(ATTENTION, law="the order of heads does not matter")
-def attention_sink_of_the_key_head(q: Array, k: Array, v: Array, **options: Any) -> tuple[Array, Array]:
+@bug.slip("options_of", seen=ATTENTION, law="the order of heads does not matter")
+def attention_sink_of_the_key_head(q: Array, k: Array, **options: Any) -> Any:
     """The sink is read by the key head that a query head has.
     Effect: Heads of one group have one sink, and the last sinks are none's. Repair: Read it by the query head. Seen: none: without groups
     the two are one"""
     sink, heads = options.get("sink"), right.key_heads(q.shape[-3], k.shape[-3])
-    return right.attention(q, k, v, **(options if sink is None else options | {"sink": sink[heads]}))
+    return right.options_of(q, k, **{**options, "sink": None if sink is None else sink[heads]})
 
 
 @bug.slip("sink_gradient", seen=VJP, law="gradients of bias and sink sum to those of the log sum exp")

@@ -1,12 +1,15 @@
 """Slips in the backward of attention and of its softmax."""
 
 import math
+from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 import numpy as np
 
 from oracles.ball import Array
 from properties.bugs import reference as right
-from properties.bugs.bug import MHA_JVP, SDPA_JVP, SDPA_VJP, SOFTMAX_VJP, Gradients, Register
+from properties.bugs.bug import MHA_JVP, MHA_VJP, SDPA_JVP, SDPA_VJP, SOFTMAX_VJP, Gradients, Register, named
 from properties.bugs.kernels import dead_rows, gradients_of, is_causal, masked, scores_shape, tiles
 from properties.bugs.reference import Mask
 
@@ -123,41 +126,37 @@ def vjp_tail_keys_dropped(q: Array, k: Array, v: Array, mask: Mask, grad_out: Ar
     return dq, dk, dv
 
 
-@bug(SDPA_VJP, law="vjp and jvp are adjoint")
-def vjp_scale_by_value_width(q: Array, k: Array, v: Array, mask: Mask, grad_out: Array) -> Gradients:
-    """The backward scales by 1/√d_v.
-    Effect: dq and dk are wrong as soon as values are wider or narrower than keys. Repair: Scale by the width of queries and keys. Seen:
-    none: of g's last axis, which is d_v, the backward knows more than of q's; compare lucidrains/flash-attention-jax#15"""
+def _scaled_by(factors: Callable[[Array, Array, float], Any], q: Array, k: Array, v: Array, mask: Mask, grad_out: Array) -> Gradients:
+    """dq and dk times a factor each, of the queries, the values and √d."""
     dq, dk, dv = right.scaled_dot_product_attention_vjp(q, k, v, mask, grad_out)
-    factor = math.sqrt(max(q.shape[-1], 1) / max(v.shape[-1], 1))
-    return dq * factor, dk * factor, dv
+    of_queries, of_keys = factors(q, v, math.sqrt(max(q.shape[-1], 1)))
+    return dq * of_queries, dk * of_keys, dv
 
 
-@bug(SDPA_VJP, law="queries are computed apart")
-def vjp_one_query_scaled_twice(q: Array, k: Array, v: Array, mask: Mask, grad_out: Array) -> Gradients:
-    """With one query, dk has the scale of the scores and that of the query.
-    Effect: With one query, as in decoding, dk is scaled twice. Repair: Scale the gradient of the scores once. Seen: none: for one query the
-    product is an outer one, written by hand from a scaled query"""
-    dq, dk, dv = right.scaled_dot_product_attention_vjp(q, k, v, mask, grad_out)
-    return dq, dk / math.sqrt(max(q.shape[-1], 1)) if q.shape[-2] == 1 else dk, dv
-
-
-@bug.slip(SDPA_VJP, law="vjp and jvp are adjoint")
-def vjp_keys_not_scaled(q: Array, k: Array, v: Array, mask: Mask, grad_out: Array) -> Gradients:
-    """dk lacks the scale 1/√d.
-    Effect: dk is √d times too large; dq and dv are right. Repair: Scale dk too, or the gradient of the scores once. Seen: none: the scale
-    is applied where dq is stored, and forgotten where dk is"""
-    dq, dk, dv = right.scaled_dot_product_attention_vjp(q, k, v, mask, grad_out)
-    return dq, dk * math.sqrt(q.shape[-1]), dv
-
-
-@bug.slip(SDPA_VJP, law="vjp and jvp are adjoint")
-def vjp_queries_scaled_in_base_two(q: Array, k: Array, v: Array, mask: Mask, grad_out: Array) -> Gradients:
-    """On the path for widths that are multiples of 8, dq is scaled by log₂ e / √d.
-    Effect: For widths that are multiples of 8, dq is 1.44 times too large. Repair: Multiply dq by ln 2, or keep one scale for the exponent
-    and one for the gradient. Seen: none: the scale of a kernel in base 2 holds log₂ e, which is no part of the derivative"""
-    dq, dk, dv = right.scaled_dot_product_attention_vjp(q, k, v, mask, grad_out)
-    return dq * (1 / math.log(2) if q.shape[-1] % 8 == 0 else 1.0), dk, dv
+_ADJOINT = "vjp and jvp are adjoint"
+for _name, _factors, _without, _law, _told in (
+    ("vjp_not_scaled", lambda q, v, root: (root, root), (), _ADJOINT, """dq and dk lack the scale 1/√d. Effect: Both are √d times too large;
+     dv is right. Repair: Scale the gradient of the scores. Seen: none: the forward scales its queries before the product, and the backward
+     is given them unscaled"""),
+    ("vjp_queries_not_scaled", lambda q, v, root: (root, 1.0), (), _ADJOINT, """dq lacks the scale 1/√d. Effect: dq is √d times too large;
+     dk and dv are right. Repair: Scale dq too, or the gradient of the scores once. Seen: none: dk = dSᵀ·(q/√d) has the scale of stored
+     queries, and dq = dS·k has none"""),
+    ("vjp_keys_not_scaled", lambda q, v, root: (1.0, root), (), _ADJOINT, """dk lacks the scale 1/√d. Effect: dk is √d times too large; dq
+     and dv are right. Repair: Scale dk too, or the gradient of the scores once. Seen: none: the scale is applied where dq is stored, and
+     forgotten where dk is"""),
+    ("vjp_queries_scaled_in_base_two", lambda q, v, root: (1 if q.shape[-1] % 8 else 1 / math.log(2), 1.0), (), _ADJOINT, """On the path for
+     widths that are multiples of 8, dq is scaled by log₂ e / √d. Effect: For widths that are multiples of 8, dq is 1.44 times too large.
+     Repair: Multiply dq by ln 2, or keep one scale for the exponent and one for the gradient. Seen: none: the scale of a kernel in base 2
+     holds log₂ e, which is no part of the derivative"""),
+    ("vjp_scale_by_value_width", lambda q, v, root: (root / math.sqrt(max(v.shape[-1], 1)),) * 2, (MHA_VJP,), _ADJOINT, """The backward
+     scales by 1/√d_v. Effect: dq and dk are wrong as soon as values are wider or narrower than keys. Repair: Scale by the width of keys.
+     Seen: none: of g's last axis, which is d_v, the backward knows more than of q's; compare lucidrains/flash-attention-jax#15"""),
+    ("vjp_one_query_scaled_twice", lambda q, v, root: (1.0, 1.0 if q.shape[-2] > 1 else 1 / root), (MHA_VJP,), "queries are computed apart",
+     """With one query, dk has the scale of the scores and that of the query. Effect: With one query, as in decoding, dk is scaled twice.
+     Repair: Scale the gradient of the scores once. Seen: none: for one query the product is an outer one, written by hand from a scaled
+     query"""),
+):  # fmt: skip
+    bug.slip(SDPA_VJP, without=_without, law=_law)(named(partial(_scaled_by, _factors), _name, _told))
 
 
 @bug.slip(SDPA_VJP, law="key gradients sum to zero")

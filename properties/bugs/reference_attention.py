@@ -28,6 +28,7 @@ __all__ = [
     "may_read",
     "merge_attention",
     "merge_weights",
+    "options_of",
     "query_positions",
     "scale_of",
     "shared",
@@ -119,12 +120,17 @@ def log_of_sum(largest: Array, total: Array) -> Array:
     return np.asarray((largest + logarithm(total))[..., 0])
 
 
+def options_of(q: Array, k: Array, scale: float | None = None, **options: Any) -> Any:
+    """The options of a call, with the scale that is taken."""
+    return {"scale": scale_of(q.shape[-1], scale), **options}
+
+
 def weights_of(
     q: Array,
     k: Array,
+    scale: float,
     mask: Any = None,
     bias: Any = None,
-    scale: float | None = None,
     causal: bool = False,
     offset: Any = None,
     window: Any = (None, None),
@@ -132,7 +138,7 @@ def weights_of(
     sink: Any = None,
 ) -> tuple[Array, ...]:
     """The weights, the sink's weight, the log-sum-exp, and the scores."""
-    s = scale_of(q.shape[-1], scale) * (q @ transposed(k.take(key_heads(q.shape[-3], k.shape[-3]), -3)))
+    s = scale * (q @ transposed(k.take(key_heads(q.shape[-3], k.shape[-3]), -3)))
     u, may = logits_of(s, softcap, bias), may_read(s.shape, mask, bias, causal, offset, window)
     largest = largest_logit(u, may, sink)
     e, of_sink = np.exp(np.where(may, u - largest, -np.inf)), sinks_of(sink, largest)
@@ -143,7 +149,7 @@ def weights_of(
 
 def attention(q: Array, k: Array, v: Array, **options: Any) -> tuple[Array, Array]:
     """The weights times the values, and the log-sum-exp."""
-    w, _, lse, _ = weights_of(q, k, **options)
+    w, _, lse, _ = weights_of(q, k, **options_of(q, k, **options))
     return w @ v.take(key_heads(q.shape[-3], k.shape[-3]), -3), lse
 
 
@@ -178,12 +184,12 @@ def group_sums(x: Array, heads: Any, groups: int) -> Array:
 
 def attention_vjp(q: Array, k: Array, v: Array, grad_out: Array, *, grad_lse: Any = None, **options: Any) -> tuple[Any, ...]:
     """The gradients of Σ grad_out ⊙ out + Σ grad_lse ⊙ lse with respect to q, k, v, the bias and the sinks."""
-    heads, groups = key_heads(q.shape[-3], k.shape[-3]), k.shape[-3]
+    heads, groups, options = key_heads(q.shape[-3], k.shape[-3]), k.shape[-3], options_of(q, k, **options)
     w, of_sink, _, s = weights_of(q, k, **options)
     of_weights = grad_out @ transposed(v.take(heads, -3))
     delta, of_lse = (w * of_weights).sum(-1, keepdims=True), np.zeros(()) if grad_lse is None else grad_lse[..., None]
     du = logit_gradient(w, of_weights, delta, of_lse)
-    ds = scale_of(q.shape[-1], options.get("scale")) * du * cap_slope(s, options.get("softcap"))
+    ds = options["scale"] * du * cap_slope(s, options.get("softcap"))
     dk, dv = (group_sums(transposed(x) @ y, heads, groups) for x, y in ((ds, q), (w, grad_out)))
     bias, sink = options.get("bias"), options.get("sink")
     return ds @ k.take(heads, -3), dk, dv, bias_gradient(du, bias), sink_gradient(of_sink, delta, of_lse, sink)
@@ -193,9 +199,9 @@ def attention_jvp(
     q: Array, k: Array, v: Array, dq: Array, dk: Array, dv: Array, *, dbias: Any = None, dsink: Any = None, **options: Any
 ) -> tuple[Array, Array]:
     """The derivatives of the output and of the log-sum-exp in the direction (dq, dk, dv, dbias, dsink)."""
-    heads = key_heads(q.shape[-3], k.shape[-3])
+    heads, options = key_heads(q.shape[-3], k.shape[-3]), options_of(q, k, **options)
     w, of_sink, _, s = weights_of(q, k, **options)
-    ds = scale_of(q.shape[-1], options.get("scale")) * (dq @ transposed(k.take(heads, -3)) + q @ transposed(dk.take(heads, -3)))
+    ds = options["scale"] * (dq @ transposed(k.take(heads, -3)) + q @ transposed(dk.take(heads, -3)))
     du = cap_slope(s, options.get("softcap")) * ds + (0.0 if dbias is None else dbias)
     dlse = (w * du).sum(-1, keepdims=True) + (0.0 if dsink is None else of_sink * dsink[:, None, None])
     return (w * (du - dlse)) @ v.take(heads, -3) + w @ dv.take(heads, -3), dlse[..., 0]

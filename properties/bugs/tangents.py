@@ -4,7 +4,7 @@ import numpy as np
 
 from oracles.ball import Array
 from properties.bugs import reference as right
-from properties.bugs.bug import BACKWARD, SDPA_JVP, Register
+from properties.bugs.bug import BACKWARD, SDPA_JVP, Register, named
 from properties.bugs.reference import Mask
 
 bug = Register()
@@ -24,18 +24,16 @@ def jvp_softmax_uncentred(weights: Array, grad_weights: Array) -> Array:
     return np.zeros(())
 
 
-@bug.slip("scores_tangent", seen=SDPA_JVP, law="vjp and jvp are adjoint")
-def jvp_key_tangent_ignored(q: Array, k: Array, dq: Array, dk: Array) -> Array:
-    """dS = dq kᵀ / √d, without q dkᵀ.
-    Effect: What the keys' tangent gives is missing. Repair: dS = (dq kᵀ + q dkᵀ) / √d. Seen: none: cached keys seem constant"""
-    return right.scores_of(dq, k)
-
-
-@bug.slip("scores_tangent", seen=SDPA_JVP, law="vjp and jvp are adjoint")
-def jvp_key_tangent_not_scaled(q: Array, k: Array, dq: Array, dk: Array) -> Array:
-    """dS = dq kᵀ / √d + q dkᵀ.
-    Effect: What the keys' tangent gives is √d times too large. Repair: Scale both terms. Seen: none: queries are scaled beforehand"""
-    return right.scores_of(dq, k) + q @ right.transposed(dk)
+for _name, _tangent, _told in (
+    ("jvp_key_tangent_ignored", lambda q, k, dq, dk: right.scores_of(dq, k), """dS = dq kᵀ / √d, without q dkᵀ. Effect: What the keys'
+     tangent gives is missing. Repair: dS = (dq kᵀ + q dkᵀ) / √d. Seen: none: cached keys seem constant"""),
+    ("jvp_key_tangent_not_scaled", lambda q, k, dq, dk: right.scores_of(dq, k) + q @ right.transposed(dk), """dS = dq kᵀ / √d + q dkᵀ.
+     Effect: What the keys' tangent gives is √d times too large. Repair: Scale both terms. Seen: none: queries are scaled beforehand"""),
+    ("jvp_query_tangent_not_scaled", lambda q, k, dq, dk: dq @ right.transposed(k) + right.scores_of(q, dk), """dS = dq kᵀ + q dkᵀ / √d.
+     Effect: What the queries' tangent gives is √d times too large. Repair: Scale both terms. Seen: none: queries are scaled beforehand, and
+     their tangents are not"""),
+):  # fmt: skip
+    bug.slip("scores_tangent", seen=SDPA_JVP, law="vjp and jvp are adjoint")(named(_tangent, _name, _told))
 
 
 @bug.slip("scores_tangent", seen=SDPA_JVP, law="the derivative is linear")

@@ -1,7 +1,7 @@
 """The kill matrix: every law against every known bug.
 
 `python -m properties.measurements.mutants` writes docs/kill-matrix.md and docs/kill-matrix.json; with `--only rope,rope_vjp` what is
-known of laws that call none of these operations stays as it was.
+known of laws that call none of these operations stays as it was, and with `--keep` what is known of a bug.
 
 A law is put to a mutant on up to 24 cases of each of its domains, and kills it where it is violated; the cases up to the first violation
 are counted. The other operations that a law needs are the reference's.
@@ -18,7 +18,7 @@ import statistics
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
-from itertools import zip_longest
+from itertools import repeat, zip_longest
 from math import ceil
 from multiprocessing import get_context
 from pathlib import Path
@@ -109,13 +109,13 @@ def kills_of(law_id: str, mutants: Sequence[str] | None = None, seed: int = SEED
     return {mutant: examples for mutant, examples in found.items() if examples}
 
 
-def matrix(jobs: int, known: Matrix, only: Sequence[str]) -> Matrix:
-    """Every law against every mutant, the equivalent ones included; of laws that call none of some operations what is known."""
+def matrix(jobs: int, known: Matrix, only: Sequence[str], mutants: Sequence[str]) -> Matrix:
+    """Every law that calls one of some operations against some mutants; of other laws, and other mutants, what is known."""
     laws = [law.id for law in LAWS if not set(law.operations).isdisjoint(only)]
-    kept = {law.id for law in LAWS} - set(laws)
-    found: Matrix = {m: {law: n for law, n in known.get(m, {}).items() if law in kept} for m in (*MUTANTS, *TRAPS)}
+    kept, again = {law.id for law in LAWS} - set(laws), set(mutants)
+    found: Matrix = {m: {law: n for law, n in known.get(m, {}).items() if law in kept or m not in again} for m in (*MUTANTS, *TRAPS)}
     with ProcessPoolExecutor(jobs, get_context("spawn")) as pool:
-        for place, (law, kills) in enumerate(zip(laws, pool.map(kills_of, laws), strict=True), 1):
+        for place, (law, kills) in enumerate(zip(laws, pool.map(kills_of, laws, repeat(mutants)), strict=True), 1):
             for mutant, examples in kills.items():
                 found[mutant][law] = examples
             print(f"[{place}/{len(laws)}] {law}: kills {len(kills)}", flush=True)
@@ -239,14 +239,18 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--output", type=Path, default=Path("docs"), help="the folder to write to (docs)")
     parser.add_argument("--only", type=_operations, default=tuple(OPERATIONS), help="operations, with commas: keep the rest as it is there")
+    parser.add_argument("--keep", action="store_true", help="what is known of bugs as it is there, and put new ones alone")
     options = parser.parse_args(arguments)
-    before = json.loads((options.output / "kill-matrix.json").read_text()) if set(options.only) != set(OPERATIONS) else {}
-    found = matrix(options.jobs, before.get("kills", {}), options.only)
+    all_anew = set(options.only) == set(OPERATIONS) and not options.keep
+    before = {} if all_anew else json.loads((options.output / "kill-matrix.json").read_text())
+    mutants = [m for m in (*MUTANTS, *TRAPS) if not options.keep or m not in (*before["kills"], *TRAPS)]
+    among = {(MUTANTS | TRAPS)[m].operation for m in mutants}
+    found = matrix(options.jobs, before.get("kills", {}), [o for o in options.only if o in among], mutants)
     wrongly = {trap: kills for trap in TRAPS if (kills := found.pop(trap))}
-    again = [bug for bug in REPORTED if MUTANTS[bug].operation in options.only]
+    again = [bug for bug in REPORTED if bug in mutants and MUTANTS[bug].operation in options.only]
     put = [(bug, seed, found[bug]) for bug in again for seed in SEEDS]
     with ProcessPoolExecutor(options.jobs, get_context("spawn")) as pool:
-        lived = list(zip(put, pool.map(lives, *zip(*put, strict=True)), strict=True))
+        lived = list(zip(put, pool.map(lives, *zip(*put, strict=True)), strict=True)) if put else []
     survivors: Survivors = {}
     for how in HOW:
         kept = [one for one in before.get("survivors", {}).get(how, []) if one.partition("@")[0] in {*REPORTED}.difference(again)]
