@@ -44,7 +44,7 @@ def diagnosis_of(operation, function, arithmetic, law):
 @pytest.mark.parametrize("law", ["attention is within its budget", "a dominating key wins"])
 def test_float64_attention_of_float32_accuracy_is_named_so(law):
     first, second, *_ = diagnosis_of(SDPA, attention(np.float32, np.float32, np.float64), "float64", law)
-    assert first.citation.startswith("an arithmetic: within budget as if")
+    assert first.mechanism.startswith("All is within budget as if")
     assert "arithmetic=float32" in (first.id, second.id)
 
 
@@ -52,7 +52,7 @@ def test_float64_attention_of_float32_accuracy_is_named_so(law):
 def test_scores_of_16_bits_are_named_so(law):
     first, *_ = diagnosis_of(SDPA, attention(np.float32, np.float16, np.float32), "float32", law)
     assert first.id == "scores=float16"
-    assert first.citation == "an arithmetic: within budget as if its scores were stored in float16"
+    assert first.mechanism == "All is within budget as if its scores were stored in float16."
     assert first.repair == "Round to more bits there, or declare an arithmetic of which this is so, if it is what is meant."
     assert 0 < first.excess <= 1
 
@@ -91,7 +91,7 @@ def test_a_bug_that_is_an_arithmetic_is_named_first_and_the_arithmetic_beside_it
     found = cause_of(AGREEMENT[SDPA], CATALOGUE[bug].fresh()) or cause_of(AGREEMENT[SDPA], CATALOGUE[bug].fresh(), "float64")
     first, second, *_ = found.diagnosis
     assert first.id == bug
-    assert second.citation.startswith("an arithmetic")
+    assert second.mechanism.startswith("All is within budget as if")
 
 
 LANES = ("rope-half-split-pairs", "sdpa-scale-missing", "sdpa-last-key-dropped", "sin-concatenated-layout")

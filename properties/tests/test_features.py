@@ -193,7 +193,7 @@ def test_a_set_of_conventions_is_told_as_the_version_of_onnx_that_means_it():
     report = verify(Implementation("other", {"attention": answer}, features=features), max_examples=30, seed=1)
     told = report.causes[0].diagnosis[0]
     assert told.id == "onnx=1.20"
-    assert told.citation == "conventions: this is what ONNX 1.20 means: dead_rows=nan, softcap_order=after_mask"
+    assert told.mechanism == "This is what ONNX 1.20 means: dead_rows=nan, softcap_order=after_mask."
     assert told.repair == "Declare Conventions.onnx('1.20'), if that is what is meant."
 
 

@@ -50,7 +50,7 @@ def broken(name="mine", known=False):
     """A report with one cause that breaks two laws, a law that holds, one that is declared, and one that was not run."""
     laws = [law.partition("[")[0] for law in (FIRST, SECOND)]
     violations = [Violation(law, "rope", name, f"is wrong{HOSTILE}", {"n": 3}, 2.0) for law in laws]
-    diagnosis = (Diagnosis("a-bug", 0.5, "a/b#1", "Mend it.", 1.0),)
+    diagnosis = (Diagnosis("a-bug", 0.5, "It is wrong.", "a/b#1", "Mend it.", 1.0),)
     cause = Cause(name, (FIRST, SECOND), replace(violations[0], diagnosis=diagnosis))
     violated = [outcome(v.law_id, "violated", name, violation=v, seconds=1.0, known=known) for v in violations]
     others = [outcome(THIRD, "declared", name, reason="As its page says."), outcome("holds[rope]", name=name)]
@@ -62,7 +62,7 @@ def broken(name="mine", known=False):
 def test_a_cause_is_one_result_with_all_the_laws_that_it_breaks():
     first, second = results(broken())
     assert (first.law, first.laws, first.status, first.cause) == (FIRST, (FIRST, SECOND), "violated", "a-bug")
-    assert first.summary.endswith(f"Likely cause: a-bug. Mend it. 2 laws are broken by it: {FIRST}; {SECOND}.")
+    assert first.summary.endswith(f"Likely cause: a-bug. It is wrong. Mend it. 2 laws are broken by it: {FIRST}; {SECOND}.")
     assert (first.file, first.line) == ("src/my kernels.py", 7)
     assert (second.law, second.laws, second.status) == (FOURTH, (FOURTH,), "not run")
     assert second.summary == "1 law is not run. The process ended."

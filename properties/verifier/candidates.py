@@ -16,7 +16,6 @@ from properties.contract.implementation import Implementation
 from properties.contract.operations import OPERATIONS, Operation
 from properties.contract.programs import parse
 from properties.contract.subject import Subject
-from properties.laws.law import Law
 from properties.strategies.choices import rounded
 from properties.verifier.relaid import relaid
 
@@ -27,9 +26,10 @@ _NUMBERS = {"rope_base": (100.0, 1000.0, 500_000.0, 1_000_000.0), "rope_scale": 
 
 @dataclass(frozen=True)
 class Candidate:
-    """An explanation to try: its name, what it would mean, and fresh instances of the operations that it changes."""
+    """An explanation to try: its name, what would be wrong, and fresh instances of the operations that it changes."""
 
     id: str
+    mechanism: str
     citation: str
     repair: str
     rank: int  # among equals: documented bugs first, then conventions, then other bugs
@@ -52,22 +52,22 @@ def candidates(called: list[Operation], implementation: Implementation) -> Itera
                 continue
             answers: dict[str, Callable[..., Any]] = {o.name: partial(_answer, o, implementation, {field.name: value}) for o in concerned}
             name = f"{field.name}={value:g}" if isinstance(value, float) else f"{field.name}={value}"
-            meaning = f"a convention: {field.name} was taken to be {actual!r}"
+            mechanism = f"By convention {field.name} is {value!r} here, but {actual!r} is declared."
             repair = f"Declare Conventions({field.name}={value!r}), if that is what is meant."
             layout = implementation.resolved_conventions
-            yield Candidate(name, meaning, repair, 1, frozenset(answers), answers.copy, layout=layout)
+            yield Candidate(name, mechanism, "", repair, 1, frozenset(answers), answers.copy, layout=layout)
             if field.name == "window":  # of what a ring refuses too
                 played: dict[str, Callable[..., Any]] = {
                     o.name: partial(_played, o, implementation, value) for o in concerned if o.is_played
                 }
-                yield Candidate(name, meaning, repair, 1, frozenset(played), played.copy, layout=layout)
+                yield Candidate(name, mechanism, "", repair, 1, frozenset(played), played.copy, layout=layout)
     yield from _versions(called, implementation)
     for bug in CATALOGUE.values():
         wrong = tuple(o.name for o in called if o.name in bug.mutants)
         rank, remembers = 0 if bug.public else 2, "two calls in a row" in bug.requires
         for names in dict.fromkeys((wrong, *((name,) for name in wrong))) if wrong else ():
             fresh, layout = partial(_instances, bug, names), bug.promises.get("conventions", DEFAULT)
-            yield Candidate(bug.id, bug.citation, bug.repair, rank, frozenset(names), fresh, remembers, layout, bug.law)
+            yield Candidate(bug.id, bug.mechanism, bug.citation, bug.repair, rank, frozenset(names), fresh, remembers, layout, bug.law)
 
 
 def _versions(called: list[Operation], implementation: Implementation) -> Iterator[Candidate]:
@@ -79,9 +79,9 @@ def _versions(called: list[Operation], implementation: Implementation) -> Iterat
         concerned = [o for o in called if len(differ.keys() & set(o.conventions)) > 1]
         if concerned:
             answers: dict[str, Callable[..., Any]] = {o.name: partial(_answer, o, implementation, differ) for o in concerned}
-            meaning = f"conventions: this is what ONNX {version} means: {', '.join(f'{name}={x}' for name, x in differ.items())}"
+            mechanism = f"This is what ONNX {version} means: {', '.join(f'{name}={x}' for name, x in differ.items())}."
             repair = f"Declare Conventions.onnx({version!r}), if that is what is meant."
-            yield Candidate(f"onnx={version}", meaning, repair, 2, frozenset(answers), answers.copy, layout=actual)
+            yield Candidate(f"onnx={version}", mechanism, "", repair, 2, frozenset(answers), answers.copy, layout=actual)
 
 
 def _instances(bug: Bug, names: tuple[str, ...]) -> dict[str, Callable[..., Any]]:
@@ -110,12 +110,12 @@ def _played(operation: Operation, implementation: Implementation, window: Any, *
     return _answer(operation, implementation, {"window": window}, *positional, **options)
 
 
-def stand_in_for(c: Candidate, law: Law, implementation: Implementation) -> Subject:
+def stand_in_for(c: Candidate, implementation: Implementation, operation: str, *needs: str) -> Subject:
     """The candidate in place of the implementation, by float64 arrays, with the reference's other operations and the same promises."""
     own, conventions = c.fresh(), implementation.resolved_conventions
     operations: dict[str, Callable[..., Any]] = {
         name: relaid(OPERATIONS[name], own.get(name, REFERENCE[name]), c.layout if name in own else DEFAULT, conventions)
-        for name in (law.operation, *law.needs)
+        for name in (operation, *needs)
     }
     promises = replace(
         implementation,
@@ -132,7 +132,7 @@ def stand_in_for(c: Candidate, law: Law, implementation: Implementation) -> Subj
         twins={},
         beside=(),
     )
-    return Subject(promises, law.operation)
+    return Subject(promises, operation)
 
 
 def _stored(operation: Operation, function: Callable[..., Any], implementation: Implementation, *arguments: Any, **options: Any) -> Any:

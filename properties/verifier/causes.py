@@ -1,6 +1,6 @@
 """What broke the laws: violations of one implementation, grouped by what explains them.
 
-One mistake breaks many laws. All calls that are known, right and wrong, make a pool; every candidate is put to it once. A candidate is an
+One mistake breaks many laws. All calls that are known, right and wrong, make a pool, and a candidate is put to each once. A candidate is an
 implementation itself: the oracle in another convention, or the reference with a known bug in it. It explains a violation if it returns the
 same, within the budget of each call, and breaks the law on the same case, which is put to it as it was to the implementation, in the same
 order and layouts. And it must return the same on nearly all calls that are right: a bug shows where it shows, and nowhere else.
@@ -36,10 +36,10 @@ from properties.verifier.report import Diagnosis, Violation
 __all__ = ["causes"]
 
 _SHOWN = 5  # candidates named at most
-_OTHERS = 24  # calls of other cases than those of the violations that are put to a candidate, or 4 for each violation
 _LOOSEST = 2.0**-6  # of the largest result: how far apart results may be where the right ones have no radius
 _MOST = 0.95  # the share of right calls that it must reproduce
 _HALF = 0.5  # the share of wrong calls that a cause reproduces, or is a hint
+_HINT = 0.25  # that of a hint
 _ARITHMETIC = 3  # their rank
 
 
@@ -98,7 +98,8 @@ def causes(implementation: Implementation, violations: Sequence[tuple[Law, Viola
         best = min(options, key=lambda e: (e.rank == _ARITHMETIC or not e.fully, -len(e.breaks & left), e.order(known)))
         group = best.breaks & left
         alike: dict[str, Diagnosis] = {}
-        for e in sorted((e for e in options if e.breaks >= group and e.expected >= best.expected), key=lambda e: e.order(known)):
+        likely = (e for e in options if e is best or (e.breaks >= group and e.expected >= best.expected and e.share(known) >= _HALF))
+        for e in sorted(likely, key=lambda e: e.order(known)):
             alike.setdefault(e.diagnosis.id, e.diagnosis)
         found.append((tuple(sorted(group)), tuple(alike.values())[:_SHOWN]))
         best_of.append(best)
@@ -130,7 +131,7 @@ def _with_the_unexplained(
         if share < _HALF or (keys.keys() <= rest.keys() and share < 1 and len(members) < unexplained):
             for place in members:
                 unknown.setdefault((violations[place].operation, ""), []).append(place)
-            if share:
+            if share >= _HINT:
                 hints |= {key: (*hints.get(key, ()), replace(diagnosis[0], hint=True)) for key in keys}
         else:
             told.append((members, diagnosis))
@@ -142,9 +143,10 @@ class _Pool:
 
     def __init__(self, implementation: Implementation, violations: Sequence[tuple[Law, Violation]]) -> None:
         self.implementation, self.broken = implementation, violations
-        few = max(4, _OTHERS // max(1, len(violations)))
-        self.right = [v.right[:few] for _, v in violations]
-        self.wrong = [v.wrong[:few] for _, v in violations]
+        self.right, self.wrong = dict[str, dict[int, Call]](), dict[str, dict[int, Call]]()
+        for _, v in violations:
+            for calls, found in ((self.right, v.right), (self.wrong, v.wrong)):
+                calls.setdefault(v.operation, {}).update((id(call), call) for call in found)
         self._budgets: dict[int, tuple[Enclosure, ...]] = {}
 
     def explanation(self, c: Candidate) -> _Explanation | None:
@@ -153,9 +155,11 @@ class _Pool:
         if not excesses:
             return None
         right, wrong, spoils = list[bool](), dict[int, bool](), 0
-        for place, (law, v) in enumerate(self.broken):
-            stand_in = stand_in_for(c, law, self.implementation)
-            for call in (*self.right[place], *(() if c.remembers else (*v.calls, *self.wrong[place]))):
+        for operation, calls in self._calls(c.remembers).items():
+            if c.operations.isdisjoint(call.operation for call in calls):
+                continue
+            stand_in = stand_in_for(c, self.implementation, *dict.fromkeys((operation, *(call.operation for call in calls))))
+            for call in calls:
                 if call.operation in c.operations:
                     same, was_right = self._repeats(call, stand_in), self._is_right(call, call)
                     spoils += not (same or call.error or (not was_right and self._is_right(stand_in.calls[-1], call)))
@@ -166,8 +170,17 @@ class _Pool:
         if sum(right) < _MOST * len(right):
             return None
         repeats, misses = (frozenset(call for call, same in wrong.items() if same is which) for which in (True, False))
-        diagnosis = Diagnosis(c.id, max(excesses.values()), c.citation, c.repair, sum(wrong.values()) / len(wrong) if wrong else 1.0)
+        share = sum(wrong.values()) / len(wrong) if wrong else 1.0
+        diagnosis = Diagnosis(c.id, max(excesses.values()), c.mechanism, c.citation, c.repair, share)
         return _Explanation(diagnosis, frozenset(excesses), c.rank, repeats, misses, spoils, self._is_expected(c, excesses))
+
+    def _calls(self, right_alone: bool) -> dict[str, list[Call]]:
+        """The calls of each operation that breaks a law: the right ones, and, unless these alone are wanted, wrong ones and those of the
+        violations."""
+        found = {operation: dict(calls) for operation, calls in self.right.items()}
+        for _, v in () if right_alone else self.broken:
+            found[v.operation].update({**self.wrong[v.operation], **{id(call): call for call in v.calls}})
+        return {operation: list(calls.values()) for operation, calls in found.items()}
 
     def _is_expected(self, c: Candidate, places: Iterable[int]) -> bool:
         """Whether a bug is seen by the law that is expected to see it, or by one that compares values alone, as it may be of every bug.
@@ -186,7 +199,7 @@ class _Pool:
         if all(v.operation != FORWARD for _, v in self.broken):
             return set()
         made = of_own_attention(self.implementation)
-        several = {name: Candidate(name, "", "", 1, frozenset([name]), partial(dict, [(name, f)])) for name, f in made.items()}
+        several = {name: Candidate(name, "", "", "", 1, frozenset([name]), partial(dict, [(name, f)])) for name, f in made.items()}
         explained = {name: e.breaks for name, c in several.items() if (e := self.explanation(c))}
         follows: set[int] = set()
         for name in several:
@@ -202,14 +215,14 @@ class _Pool:
         v = self.broken[place][1]
         if not v.calls or c.operations.isdisjoint(call.operation for call in v.calls):
             return None
-        before = [self.right[place], ()] if c.remembers else [()]  # what it remembers may come from them, or from the law's own calls
+        before = [self.right[v.operation].values(), ()] if c.remembers else [()]  # it remembers these, or the law's own calls
         found = (self._repeated(c, place, calls) for calls in before)
         return next((excess for excess in found if excess is not None), None)
 
-    def _repeated(self, c: Candidate, place: int, before: Sequence[Call]) -> float | None:
+    def _repeated(self, c: Candidate, place: int, before: Iterable[Call]) -> float | None:
         """The same, after some calls."""
         law, v = self.broken[place]
-        stand_in = stand_in_for(c, law, self.implementation)
+        stand_in = stand_in_for(c, self.implementation, law.operation, *law.needs)
         for call in before:
             self._repeats(call, stand_in)
         excess = 0.0
@@ -235,13 +248,13 @@ class _Pool:
         for operation in dict.fromkeys(self.broken[place][1].operation for place in sorted(left)):
             places = [place for place in sorted(left) if self.broken[place][1].operation == operation and self.broken[place][1].calls]
             broken = [self.broken[place] for place in places]
-            right, wrong = (tuple(call for place in places for call in calls[place]) for calls in (self.right, self.wrong))
+            right, wrong = (tuple(calls[operation].values()) for calls in (self.right, self.wrong))
             found = explained(self.implementation, broken, right, wrong) if broken else []
             presets = [each for each in found if each[0].preset]
             for c, excess in (*[each for each in found if not each[0].preset][:1], *presets[:1]):
-                meaning = f"an arithmetic: within budget as if {c.sentence}"
+                mechanism = f"All is within budget as if {c.sentence}."
                 repair = "Round to more bits there, or declare an arithmetic of which this is so, if it is what is meant."
-                yield _Explanation(Diagnosis(c.id, excess, meaning, repair, 1.0), frozenset(places), _ARITHMETIC)
+                yield _Explanation(Diagnosis(c.id, excess, mechanism, "", repair, 1.0), frozenset(places), _ARITHMETIC)
 
     def _expected(self, call: Call) -> tuple[Any, ...]:
         if id(call) not in self._budgets:

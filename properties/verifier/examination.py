@@ -188,11 +188,11 @@ class Examination:
             for trial in group:
                 trial.leave_out(str(untaken))
             return
-        if quirk:
+        if not quirk:
+            self._judge(agreement, 0)
+        elif not subject.calls[0].error:  # which may be a refusal
             with suppress(ValueError):  # of what is refused by convention there is no right answer
                 self._judge(agreement, 0)
-        else:
-            self._judge(agreement, 0)
         for trial in group:
             trial.credit += trial.law.effort
         turns = 0

@@ -86,4 +86,6 @@ def _smaller(
         return violation
     o = OPERATIONS[law.operation]
     smaller = Seen(o.sizes(tuple(found.counterexample[p] for p in o.parameters)), held=False)
-    return replace(found, diagnosis=diagnosis, notes=notes(found.calls, implementation, (*violation.seen, smaller)))
+    return replace(
+        found, diagnosis=diagnosis, notes=notes(found.calls, implementation, (*violation.seen, smaller) if law.agreement else ())
+    )

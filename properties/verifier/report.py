@@ -38,13 +38,16 @@ PASSING = ("held", "suspicious", "declared", "not applicable")
 class Diagnosis:
     """A convention or a known bug that reproduces what was seen, or an arithmetic within whose budgets it is.
 
-    `id` is "rope_pairing=half", the bug's, or "scores=float16"; `excess` the largest difference from what was seen in units of the budget,
-    or, for an arithmetic, the largest error in units of its own; `explains` the share of the wrong calls seen that it reproduces, as
-    it does nearly all right ones. A `hint` explains a part of what a cause did, the rest of which nothing known does.
+    `id` is "rope_pairing=half", the bug's, or "scores=float16"; `mechanism` says in a sentence what is wrong, `repair` what to do about it,
+    `citation` where a bug was reported, or "none" and why it is known, and is "" of what is no bug. `excess` is the largest difference from
+    what was seen in units of the budget, or, for an arithmetic, the largest error in units of its own; `explains` the share of the wrong
+    calls seen that it reproduces, as it does nearly all right ones. A `hint` explains a part of what a cause did, the rest of which nothing
+    known does.
     """
 
     id: str
     excess: float
+    mechanism: str
     citation: str
     repair: str
     explains: float

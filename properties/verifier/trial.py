@@ -151,7 +151,7 @@ class Trial:
         """The outcome of a law that was broken, with what was seen besides, by which its cause is found."""
         seen = replace(violation, right=tuple(evidence.right), wrong=tuple(evidence.wrong), seen=tuple(evidence.seen))
         if not self.declared:
-            seen = replace(seen, notes=notes(seen.calls, evidence.implementation, evidence.seen))
+            seen = replace(seen, notes=notes(seen.calls, evidence.implementation, evidence.seen if self.law.agreement else ()))
         return replace(found, status=broken(seen, self.declared).status, violation=seen)
 
     def _cut_short(self, evidence: Evidence) -> str:

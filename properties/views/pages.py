@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from properties.bugs import CATALOGUE, Bug
-from properties.laws import LAWS, LONG
+from properties.laws import FAMILIES, LAWS, LONG
 from properties.laws.law import Law
 from properties.laws.squares import Square
 
@@ -18,13 +18,12 @@ __all__ = ["kind_of", "print_bug", "print_bugs", "print_law", "print_laws"]
 
 def print_laws(console: Console) -> None:
     """All laws by family, and what they are about."""
-    families: dict[str, dict[str, list[str]]] = {}
-    for law in LAWS:
-        family = law.body.__module__.rpartition(".")[2].replace("_", " ")
-        families.setdefault(family, {}).setdefault(law.name, []).append(law.operation)
-    for family, laws in families.items():
+    for family, laws in FAMILIES.items():
         console.print(Text(family, style="bold underline"))
-        for name, operations in laws.items():
+        named: dict[str, list[str]] = {}
+        for law in laws:
+            named.setdefault(law.name, []).append(law.operation)
+        for name, operations in named.items():
             about = ", ".join(operations) if len(operations) <= 3 else f"{len(operations)} operations"
             _print_entry(console, name, about)
         console.print()

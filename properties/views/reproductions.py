@@ -47,7 +47,7 @@ def reproductions(report: Report, folder: Path) -> dict[str, str]:
 def _file(cause: Cause, name: str, root: str, timeout: float) -> str:
     example = cause.example
     told = [f"{example.law_id}, on {cause.implementation}.", statement_of(example.law, example.operation), f"Found: {example.summary}"]
-    told += [f"Likely cause: {cause.likely.id}. {cause.likely.repair}"] if cause.likely else []
+    told += [f"Likely cause: {cause.likely.id}. {cause.likely.mechanism} {cause.likely.repair}"] if cause.likely else []
     said = "\n\n".join(textwrap.fill(_plain(part), 120) for part in told if part)
     imports = ["from pathlib import Path"] if cause.searched else ["import subprocess", "import sys", "from pathlib import Path"]
     head = f'"""{said}\n\n`attnspec verify --write-tests` wrote this: it fails until that is mended.\n"""\n\n' + "\n".join(imports)

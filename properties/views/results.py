@@ -70,10 +70,10 @@ def _violated(report: Report) -> Iterator[Result]:
 
 
 def _summary(cause: Cause) -> str:
-    """What is wrong, what explains it and what mends it, and how many laws are broken by it."""
+    """What is wrong, what explains it, what that is and what mends it, and how many laws are broken by it."""
     said = [cause.example.summary]
     if cause.likely:
-        said += [f"Likely cause: {cause.likely.id}.", cause.likely.repair]
+        said += [f"Likely cause: {cause.likely.id}.", cause.likely.mechanism, cause.likely.repair]
     if len(cause.laws) > 1:
         said.append(f"{counted(len(cause.laws), 'law')} are broken by it: {'; '.join(cause.laws)}.")
     return " ".join(filter(None, said))

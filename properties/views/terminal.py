@@ -199,7 +199,7 @@ def _print_causes(console: Console, causes: Sequence[Cause]) -> None:
     for name in dict.fromkeys(cause.implementation for cause in causes):
         these = [cause for cause in causes if cause.implementation == name]
         if len(these) > 1:
-            told = [f"{c.likely.id if c.likely else 'not explained'} ({counted(len(c.laws), 'law')})" for c in these]
+            told = [f"{c.likely.id if c.likely else 'an unknown cause'} ({counted(len(c.laws), 'law')})" for c in these]
             said = f": {counted(sum(len(c.laws) for c in these), 'law')} broken, by {counted(len(these), 'cause')}: {', '.join(told)}"
             console.print(Text.assemble((name, "bold"), said), highlight=False)
             console.print()

@@ -100,8 +100,8 @@ def _print_diagnosis(console: Console, violation: Violation, searched: bool) -> 
     """What the first explanation means and how it is mended, and which others there are; or that there is none."""
     first = violation.likely
     if first:
-        share = "" if first.explains >= 1 else f"It reproduces {first.explains:.0%} of the wrong calls."
-        for line in filter(None, (first.repair, "" if first.citation.startswith("none") else first.citation, share)):
+        share = "" if first.explains >= 1 else f"It gives the same on {first.explains:.0%} of the wrong calls."
+        for line in filter(None, (first.mechanism, first.repair, "" if first.citation.startswith("none") else first.citation, share)):
             print_indented(console, line)
     elif searched:
         how = "explains all of it" if violation.diagnosis else "gives the same"
