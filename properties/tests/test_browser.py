@@ -32,7 +32,16 @@ def file(tmp_path_factory):
             "summary": "out[0, 1]=0.84, but should be 0.0 ± 0: the error is ∞ times its budget; 2 of 80 entries are outside.",
             "counterexample": {"x": [[1.0, 0.0]], "start_pos": 1},
             "excess": excess,
-            "diagnosis": [{"id": "a-known-bug", "excess": 0.0, "citation": "owner/repo#1", "repair": "Turn it.", "explains": 1.0}],
+            "diagnosis": [
+                {
+                    "id": "a-known-bug",
+                    "excess": 0.0,
+                    "mechanism": "It turns back.",
+                    "citation": "owner/repo#1",
+                    "repair": "Turn it.",
+                    "explains": 1.0,
+                }
+            ],
             "notes": ["It was seen to fail from head_dim = 2 on."],
             "script": "import properties\nproperties.replay(...)\n",
         }

@@ -333,7 +333,7 @@ def test_a_note_says_the_size_of_the_smallest_input_and_no_arithmetic_explains_w
         return scaled_dot_product_attention(q, k[..., :n, :], v[..., :n, :], None if mask is None else mask[..., :n])
 
     (violation,) = verify({SDPA: drops_the_last_of_many_keys}, laws=["attention is within its budget"], max_examples=40).violations
-    assert not [d for d in violation.diagnosis if d.citation.startswith("an arithmetic")]
+    assert not [d for d in violation.diagnosis if d.mechanism.startswith("All is within budget as if")]
     sizes = [note for note in violation.notes if note.startswith("Fails from")]
     assert len(sizes) == 1
     assert re.fullmatch(r"Fails from n_k = 65; \d+ smaller cases passed\.", sizes[0])

@@ -70,7 +70,9 @@ def hostile():
         "summary": f"out[0]=nan, but should be {HOSTILE}",
         "counterexample": {"x": [["nan", 1.0], ["inf", 2.0]], "n": 3, "mask": None, "empty": [[]]},
         "excess": "inf",
-        "diagnosis": [{"id": HOSTILE, "excess": 0.1, "citation": f"a/b#1; {HOSTILE}", "repair": HOSTILE, "explains": 0.5}],
+        "diagnosis": [
+            {"id": HOSTILE, "excess": 0.1, "mechanism": HOSTILE, "citation": f"a/b#1; {HOSTILE}", "repair": HOSTILE, "explains": 0.5}
+        ],
         "notes": [HOSTILE],
         "script": HOSTILE,
     }
