@@ -11,7 +11,7 @@ from properties.contract.operations import OPERATIONS
 from properties.laws import LAWS
 from properties.verifier.report import Cause, Outcome, Report, Violation
 from properties.verifier.verify import verify
-from properties.views.terminal import print_report
+from properties.views.terminal import SIGNS, print_report
 from properties.views.violation import named
 
 LINES, COLUMNS = 50, 100
@@ -54,8 +54,8 @@ BROKEN = {
 }
 
 
-def printed(report, names=("implementation",), everything=False):
-    console = Console(file=io.StringIO(), width=COLUMNS, no_color=True, force_terminal=False)
+def printed(report, names=("implementation",), everything=False, columns=COLUMNS):
+    console = Console(file=io.StringIO(), width=columns, no_color=True, force_terminal=False)
     print_report(console, report, {"implementation": list(names)}, everything)
     return [line.rstrip() for line in console.file.getvalue().splitlines()]
 
@@ -109,3 +109,14 @@ def test_names_of_laws_that_do_not_fit_are_counted(operation):
     assert whole.startswith(told[1])
     assert told[1].count(";") + 1 + int(told[2] or 0) == len(laws)
     assert len(short) <= 2 * COLUMNS
+
+
+@pytest.mark.parametrize("columns", [40, 80, 100])
+def test_no_heading_is_shortened(columns):
+    outcomes = tuple(Outcome("a law", o, "implementation", s, 1000, vacuous=7, worst_excess=0.5) for o in OPERATIONS for s in SIGNS)
+    text = "\n".join(printed(Report(outcomes), columns=columns))
+    assert not re.search(r"\w…", text)
+    for heading in (*SIGNS, "examples", "vacuous budgets", "max error", "÷ budget"):
+        assert all(word in text for word in heading.split()), heading
+    letters = re.sub(r"\s", "", re.sub(r"(?m) \d.*$", "", text))
+    assert all(operation in letters for operation in OPERATIONS)

@@ -127,10 +127,14 @@ def _print_numbers(console: Console, title: str, rows: Mapping[str, Sequence[Out
     statuses = [status for status in SIGNS if status == "held" or any(o.status == status for o in every)]
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="none")
     table.add_column("")
-    table.add_column(Text(title, style="bold"), overflow="fold", no_wrap=max(map(len, (title, *rows))) <= console.width // 2)
-    headings = [status.replace(" ", "\n") for status in statuses]
-    for heading in (*headings, "examples", *(["vacuous\nbudgets"] if any_vacuous else []), "max error\n÷ budget"):
-        table.add_column(heading, justify="right", vertical="bottom")
+    names = min(16, max(map(len, (title, *rows))))
+    table.add_column(Text(title, style="bold"), overflow="fold", min_width=names)  # these are folded where there is little room
+    headings = [*statuses, "examples", *(["vacuous budgets"] if any_vacuous else []), "max_error ÷_budget"]
+    least = 3 + names
+    for heading in headings:
+        words = [word.replace("_", " ") for word in heading.split()]
+        table.add_column("\n".join(words), justify="right", vertical="bottom", no_wrap=True)
+        least += 2 + max(map(len, words))
     apart = []
     for name, outcomes in rows.items():
         sign = Text(*_sign(outcomes))
@@ -147,7 +151,8 @@ def _print_numbers(console: Console, title: str, rows: Mapping[str, Sequence[Out
         closely = [str(sum(o.examples for o in held)), *vacuous, _budgets(max(o.worst_excess for o in held))] if held else []
         table.add_row(sign, Text(name), *counts, *closely)
     if table.row_count:
-        console.print(table)
+        table.width = least if least > console.width else None
+        console.print(table, crop=False)
     elif title:
         console.print(Text(title, style="bold"))
     for line in apart:

@@ -39,7 +39,7 @@ def print_cause(console: Console, cause: Cause, everything: bool = False) -> Non
 
     Without `everything` names of many laws, and a long script, are told by their numbers.
     """
-    name = cause.likely.id if cause.likely else "an unknown cause" if cause.searched else "one cause"
+    name = cause.likely.id if cause.likely else "an unknown cause"
     sign, style = SIGNS["violated"]
     what = f" breaks {counted(len(cause.laws), 'law')} of "
     console.print(Text.assemble((f"{sign} {name}", style), what, (cause.implementation, "bold")))
@@ -106,6 +106,8 @@ def _print_diagnosis(console: Console, violation: Violation, searched: bool) -> 
     elif searched:
         how = "explains all of it" if violation.diagnosis else "gives the same"
         print_indented(console, f"No known bug of this operation, and no other convention, {how}.")
+    else:
+        print_indented(console, "Its process ended: no known bug was looked for.")
     if others := [d for d in violation.diagnosis if d is not first]:
         told = ", ".join(d.id if d.explains >= 1 else f"{d.id} ({d.explains:.0%} of the wrong calls)" for d in others)
         print_indented(console, f"{'It could also be' if first else 'Some of it may be'} {told}.")
