@@ -128,7 +128,7 @@ def _trained(arithmetic: str, train: bool) -> Implementation:
         operations={"learned_positional_encoding": partial(_learned, train), "add_positional_encoding": partial(_add, train)},
         arithmetic=arithmetic,
         arrays="torch",
-        supports={"start_pos": lambda p: p == 0},
+        supports={"start_pos": [0]},
         refuses=(ValueError,),
     )
 

@@ -364,7 +364,7 @@ def _attention(arithmetic: str) -> Implementation:
         supports={
             "seq_len": lambda n: n <= 1000,
             "head_dim": lambda d: d % 2 == 0,
-            "model_dim_minus_heads_width": lambda difference: difference == 0,
+            "model_dim_minus_heads_width": [0],
         },
     )
 

@@ -55,7 +55,7 @@ def _implementation(name: str, mode: _Mode) -> Implementation:
         operations={"multi_head_attention": mode},
         arrays="torch",
         batch_ranks=(0, 1),
-        supports=["additive masks", {"model_dim_minus_heads_width": lambda difference: difference == 0, "batch": lambda n: n > 0}],
+        supports=["additive masks", {"model_dim_minus_heads_width": [0], "batch": lambda n: n > 0}],
         refuses=(RuntimeError, AssertionError, ValueError),
     )
 

@@ -109,7 +109,7 @@ def _implementation(
 ) -> Implementation:
     """A model is as wide as its heads together, and a batch with a mask is not empty."""
     functions: dict[str, Callable[..., Any]] = {_HEADS: path.forward} | {f"{_HEADS}_{d}": getattr(path, d) for d in derivatives}
-    sizes = {"model_dim_minus_heads_width": lambda difference: difference == 0, "batch": lambda n: n > 0}
+    sizes = {"model_dim_minus_heads_width": [0], "batch": lambda n: n > 0}
     return Implementation(
         name=f"torch MHA {name} {dtype}",
         operations=functions,

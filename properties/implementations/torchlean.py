@@ -287,7 +287,7 @@ def _derivatives(text: _Text) -> dict[str, Callable[..., Any]]:
 
 
 def _attention(name: str, text: _Text, operations: dict[str, Callable[..., Any]], **promises: Any) -> Implementation:
-    supports = {"head_dim": lambda d: d <= text.width, "value_dim_minus_head_dim": lambda difference: difference == 0}
+    supports = {"head_dim": lambda d: d <= text.width, "value_dim_minus_head_dim": [0]}
     return _implementation(f"attention, {name}", operations, "n_q n_k", supports=supports, **promises)
 
 

@@ -105,7 +105,7 @@ def _rotary(name: str, interleaved: bool) -> Implementation:
     )  # fmt: skip
 
 
-_TAKES = ["positive sizes", {"model_dim_minus_heads_width": lambda n: n == 0}]
+_TAKES = ["positive sizes", {"model_dim_minus_heads_width": [0]}]
 _TWINS = {
     "AttnProcessor": {
         "SlicedAttnProcessor": {"multi_head_attention": partial(_heads, "SlicedAttnProcessor")},

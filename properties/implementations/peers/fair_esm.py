@@ -76,10 +76,6 @@ def _table(seq_len: int, embed_dim: int, start_pos: int = 0) -> Any:
     return SinusoidalPositionalEmbedding(embed_dim, padding_idx=None).get_embedding(start_pos + seq_len)[start_pos:]
 
 
-def _equal(difference: int) -> bool:
-    return difference == 0
-
-
 def _implementation(name: str, arithmetic: Any, operations: Any, *supports: Any, **promises: Any) -> Implementation:
     return Implementation(
         name=_LIBRARY.called(f"{name} {arithmetic}"),
@@ -96,12 +92,12 @@ def _implementation(name: str, arithmetic: Any, operations: Any, *supports: Any,
 IMPLEMENTATIONS = [
     _implementation(
         "RotaryEmbedding", "float32", {"rope": _rope, "apply_rotary": _apply, "rotate_half": _rotate_half},
-        {"head_dim": lambda d: d % 2 == 0, "start_pos": _equal}, conventions=Conventions(rope_pairing="half", odd_lane="reject"),
+        {"head_dim": lambda d: d % 2 == 0, "start_pos": [0]}, conventions=Conventions(rope_pairing="half", odd_lane="reject"),
     ),
     *(
         _implementation(
             "MultiheadAttention", arithmetic, {"multi_head_attention": partial(_heads, False)},
-            "full masks", "additive masks", {"model_dim_minus_heads_width": _equal},
+            "full masks", "additive masks", {"model_dim_minus_heads_width": [0]},
             conventions=Conventions(dead_rows="nan"), batch_ranks=(0,),
             twins={"need_head_weights": {"multi_head_attention": partial(_heads, True)}},
         )

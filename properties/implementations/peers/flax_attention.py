@@ -170,12 +170,8 @@ def _implementation(
     )
 
 
-def _equal(difference: int) -> bool:
-    return difference == 0
-
-
-_SQUARE: dict[str, Any] = {"n_k_minus_n_q": _equal}
-_DECODING = _SQUARE | {"value_dim_minus_head_dim": _equal}
+_SQUARE: dict[str, Any] = {"n_k_minus_n_q": [0]}
+_DECODING = _SQUARE | {"value_dim_minus_head_dim": [0]}
 _IN_EVALUATION = {"deterministic, with a dropout_rate": _attention(partial(_linen, dropout_rate=0.5, deterministic=True))}
 _SOWN = {"sow_weights": heads_of(partial(_linen_heads, sow_weights=True))}
 _LINEN_AT_ONCE = {"at once": {"causal_attention": compiled(_linen_causal)}}
@@ -188,7 +184,7 @@ IMPLEMENTATIONS = [
     _implementation("linen module", "float32", heads_of(_linen_heads), (0, 1), _SOWN),
     _implementation("linen masks", "float32", {"combine_masks": _combine_masks}, (0, 1, 2)),
     _implementation("linen causal mask", "float32", {"causal_mask": _causal_mask}, (0,), **_SQUARE),
-    _implementation("nnx attention", "float32", _attention(_nnx), (1, 2), _KEPT, value_dim_minus_head_dim=_equal),
+    _implementation("nnx attention", "float32", _attention(_nnx), (1, 2), _KEPT, value_dim_minus_head_dim=[0]),
     _implementation("nnx attention with weights", "float32", _attention(_nnx_weights), (1, 2)),
     _implementation("nnx module", "float32", heads_of(_nnx_heads), (0, 1)),
     _implementation("linen module, decoding", "float32", {"causal_attention": _linen_decoded}, (1,), _LINEN_AT_ONCE, **_DECODING),

@@ -80,7 +80,7 @@ def _implementation(
         arithmetic=arithmetic,
         arrays=arrays,
         refuses=(ValueError, TypeError, AssertionError, ZeroDivisionError),
-        supports=[shapes, *supports, SIZES | {"value_dim_minus_head_dim": lambda n: n == 0}],
+        supports=[shapes, *supports, SIZES | {"value_dim_minus_head_dim": [0]}],
         unavailable=JAX.unavailable,
         **{"conventions": Conventions(dead_rows="uniform"), "batch_ranks": (1, 2), **promises},
     )

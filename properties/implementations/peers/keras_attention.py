@@ -128,12 +128,8 @@ def _layer(q: Any, k: Any, v: Any, mask: Any = None) -> Any:
     return _out(layer([q, v, k], mask=given))
 
 
-def _equal(difference: int) -> bool:
-    return difference == 0
-
-
 _SUPPORTS: dict[str, tuple[Any, ...]] = {
-    "jax": ("positive sizes", SHAPES, SIZES | {"value_dim_minus_head_dim": _equal}),
+    "jax": ("positive sizes", SHAPES, SIZES | {"value_dim_minus_head_dim": [0]}),
     "numpy": ({"n_k": lambda n: n > 0},),
 }
 """What is taken on a back end: JAX' attention wants values as wide as keys, and NumPy's maximum of nothing raises."""
@@ -178,7 +174,7 @@ def _of(on: str) -> list[Implementation]:
         f"{_GQA}, shared keys",
         {"grouped_query_attention": _shared},
         (2,),
-        ("positive sizes", "full masks", {"value_dim_minus_head_dim": _equal}),
+        ("positive sizes", "full masks", {"value_dim_minus_head_dim": [0]}),
         known_deviations=_SEEDS,
     )
     heads = partial(_implementation, on, ranks=(1,), supports=("full masks",))

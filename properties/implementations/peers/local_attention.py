@@ -46,10 +46,6 @@ def _causal(q: Any, k: Any, v: Any) -> Any:
     return attend(q, k, v)
 
 
-def _equal(difference: int) -> bool:
-    return difference == 0
-
-
 IMPLEMENTATIONS = [
     Implementation(
         name=_LIBRARY.called(f"LocalAttention, {name} float32"),
@@ -59,7 +55,7 @@ IMPLEMENTATIONS = [
         batch_ranks=(2,),
         supports=[
             "no log-sum-exp", "key masks", "positive sizes",
-            {"n_k_minus_n_q": _equal, "value_dim_minus_head_dim": _equal},
+            {"n_k_minus_n_q": [0], "value_dim_minus_head_dim": [0]},
         ],
         features=features,
         refuses=(Exception,),  # einops raises exceptions of its own

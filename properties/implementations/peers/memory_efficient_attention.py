@@ -63,7 +63,7 @@ def _implementation(name: str, operations: dict[str, Any], *supports: Any, **pro
     )
 
 
-_EQUAL = {"value_dim_minus_head_dim": lambda n: n == 0}
+_EQUAL = {"value_dim_minus_head_dim": [0]}
 _NAMES = {"attention": "bottom_right", "memory_efficient_attention": "top_left"}
 
 IMPLEMENTATIONS = [
@@ -77,6 +77,6 @@ IMPLEMENTATIONS = [
     ),
     _implementation("FlashAttentionFunction", _all(_flash), _EQUAL, batch_ranks=(2,)),
     _implementation(
-        "FlashAttentionFunction, causal", _causal(_flash), _EQUAL | {"n_k_minus_n_q": lambda n: n == 0}, batch_ranks=(2,)
+        "FlashAttentionFunction, causal", _causal(_flash), _EQUAL | {"n_k_minus_n_q": [0]}, batch_ranks=(2,)
     ),
 ]  # fmt: skip

@@ -54,7 +54,7 @@ def _implementation(name: str, operations: Any, *supports: Any, **promises: Any)
     )
 
 
-_SQUARE = {"model_dim_minus_heads_width": lambda n: n == 0}
+_SQUARE = {"model_dim_minus_heads_width": [0]}
 _TWINS = {
     "save_attn": Twin({"multi_head_attention": partial(_heads, save_attn=True)}, exactly=True),
     "use_flash_attention, without masks": Twin(

@@ -37,7 +37,7 @@ IMPLEMENTATIONS = [
         operations={_SINES: _table},
         arithmetic="float32",
         arrays="torch",
-        supports=["positive sizes", {"embed_dim": lambda d: d % 2 == 0, "start_pos": lambda p: p == 0}],
+        supports=["positive sizes", {"embed_dim": lambda d: d % 2 == 0, "start_pos": [0]}],
         refuses=(ValueError, RuntimeError),
         unavailable=_LIBRARY.unavailable,
         twins={"after a call in bfloat16": {_SINES: partial(_table, before=("bfloat16",))}},

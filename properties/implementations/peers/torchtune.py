@@ -92,12 +92,12 @@ def _implementation(name: str, arithmetic: str, given: Any = KERNEL, **promises:
     )
 
 
-_SQUARE = {"model_dim_minus_heads_width": lambda n: n == 0}
+_SQUARE = {"model_dim_minus_heads_width": [0]}
 _ROTATED = {"head_dim": lambda d: d > 0 and d % 2 == 0, "start_pos": lambda p: 0 <= p <= _LONGEST}
 _EVALUATED = {"attn_dropout, in evaluation": Twin({"multi_head_attention": partial(_heads, attn_dropout=0.5)}, exactly=True)}
 _COUNTED = Twin(
     {"rope": partial(_rope, counted=True)}, exactly=True,
-    promises={"supports": ["positive sizes", _ROTATED | {"start_pos": lambda p: p == 0}]},
+    promises={"supports": ["positive sizes", _ROTATED | {"start_pos": [0]}]},
 )  # fmt: skip
 
 IMPLEMENTATIONS = [

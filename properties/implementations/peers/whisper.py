@@ -58,10 +58,6 @@ def _table(seq_len: int, embed_dim: int, start_pos: int = 0) -> Any:
     return sinusoids(start_pos + seq_len, embed_dim)[start_pos:]
 
 
-def _equal(difference: int) -> bool:
-    return difference == 0
-
-
 def _implementation(name: str, arithmetic: str, **promises: Any) -> Implementation:
     return Implementation(
         name=_LIBRARY.called(f"{name} {arithmetic}"),
@@ -80,7 +76,7 @@ IMPLEMENTATIONS = [
     *(
         _implementation(
             "qkv_attention", kernel, operations={"causal_attention": _causal}, batch_ranks=(1,),
-            supports=["positive sizes", {"n_k_minus_n_q": _equal, "value_dim_minus_head_dim": _equal}],
+            supports=["positive sizes", {"n_k_minus_n_q": [0], "value_dim_minus_head_dim": [0]}],
             twins={"written out": Twin({"causal_attention": _causal_written_out}, promises={"arithmetic": written_out})},
             known_deviations={"what is not supported is refused": "Several tokens behind a cache see the first keys alone"},
         )
@@ -89,7 +85,7 @@ IMPLEMENTATIONS = [
     _implementation(
         "MultiHeadAttention, written out", "float32", operations={"multi_head_attention": _heads}, batch_ranks=(0,),
         conventions=Conventions(dead_rows="nan"),
-        supports=["positive sizes", "full masks", "additive masks", {"model_dim_minus_heads_width": _equal}],
+        supports=["positive sizes", "full masks", "additive masks", {"model_dim_minus_heads_width": [0]}],
     ),
     _implementation(
         "sinusoids", "float32", operations={"sinusoidal_positional_encoding": _table},
