@@ -42,7 +42,7 @@ report: $(READY) ## write the same verdicts as a page, build/report/index.html, 
 	$(BIN)/attnspec verify properties.implementations:GROUPS $(if $(ONLY),--only "$(ONLY)") --max-examples $(EXAMPLES) --seed $(SEED) --jobs $(JOBS) --html build/report || [ $$? -eq 1 ]
 
 .PHONY: mutants
-mutants: $(READY) ## put every law to every known bug; writes docs/kill-matrix.md and docs/kill-matrix.json [ONLY=rope,rope_vjp, KEEP=1 for new bugs alone, JOBS=2]
+mutants: $(READY) ## put every law to every known bug; writes docs/kill-matrix.md and docs/kill-matrix.json [ONLY=rope,rope_vjp, KEEP=1 for new laws and bugs alone, JOBS=2]
 	$(BIN)/python -m properties.measurements.mutants --jobs $(JOBS) --only "$(ONLY)" $(if $(KEEP),--keep)
 
 .PHONY: vectors
@@ -176,7 +176,7 @@ criteria: $(READY) ## compare the budgets with the tolerances in use today, on s
 	$(BIN)/python -m properties.measurements.benchmarks.criteria --output docs/criteria.md
 
 .PHONY: checkers
-checkers: $(READY) ## put every known bug to the checks in use today, and to ours; writes docs/checkers.md, .json and .svg [KEEP=1 for new bugs alone, JOBS=2]
+checkers: $(READY) ## put every known bug to the checks in use today, and to ours; writes docs/checkers.md, .json and .svg [KEEP=1 for new laws and bugs alone, JOBS=2]
 	$(BIN)/python -m properties.measurements.checkers --jobs $(JOBS) $(if $(KEEP),--keep)
 
 .PHONY: named

@@ -28,7 +28,7 @@ def rope_exponent_counts_from_one(dim: int) -> Array:
     return right.exponents(dim) - 2.0 / max(dim, 1)
 
 
-@bug.slip("exponents", seen="inv_freq", law="every second pair of twice the width is alike")
+@bug.slip("exponents", seen="inv_freq", law="twice the width has the same angles in every second pair")
 def inv_freq_counts_from_one(dim: int) -> Array:
     """Pairs count from 1, so that the first exponent is 2 / dim.
     Effect: No pair rotates by its position: the first one is already slower, and every position is a little too near to 0. Repair: The
@@ -44,7 +44,7 @@ def rope_exponent_not_doubled(dim: int) -> Array:
     return right.exponents(dim) / 2
 
 
-@bug.slip("exponents", seen="inv_freq", law="every second pair of twice the width is alike")
+@bug.slip("exponents", seen="inv_freq", law="twice the width has the same angles in every second pair")
 def inv_freq_exponent_reaches_one(dim: int) -> Array:
     """The exponent of pair i is i / (dim / 2 - 1).
     Effect: All frequencies but the first are too low, and differently so for every width. Repair: Divide by dim / 2; dim / 2 - 1 belongs to
@@ -107,7 +107,7 @@ def inv_freq_no_lanes_raises(head_dim: int) -> Array:
     return np.asarray(10000.0 ** -(2.0 / head_dim * np.arange((head_dim + 1) // 2)))
 
 
-@bug.slip("inv_freq", seen="rope", law="every second pair of twice the width is alike", remembers=True)
+@bug.slip("inv_freq", seen="rope", law="twice the width has the same angles in every second pair", remembers=True)
 def rope_cache_ignores_width(memory: Memory, head_dim: int) -> Array:
     """Frequencies are computed once for the widest head so far, and narrower ones take the first of them.
     Effect: Narrow heads rotate by the frequencies of wide ones. Repair: Make the width part of the key. Seen: ml-explore/mlx#561"""
@@ -115,7 +115,7 @@ def rope_cache_ignores_width(memory: Memory, head_dim: int) -> Array:
     return np.array(widest[: (head_dim + 1) // 2])
 
 
-@bug("inv_freq", law="every second pair of twice the width is alike")
+@bug("inv_freq", law="twice the width has the same angles in every second pair")
 def inv_freq_odd_width_short(head_dim: int) -> Array:
     """There are dim // 2 frequencies.
     Effect: The last channel of an odd width has none. Repair: There are (dim + 1) // 2 frequencies. Seen: none: elsewhere it is dim // 2"""

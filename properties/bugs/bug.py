@@ -23,6 +23,7 @@ BACKWARD = (SDPA_VJP, MHA_VJP, SOFTMAX_VJP)
 Gradients = tuple[Array, ...]
 Mutant = Callable[..., Any]
 Memory = dict[Any, Any]
+_TILES = (8, 16, 32, 64, 128)  # sizes that kernels have
 Requirement = Literal["strided views", "two calls in a row", "tables that are not rotations", "long positions", "large sizes"]
 
 
@@ -35,7 +36,7 @@ class Bug:
     sees, `repair` what to change; each is a sentence. `citation` names public reports (owner/repo#number), or says "none" and why it is
     here. `law` names the law that is expected to see it; `requires` what a harness must do besides calling it on arrays. `public` bugs are
     the thirty that the suite was tuned on; of the others some are documented in the open too. `promises` are those of an implementation
-    that has the bug, where they are not the usual ones.
+    that has the bug, where they are not the usual ones; `tiles` has makers of the same mistake in tiles of other sizes than the usual one.
     """
 
     id: str
@@ -49,6 +50,7 @@ class Bug:
     requires: tuple[Requirement, ...] = ()
     public: bool = False
     promises: Mapping[str, Any] = field(default_factory=dict)
+    tiles: Mapping[int, Callable[[], Mutant]] = field(default_factory=dict)
 
     @property
     def fresh(self) -> Callable[[], Mutant]:
@@ -65,6 +67,10 @@ def _plainly(operation: str, make: Callable[[], Mutant]) -> Mutant:
     return lambda *arguments, **options: right(*arguments, **options) if options else mutant(*arguments)
 
 
+def _of_tiles(function: Mutant, tile: int) -> Mutant:
+    return lambda *arguments: function(*arguments, tile=tile)
+
+
 class Register:
     """Decorators that turn a function into an entry of a catalogue. Its name is the id, its docstring what there is to say about it:
 
@@ -76,7 +82,7 @@ class Register:
 
     `bug.slip` puts the function in the place of a step of the reference, in all operations that take the step; `bug` in the place of one
     operation. With `remembers=True` its first argument is the memory of a mutant, empty before the first of two calls in a row; with
-    `making=True` it takes no argument and returns what takes the place.
+    `making=True` it takes no argument and returns what takes the place. What has an argument `tile`, a size, is made with others too.
     """
 
     def __init__(self) -> None:
@@ -112,6 +118,9 @@ class Register:
         labelled = dict(part.split(": ", 1) for part in told)
         sentences = mechanism, labelled.get("Effect", ""), labelled.get("Repair", ""), labelled["Seen"]
         mutants = {operation: partial(mutant, operation, make) for operation in among}
+        if usual := signature(function).parameters.get("tile"):
+            sizes = [n for n in _TILES if n != usual.default]
+            entry["tiles"] = {n: partial(mutant, among[0], partial(_of_tiles, function, n)) for n in sizes}
         self.bugs.append(Bug(function.__name__.replace("_", "-"), among[0], mutants, *sentences, **entry))
         return function
 

@@ -13,7 +13,7 @@ from properties.contract.caches import Decoder
 bug = Register()
 DECODE = "decode"
 PREFILL, ROLLBACK = "decoding equals prefill", "a rollback is as if nothing had been appended"
-EVICTED, UNUSED = "evicted positions might never have been", "unused slots do not matter"
+EVICTED, UNUSED = "evicted positions leave no trace", "unused slots do not matter"
 SIDE, RESTART = "caches side by side share nothing", "a restart forgets everything"
 REFUSED, GONE = "what is refused changes nothing", "a ring refuses what is gone"
 

@@ -30,12 +30,37 @@ def attention_window_one_key_short(p: Any, j: Any, left: int | None, right_side:
     return right.in_window(p, j, left if left is None else left - 1 if left else None, right_side)
 
 
+@bug.slip("query_positions", seen=ATTENTION, law="causality is a window without a right side")
+def attention_offset_subtracted(n_q: int, offset: Any) -> Any:
+    """The offset is subtracted from the positions of the queries.
+    Effect: After a cache no query reads a key, or the first ones alone. Repair: Add it: queries come after what is cached. Seen: none: an
+    offset may count keys before the queries, or queries before the keys"""
+    return right.query_positions(n_q, None if offset is None else -np.asarray(offset))
+
+
+@bug.slip("may_read", seen=ATTENTION, law="causality is a window without a right side")
+def attention_causal_without_itself(shape: tuple[int, ...], mask: Any, bias: Any, causal: bool, offset: Any, window: Any) -> Any:
+    """Causality is compared with <: a query does not read the key at its own position.
+    Effect: The first query reads nothing, and every other one misses the newest key. Repair: Compare with ≤. Seen: none: < for ≤"""
+    left, right_side = window
+    nearest = right_side if not causal else -1 if right_side is None else min(right_side, -1)
+    return right.may_read(shape, mask, bias, False, offset, (left, nearest))
+
+
 @bug.slip("in_window", seen=ATTENTION, law="a window is the mask of its band")
 def attention_window_bound_excluded(p: Any, j: Any, left: int | None, right_side: int | None) -> Any:
     """The left bound is compared with >: the oldest key is left out, and by a bound of 0 the query's own.
     Effect: Every full window is a key short, and a window of 0 reads nothing. Repair: Compare with ≥. Seen: none: counts of keys are
     compared so, and a bound takes the place of one"""
     return right.in_window(p, j, left, right_side) & (True if left is None else j > p - left)
+
+
+@bug.slip("in_window", seen=ATTENTION, law="a window is the mask of its band")
+def attention_window_on_both_sides(p: Any, j: Any, left: int | None, right_side: int | None) -> Any:
+    """A window that is bounded on the left alone is bounded as far on the right.
+    Effect: Without causality keys far in the future are not read. Repair: Leave the side that is not given open. Seen: none: (w, w) is what
+    is passed for causal layers, where it does nothing; compare huggingface/transformers#39408"""
+    return right.in_window(p, j, left, left if right_side is None else right_side)
 
 
 @bug.slip("in_window", seen=ATTENTION, law="a window is the mask of its band")
@@ -69,7 +94,7 @@ def attention_offset_added_twice(n_q: int, offset: Any) -> Any:
     return right.query_positions(n_q, None if offset is None else 2 * np.asarray(offset))
 
 
-@bug.slip("query_positions", seen=ATTENTION, law="problems are computed apart", without=(BIAS,))
+@bug.slip("query_positions", seen=ATTENTION, law="batch elements are computed independently", without=(BIAS,))
 def attention_offset_of_the_first_for_all(n_q: int, offset: Any) -> Any:
     """All sequences of a batch have the offset of the first one.
     Effect: Sequences of other lengths see too much, or too little. Repair: Take an offset for each element of the batch. Seen: none: tests
@@ -143,6 +168,16 @@ def attention_bias_of_the_first_head(t: Array, bias: Any) -> Array:
     return right.biased(t, bias if bias is None or bias.ndim < 3 else bias[..., :1, :, :])
 
 
+@bug.slip("options_of", seen=ATTENTION, law="a bias that is the same for all keys adds to the log sum exp alone")
+def attention_bias_scaled(q: Array, k: Array, **options: Any) -> Any:
+    """The bias is added before the scores are scaled.
+    Effect: Biases are √d times too weak. Repair: Scale first, or multiply the bias by √d. Seen: NVIDIA/TransformerEngine#103;
+    tenstorrent/tt-metal#55337"""
+    options = right.options_of(q, k, **options)
+    bias = options.get("bias")
+    return {**options, "bias": None if bias is None else np.where(bias > -np.inf, options["scale"] * bias, bias)}
+
+
 @bug.slip("options_of", seen=ATTENTION, law="the order of heads does not matter")
 def attention_bias_of_the_key_head(q: Array, k: Array, **options: Any) -> Any:
     """The bias is read by the key head that a query head has.
@@ -213,6 +248,15 @@ def attention_sink_of_the_first_head(sink: Any, largest: Array) -> Array:
     return right.sinks_of(None if sink is None else np.full_like(sink, sink[0]), largest)
 
 
+@bug(ATTENTION, law="keys masked for all queries do not matter")
+def attention_lse_of_all_keys(q: Array, k: Array, v: Array, **options: Any) -> tuple[Array, Array]:
+    """The log-sum-exp is that of all keys, those that may not be read among them.
+    Effect: Parts with masked keys weigh too much when they are merged. Repair: Mask the scores before their sum is taken for both. Seen:
+    none: the output is masked elsewhere, and is what tests compare"""
+    whole = {**options, "mask": None, "causal": False, "window": (None, None)}
+    return right.attention(q, k, v, **options)[0], right.attention(q, k, v, **whole)[1]
+
+
 @bug.slip("options_of", seen=ATTENTION, law="the order of heads does not matter")
 def attention_sink_of_the_key_head(q: Array, k: Array, **options: Any) -> Any:
     """The sink is read by the key head that a query head has.
@@ -254,6 +298,13 @@ def attention_lse_in_base_two(largest: Array, total: Array) -> Array:
     """The binary logarithm of the sum is added to the natural largest logit.
     Effect: Log-sum-exps are off by a factor of up to 1.44. Repair: Convert both, or neither. Seen: lightseekorg/tokenspeed#571"""
     return np.asarray((largest + np.log2(total))[..., 0])
+
+
+@bug.slip("log_of_sum", seen=ATTENTION, without=(VJP, JVP), law="parts of the keys merge to the whole")
+def attention_lse_converted_twice(largest: Array, total: Array) -> Array:
+    """A natural log-sum-exp is multiplied by ln 2, as a binary one should be.
+    Effect: Parts are merged as at a temperature of 1.44. Repair: Convert where it is binary alone. Seen: pytorch/pytorch#181645"""
+    return np.asarray(np.log(2) * right.log_of_sum(largest, total))
 
 
 @bug.slip("log_of_sum", seen=ATTENTION, without=(VJP, JVP), law="attention with its features is within its budget")
@@ -312,7 +363,7 @@ def attention_masked_before_the_scale(q: Array, k: Array, v: Array, **options: A
     return np.where(whole[..., None], out, np.nan), np.where(whole, lse, np.nan)
 
 
-@bug.slip("scale_of", seen=ATTENTION, law="zero channels need doubled queries")
+@bug.slip("scale_of", seen=ATTENTION, law="channels of zeros change the scale alone")
 def attention_scale_given_and_its_own(width: int, scale: float | None) -> float:
     """A scale that is given is multiplied by 1/√d.
     Effect: Attention is too flat where a scale is given. Repair: Take the scale that is given, or 1/√d. Seen: none: the kernel scales, and

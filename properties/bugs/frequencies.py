@@ -134,14 +134,14 @@ def llama3_without_a_band(waves: Array, low: float, high: float) -> Array:
 # -- longrope and dynamic --------------------------------------------------------------------------------------------------------------
 
 
-@bug.slip("is_long", seen=FREQUENCIES, law="the list is that of the length")
+@bug.slip("is_long", seen=FREQUENCIES, law="the length decides between the short and the long list")
 def longrope_switched_below(seq_len: int | None, original: int) -> bool:
     """The long list is for lengths of at least the original one: < stands for ≤.
     Effect: One length is wrong. Repair: Short to the original length, and at it. Seen: unslothai/unsloth#10681"""
     return seq_len is not None and seq_len >= original
 
 
-@bug.slip("is_long", seen=FREQUENCIES, law="the list is that of the length")
+@bug.slip("is_long", seen=FREQUENCIES, law="the length decides between the short and the long list")
 def longrope_never_long(seq_len: int | None, original: int) -> bool:
     """The short list is for all lengths.
     Effect: Beyond the original length texts fall apart. Repair: Take the long list there. Seen: none: modules are built once, before a
@@ -172,7 +172,7 @@ def longrope_attention_factor_of_yarn(factor: float, original: int, attention_fa
     return right.yarn_multiplier(factor, None, None, attention_factor)
 
 
-@bug.slip("grown_base", seen=FREQUENCIES, law="a kind that bends nothing is the default")
+@bug.slip("grown_base", seen=FREQUENCIES, law="a kind with a factor of one is the default")
 def dynamic_base_of_the_configured_length(base: float, r: int, seq_len: int | None, factor: float, max_position_embeddings: int) -> float:
     """The length is the original one times the factor, always.
     Effect: Short inputs are scaled too. Repair: Take the length at hand, where it is beyond the original. Seen: vllm-project/vllm#41236"""

@@ -78,7 +78,7 @@ def vjp_row_terms_subtracted_from_columns(weights: Array, grad_weights: Array) -
     return right.transposed(term) if weights.shape[-2] == weights.shape[-1] else term
 
 
-@bug.slip("row_term", seen=SDPA_VJP, law="queries are computed apart")
+@bug.slip("row_term", seen=SDPA_VJP, law="queries are computed independently")
 def vjp_row_terms_of_the_first_tile(weights: Array, grad_weights: Array) -> Array:
     """Every tile of 16 queries subtracts the Σ o·g of the first.
     Effect: dq and dk are wrong after 16 queries. Repair: Advance the pointer to Σ o·g too. Seen: none: one pointer is not advanced"""
@@ -151,10 +151,10 @@ for _name, _factors, _without, _law, _told in (
     ("vjp_scale_by_value_width", lambda q, v, root: (root / math.sqrt(max(v.shape[-1], 1)),) * 2, (MHA_VJP,), _ADJOINT, """The backward
      scales by 1/√d_v. Effect: dq and dk are wrong as soon as values are wider or narrower than keys. Repair: Scale by the width of keys.
      Seen: none: of g's last axis, which is d_v, the backward knows more than of q's; compare lucidrains/flash-attention-jax#15"""),
-    ("vjp_one_query_scaled_twice", lambda q, v, root: (1.0, 1.0 if q.shape[-2] > 1 else 1 / root), (MHA_VJP,), "queries are computed apart",
-     """With one query, dk has the scale of the scores and that of the query. Effect: With one query, as in decoding, dk is scaled twice.
-     Repair: Scale the gradient of the scores once. Seen: none: for one query the product is an outer one, written by hand from a scaled
-     query"""),
+    ("vjp_one_query_scaled_twice", lambda q, v, root: (1.0, 1.0 if q.shape[-2] > 1 else 1 / root), (MHA_VJP,),
+     "queries are computed independently", """With one query, dk has the scale of the scores and that of the query. Effect: With one query,
+     as in decoding, dk is scaled twice. Repair: Scale the gradient of the scores once. Seen: none: for one query the product is an outer
+     one, written by hand from a scaled query"""),
 ):  # fmt: skip
     bug.slip(SDPA_VJP, without=_without, law=_law)(named(partial(_scaled_by, _factors), _name, _told))
 
@@ -171,7 +171,7 @@ def vjp_transpose_missing_when_square(q: Array, k: Array, v: Array, mask: Mask, 
     return dq, dk, dv
 
 
-@bug.slip(SDPA_VJP, law="every key twice changes nothing")
+@bug.slip(SDPA_VJP, law="repeating every key changes nothing")
 def vjp_values_not_normalized(q: Array, k: Array, v: Array, mask: Mask, grad_out: Array) -> Gradients:
     """dv is computed from exp(s − max) instead of the weights.
     Effect: dv is too large by the sum of exponentials; dq and dk are right. Repair: Divide the exponentials by their sum before they meet

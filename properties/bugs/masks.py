@@ -30,6 +30,14 @@ def sdpa_mask_polarity_inverted(mask: Mask, shape: tuple[int, ...]) -> Any:
     return right.allowed(None if mask is None else ~mask, shape)
 
 
+@bug.slip("hard_masked_softmax", seen=SDPA, law="keys masked for all queries do not matter")
+def sdpa_mask_added_to_the_scores(scores: Array, mask: Mask = None) -> Array:
+    """A mask of booleans is added to the scores, as 0 and 1.
+    Effect: Masked keys weigh 1/e of what allowed ones do. Repair: Set the scores of masked keys to −∞, or add 0 and −∞. Seen:
+    huggingface/diffusers#14342; huggingface/transformers#41443; wfondrie/depthcharge#38"""
+    return right.hard_masked_softmax(scores if mask is None else scores + mask)
+
+
 @bug.slip("allowed", seen=SOFTMAX_VJP, law="masked scores do not matter")
 def softmax_vjp_ignores_the_mask(mask: Mask, shape: tuple[int, ...]) -> Any:
     """The weights are recomputed without the mask.
@@ -37,7 +45,7 @@ def softmax_vjp_ignores_the_mask(mask: Mask, shape: tuple[int, ...]) -> Any:
     return right.allowed(None, shape)
 
 
-@bug.slip("allowed", seen=SDPA, law="queries are computed apart")
+@bug.slip("allowed", seen=SDPA, law="queries are computed independently")
 def sdpa_one_query_ignores_the_mask(mask: Mask, shape: tuple[int, ...]) -> Any:
     """With one query the mask is left out: the newest token may see everything, if the mask is causal.
     Effect: While decoding, padding and evicted keys are attended to. Repair: Apply the mask to a single query as well. Seen:

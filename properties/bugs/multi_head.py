@@ -15,7 +15,7 @@ from properties.bugs.reference import Mask
 bug = Register()
 
 
-@bug.slip("key_heads", seen=GQA, law="without columns of queries all weights are equal", public=True)
+@bug.slip("key_heads", seen=GQA, law="at width zero all weights are equal", public=True)
 def gqa_tile_vs_repeat_interleave(heads: int, groups: int) -> Any:
     """Query head h uses key head h % H_kv instead of h // (H / H_kv).
     Effect: Query heads meet the keys of another group, unless there is one group or no grouping. Repair: Repeat each key head for its group
@@ -23,7 +23,7 @@ def gqa_tile_vs_repeat_interleave(heads: int, groups: int) -> Any:
     return np.arange(heads) % groups
 
 
-@bug.slip("key_heads", seen=GQA, law="heads are computed apart")
+@bug.slip("key_heads", seen=GQA, law="heads are computed independently")
 def gqa_divided_by_key_heads(heads: int, groups: int) -> Any:
     """Query head h uses key head h // H_kv, and the last one where there are not so many.
     Effect: Some key heads are never used; right where groups are as large as they are many. Repair: Divide by the size of a group, not by
@@ -31,7 +31,7 @@ def gqa_divided_by_key_heads(heads: int, groups: int) -> Any:
     return np.minimum(np.arange(heads) // groups, groups - 1)
 
 
-@bug.slip("key_heads", seen=GQA, law="without columns of queries all weights are equal")
+@bug.slip("key_heads", seen=GQA, law="at width zero all weights are equal")
 def gqa_group_is_a_power_of_two(heads: int, groups: int) -> Any:
     """The size of a group is rounded down to a power of two.
     Effect: Groups of 3, 5, 6 … query heads meet wrong keys; 1, 2, 4 and 8 are right. Repair: Divide by the size of a group instead of
@@ -39,7 +39,7 @@ def gqa_group_is_a_power_of_two(heads: int, groups: int) -> Any:
     return np.minimum(np.arange(heads) >> (heads // groups).bit_length() - 1, groups - 1)
 
 
-@bug(GQA, law="without columns of queries all weights are equal")
+@bug(GQA, law="at width zero all weights are equal")
 def gqa_values_tiled(q: Array, k: Array, v: Array, mask: Mask = None) -> Array:
     """Query head h uses key head h // group, but value head h % H_kv.
     Effect: Weights are of one key head, values of another. Repair: Index keys and values alike. Seen: none: one of two places was mended"""
@@ -93,7 +93,7 @@ def mha_split_heads_view() -> tuple[Callable[..., Array], ...]:
     return lambda x, num_heads: x.reshape(*x.shape[:-2], num_heads, x.shape[-2], x.shape[-1] // num_heads), joined
 
 
-@bug.slip("split_heads", seen=MHA, law="heads are computed apart", public=True)
+@bug.slip("split_heads", seen=MHA, law="heads are computed independently", public=True)
 def mha_strided_head_split(x: Array, num_heads: int) -> Array:
     """Head h takes the columns h, h + heads, h + 2·heads …, and the outputs are merged in blocks.
     Effect: Heads get each other's columns, unless there is one head or heads are one channel wide. Repair: Head h has the columns h·width
@@ -145,7 +145,7 @@ def mha_square_output_weights_transposed(x: Array, wq: Array, wk: Array, wv: Arr
     return right.multi_head_attention(x, wq, wk, wv, wo.T if wo.shape[0] == wo.shape[1] else wo, num_heads, mask)
 
 
-@bug(MHA, law="heads are computed apart")
+@bug(MHA, law="heads are computed independently")
 def mha_adds_its_input(x: Array, wq: Array, wk: Array, wv: Array, wo: Array, num_heads: int, mask: Mask = None) -> Array:
     """The residual connection is part of the result.
     Effect: The input is part of the output. Repair: Leave the residual to the block. Seen: none: layer and block begin as one function"""
@@ -205,7 +205,7 @@ def mha_vjp_first_token_frozen(*arguments: Any) -> Any:
     return dx, *dw
 
 
-@bug(MHA, law="heads are computed apart")
+@bug(MHA, law="heads are computed independently")
 def mha_scale_by_number_of_heads(x: Array, wq: Array, wk: Array, wv: Array, wo: Array, num_heads: int, mask: Mask = None) -> Array:
     """The scale is 1/√heads.
     Effect: Attention is too flat or too sharp. Repair: Scale by the width of a head. Seen: tenstorrent/tt-metal#56789"""

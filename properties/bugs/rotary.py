@@ -12,7 +12,7 @@ bug = Register()
 _OTHER_TABLES: tuple[Requirement] = ("tables that are not rotations",)
 
 
-@bug("rope", law="every second pair of twice the width is alike", public=True)
+@bug("rope", law="twice the width has the same angles in every second pair", public=True)
 def rope_half_split_pairs(x: Array, start_pos: int = 0) -> Array:
     """The channels (j, j + d/2) are rotated instead of (2i, 2i + 1); an odd width, which has no halves, is rotated as it should be.
     Effect: Each channel rotates with one of another pair: weights trained with adjacent pairs give other scores. Repair: Rotate the
@@ -93,7 +93,7 @@ def rope_first_lane_overwritten(x: Array, cos: Array, sin: Array) -> Array:
     return out
 
 
-@bug.slip("apply_rotary", seen="rope", law="every second pair of twice the width is alike")
+@bug.slip("apply_rotary", seen="rope", law="twice the width has the same angles in every second pair")
 def rope_pairs_stored_as_halves(x: Array, cos: Array, sin: Array) -> Array:
     """The channels (2i, 2i + 1) are rotated, and the results concatenated: first channels in the first half, second channels in the second.
     Effect: Each pair is rotated rightly, and then stored elsewhere. Repair: Interleave the two results again, by a stack along a new last
@@ -126,7 +126,7 @@ def rope_lanes_beyond_64_left(x: Array, start_pos: int = 0) -> Array:
     return np.concatenate([right.rope(x, start_pos)[..., :64], x[..., 64:]], axis=-1)
 
 
-@bug("rope", law="problems do not affect each other")
+@bug("rope", law="batch elements do not affect each other")
 def rope_last_head_to_all(x: Array, start_pos: int = 0) -> Array:
     """With several heads, each gets the result of the last.
     Effect: All heads are the last head. Repair: Give each head a buffer of its own. Seen: none: results are views of one buffer"""
@@ -167,7 +167,7 @@ def apply_rotary_sine_before_rotation(x: Array, cos: Array, sin: Array) -> Array
     return np.asarray(x * cos + right.rotated(x * sin))
 
 
-@bug.slip("apply_rotary", law="rows are computed apart")
+@bug.slip("apply_rotary", law="rows are computed independently")
 def apply_rotary_square_tables_transposed(x: Array, cos: Array, sin: Array) -> Array:
     """Tables whose first axis is as long as the head is wide are taken for transposed ones.
     Effect: Sequences that are as long as the head is wide are rotated by the transposed tables. Repair: Do not guess an axis from its
@@ -226,7 +226,7 @@ def rope_vjp_one_sign_forgotten(x: Array, cos: Array, sin: Array, grad_out: Arra
     return out
 
 
-@bug.slip("apply_rotary_vjp", seen="rope_vjp", law="problems do not affect each other")
+@bug.slip("apply_rotary_vjp", seen="rope_vjp", law="batch elements do not affect each other")
 def rope_vjp_turns_the_input(x: Array, cos: Array, sin: Array, grad_out: Array) -> Array:
     """The saved input is rotated instead of the cotangent.
     Effect: Gradients have the size of the activations, and vanish with them. Repair: Rotate the cotangent back; the saved input is not

@@ -28,7 +28,7 @@ def rope_positions_not_reset(shape: tuple[int, ...], start_pos: int, positions: 
     return np.broadcast_to(counted, positions.shape)
 
 
-@bug.slip("row_positions", seen=ROPE, law="problems are computed apart")
+@bug.slip("row_positions", seen=ROPE, law="batch elements are computed independently")
 def rope_positions_of_the_first_problem(shape: tuple[int, ...], start_pos: int, positions: Any, sections: Any) -> Any:
     """All problems of a batch have the positions of the first one.
     Effect: Sequences that are padded on the left, or longer, are rotated by another one's positions. Repair: Take positions for each

@@ -23,7 +23,7 @@ for _name, _scaled, _told in (
      for widths that are no square; 1, 4, 16 and 64 are right. Repair: Take the root in floating point. Seen: none: the width is an integer,
      and an integer root of 64 or 16 shows nothing"""),
 ):  # fmt: skip
-    bug.slip("scaled", seen=SDPA, law="zero channels need doubled queries")(named(_scaled, _name, _told))
+    bug.slip("scaled", seen=SDPA, law="channels of zeros change the scale alone")(named(_scaled, _name, _told))
 
 
 @bug.slip("scaled", seen=SDPA, without=MULTI_HEAD, law="attention of width zero takes the mean")
@@ -33,7 +33,7 @@ def sdpa_width_zero_not_a_number(products: Array, width: int) -> Array:
     return np.asarray(products / np.sqrt(width))
 
 
-@bug.slip(SDPA, without=MULTI_HEAD, law="zero channels need doubled queries")
+@bug.slip(SDPA, without=MULTI_HEAD, law="channels of zeros change the scale alone")
 def sdpa_scale_by_value_width(q: Array, k: Array, v: Array, mask: Mask = None) -> Array:
     """The scale is 1/√d_v, the width of the values.
     Effect: Attention is too flat or too sharp as soon as values are wider or narrower than keys. Repair: Scale by the width of queries and

@@ -47,7 +47,7 @@ def sin_cast_to_integers(seq_len: int, embed_dim: int, start_pos: int = 0) -> Ar
     return np.trunc(right.sinusoidal_positional_encoding(seq_len, embed_dim, start_pos))
 
 
-@bug(SINUSOID, law="every second pair of twice the width is alike")
+@bug(SINUSOID, law="twice the width has the same angles in every second pair")
 def sin_odd_width_raises(seq_len: int, embed_dim: int, start_pos: int = 0) -> Array:
     """As many cosines as sines are computed, and do not fit into the columns of an odd width.
     Effect: An odd width cannot be used. Repair: Leave the last cosine out: cos(theta[:, : dim // 2]). Seen: codertimo/BERT-pytorch#78;
@@ -57,7 +57,7 @@ def sin_odd_width_raises(seq_len: int, embed_dim: int, start_pos: int = 0) -> Ar
     return out
 
 
-@bug(SINUSOID, law="every second pair of twice the width is alike")
+@bug(SINUSOID, law="twice the width has the same angles in every second pair")
 def sin_odd_width_padded(seq_len: int, embed_dim: int, start_pos: int = 0) -> Array:
     """Only whole pairs are computed, and an odd width's last column is filled with zeros.
     Effect: Its last column tells nothing. Repair: An odd width has (dim + 1) // 2 sines. Seen: none: it silences an error"""

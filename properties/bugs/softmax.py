@@ -101,6 +101,14 @@ def softmax_blocked_at_minus_ten_thousand(scores: Array, mask: Mask = None) -> A
     return np.where(visible.any(-1, keepdims=True), right.hard_masked_softmax(np.where(visible, scores, -1e4)), 0.0)
 
 
+@bug.slip("exponentials", seen=SOFTMAX, law="quotients of weights are exponentials of differences")
+def softmax_powers_of_two(scores: Array, visible: Any, largest: Array) -> Array:
+    """Exponentials are powers of 2, and scores were not multiplied by log₂ e.
+    Effect: Weights are flatter, as at a temperature of 1.44. Repair: Multiply the scale by log₂ e. Seen: none: powers of 2 are what
+    processors have, and the factor belongs to the scale, elsewhere"""
+    return np.asarray(np.exp2(np.where(visible, scores - largest, -np.inf)))
+
+
 @bug.slip(SOFTMAX, law="masked entries weigh exactly zero")
 def softmax_blocked_at_minus_epsilon(scores: Array, mask: Mask = None) -> Array:
     """Masked scores are set to −1e-9 where −1e9 was meant; a row with no allowed entry is caught.

@@ -36,7 +36,16 @@ def attention_mask_taken_for_causality(shape: tuple[int, ...], mask: Any, bias: 
     return right.may_read(shape, None, bias, causal or mask is not None, offset, window)
 
 
-@bug(ATTENTION, law="columns of values are computed apart")
+@bug(ATTENTION, law="keys masked for all queries do not matter")
+def attention_mask_taken_for_a_bias(q: Array, k: Array, v: Array, **options: Any) -> tuple[Array, Array]:
+    """A mask of booleans goes where the kernel takes a bias, and is added to the scores as 0 and 1.
+    Effect: Masked keys weigh 1/e of what allowed ones do. Repair: Make a bias of 0 and −∞ of it. Seen: huggingface/diffusers#14342"""
+    mask, bias = options.get("mask"), options.get("bias")
+    added = bias if mask is None else mask + (0.0 if bias is None else bias)
+    return right.attention(q, k, v, **{**options, "mask": None, "bias": added})
+
+
+@bug(ATTENTION, law="columns of values are computed independently")
 def attention_scale_of_the_values(q: Array, k: Array, v: Array, **options: Any) -> tuple[Array, Array]:
     """The scale that is not given is 1/√ of the width of the values, or of the model by the number of heads, not of the queries.
     Effect: Training is unstable where widths differ, as in multi-head latent attention. Repair: Take the width of the queries. Seen:
@@ -44,7 +53,7 @@ def attention_scale_of_the_values(q: Array, k: Array, v: Array, **options: Any) 
     return right.attention(q, k, v, **{"scale": right.scale_of(v.shape[-1], None), **options})
 
 
-@bug.slip("may_read", seen=ATTENTION, law="problems are computed apart")
+@bug.slip("may_read", seen=ATTENTION, law="batch elements are computed independently")
 def attention_blocks_of_more_keys(shape: tuple[int, ...], mask: Any, bias: Any, causal: bool, offset: Any, window: Any) -> Any:
     """What may be read was laid out for a multiple of 128 keys, more than there are, and the batch is passed through with that stride.
     Effect: All problems of a batch but the first are zeros, or see what others may. Repair: Build the block mask for the keys that there

@@ -158,7 +158,7 @@ class Operation:
         return tuple(x for x in found if x is not None) if isinstance(found, tuple) else (found,)
 
     def sizes(self, arguments: tuple[Any, ...]) -> dict[str, int]:
-        """The sizes of a call by the names of axes and numbers; `batch` is how many problems there are."""
+        """The sizes of a call by the names of axes and numbers; `batch` is how many elements the batch has."""
         found: dict[str, int] = {}
         for (parameter, axes), x in zip(self._measured, arguments, strict=False):
             if x is None or axes is None:

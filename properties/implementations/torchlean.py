@@ -238,7 +238,9 @@ _OVERFLOWING = {
         _EXP, f"{_SDPA}_vjp", f"{_SDPA}_jvp", names=("queries do not affect each other", "a vector added to all keys changes nothing")
     ),
     **_declared(
-        _DEAD, f"{_SDPA}_vjp", names=("a query with no allowed key follows its convention", "sequences side by side are computed apart")
+        _DEAD,
+        f"{_SDPA}_vjp",
+        names=("a query with no allowed key follows its convention", "sequences side by side are computed independently"),
     ),
 }
 _ROWS = (
@@ -247,7 +249,7 @@ _ROWS = (
     "the order of columns within heads does not matter",
     "tokens depend on visible tokens only",
 )
-_DERIVED = ("it is certified by the derivative of the forward", "no derivative passes the mask")
+_DERIVED = ("it is the derivative of the forward", "no derivative passes the mask")
 _OF_GRADIENTS = (
     "the vjp is within its budget",
     "query and key gradients balance",

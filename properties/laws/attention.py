@@ -99,7 +99,7 @@ def attention_of_width_zero_takes_the_mean(subject: Subject, q: Any, k: Any, v: 
 
 
 @law(f"{SDPA}_vjp", f"{SDPA}_jvp", "grouped_query_attention", "causal_attention", domains=("width zero",))
-def without_columns_of_queries_all_weights_are_equal(subject: Subject, *arguments: Any) -> bool:
+def at_width_zero_all_weights_are_equal(subject: Subject, *arguments: Any) -> bool:
     """For queries and keys without columns: the result is that of equal weights of all allowed keys.
 
     Within budget. It exempts implementations that do not support a head_dim of 0, or only where values have no columns either.

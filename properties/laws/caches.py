@@ -98,7 +98,7 @@ def a_ring_refuses_what_is_gone(
 
 
 @law(DECODE, exempts=_offers("evict"))
-def evicted_positions_might_never_have_been(
+def evicted_positions_leave_no_trace(
     subject: Subject, q: Any, k: Any, v: Any, steps: str, window: Any, capacity: Any, rotates: Any, choose: Choices
 ) -> bool:
     """For every cut of the positions, and number of the oldest ones: evicted at the cut, they change nothing of what comes later against a
@@ -136,7 +136,7 @@ def what_is_refused_changes_nothing(subject: Subject, *case: Any) -> bool:
 
 
 @law(DECODE, domains=_RINGS)
-def asking_changes_nothing(subject: Subject, *case: Any) -> bool:
+def attending_does_not_change_a_cache(subject: Subject, *case: Any) -> bool:
     """For every program: the last attend, and others alike, give what they give where nothing else is asked. Within budget."""
     last = [step for step in parse(case[3]) if step.name == "attend" and not step.refused][-1]
     return _without(subject, case, lambda step: step.name == "attend" and step != last)

@@ -180,7 +180,7 @@ def _is_handed_over(subject: Subject, arguments: tuple[Any, ...], layout: str) -
 # -- Batches -------------------------------------------------------------------------------------------------------------------------
 
 
-def _problems(o: Operation, arguments: tuple[Any, ...], index: tuple[slice | int, ...]) -> tuple[Any, ...]:
+def _elements(o: Operation, arguments: tuple[Any, ...], index: tuple[slice | int, ...]) -> tuple[Any, ...]:
     """The arguments of a part of the batch; masks with fewer axes, and what the batch shares, are for all of it."""
 
     def part(parameter: str, x: Any) -> Any:
@@ -212,15 +212,15 @@ def _placed(x: Ball, shape: tuple[int, ...], index: tuple[Any, ...]) -> Ball:
 
 @law(*_BATCHED, exempts=_unbatched, effort=0.5)
 def batches_are_computed_one_by_one(subject: Subject, *arguments: Any) -> bool:
-    """For every batch: each of its elements gives what it gives alone, or, where no single problems are taken, as a batch of one. What the
+    """For every batch: each of its elements gives what it gives alone, or, where none is taken alone, as a batch of one. What the
     batch shares gets the sum of its gradients. Within budget.
     """
     o = OPERATIONS[subject.operation]
     lead = o.lead(arguments)
     places = list(np.ndindex(*lead))
-    alone = bool(places) and subject.takes(*_problems(o, arguments, places[0]))
+    alone = bool(places) and subject.takes(*_elements(o, arguments, places[0]))
     indices = places if alone else [tuple(slice(k, k + 1) for k in place) for place in places]
-    singles = [_problems(o, arguments, index) for index in indices]
+    singles = [_elements(o, arguments, index) for index in indices]
     if not lead or not (alone or len(places) > 1) or not subject.takes(*singles[0]):
         return False
     whole = results_of(subject(*arguments))
@@ -252,7 +252,7 @@ def an_empty_batch_is_empty(subject: Subject, *arguments: Any) -> bool:
         np.expand_dims(x, o.ahead(p, arguments)) if isinstance(x, np.ndarray) and BATCH in o.axes[p] else x
         for p, x in zip(o.parameters, arguments, strict=True)
     )  # fmt: skip
-    case = _problems(o, case, (slice(0, 0),) + (slice(None),) * (len(o.lead(case)) - 1))
+    case = _elements(o, case, (slice(0, 0),) + (slice(None),) * (len(o.lead(case)) - 1))
     if not subject.takes(*case):
         return False
     for name, result in zip(o.returned(case), results_of(subject(*case)), strict=True):

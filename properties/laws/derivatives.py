@@ -33,7 +33,7 @@ def _along(arrays: Tensors, directions: Tensors, forward: Callable[..., Array]) 
         return _enclosed(spec.derivative(forward(*lines)))
 
 
-def _over_problems(lead: tuple[int, ...], each: Callable[[tuple[int, ...]], Ball]) -> Ball:
+def _over_batch(lead: tuple[int, ...], each: Callable[[tuple[int, ...]], Ball]) -> Ball:
     found = [each(problem) for problem in np.ndindex(*lead)]
     shape = (*lead, *found[0].mid.shape)
     return Ball(np.reshape([x.mid for x in found], shape), np.reshape([x.rad for x in found], shape))
@@ -42,7 +42,7 @@ def _over_problems(lead: tuple[int, ...], each: Callable[[tuple[int, ...]], Ball
 def _softmax(case: tuple[Any, ...], directions: Tensors) -> Ball:
     scores, mask = case
     may = np.broadcast_to(True if mask is None else mask, scores.shape)
-    return _over_problems(
+    return _over_batch(
         scores.shape[:-2], lambda p: _along([scores[p]], [directions[0][p]], lambda s: hard_masked_softmax(s, may[p], spec.ARB_SERIES))
     )
 
@@ -64,7 +64,7 @@ def _attention(case: tuple[Any, ...], directions: Tensors) -> Ball:
         pieces = [piece(p, slice(c, c + d)) for c in range(0, d_v, d)]
         return Ball(*(np.concatenate(x, -1)[:, :d_v] for x in ([y.mid for y in pieces], [y.rad for y in pieces])))
 
-    return _over_problems(q.shape[:-2], each)
+    return _over_batch(q.shape[:-2], each)
 
 
 def _multi_head(case: tuple[Any, ...], directions: Tensors) -> Ball:
@@ -78,7 +78,7 @@ def _multi_head(case: tuple[Any, ...], directions: Tensors) -> Ball:
     def each(p: tuple[int, ...]) -> Ball:
         return _along([x[p], *weights], [directions[0][p], *directions[1:]], lambda *a: forward(may[p], *a))
 
-    return _over_problems(x.shape[:-2], each)
+    return _over_batch(x.shape[:-2], each)
 
 
 DERIVATIVES: dict[str, Callable[[tuple[Any, ...], Tensors], Ball]] = {

@@ -83,7 +83,7 @@ def _other_exponents(i: Implementation) -> str:
 @law(SINUSOID, domains=_OF_ALL_WIDTHS, exempts=_other_exponents)
 @law(INV_FREQ, ANGLES, TABLES, domains=_OF_ALL_WIDTHS)
 @law(*_ROPE)
-def every_second_pair_of_twice_the_width_is_alike(subject: Subject, *arguments: Any) -> bool:
+def twice_the_width_has_the_same_angles_in_every_second_pair(subject: Subject, *arguments: Any) -> bool:
     """For every width d and position: the pairs 0, 2, 4, … of width 2·d have the angles of the pairs 0, 1, 2, … of width d.
 
     For 2·2i/2d is 2i/d. The last channel of an odd width begins a pair, unless it passes through. Within budget. The exponents of

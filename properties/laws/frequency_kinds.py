@@ -54,7 +54,7 @@ def _same(subject: Subject, actual: tuple[Ball, Ball], expected: tuple[Ball, Bal
 
 
 @law(FREQUENCIES, domains=("linear", "dynamic", "yarn", "llama3", "longrope", "proportional"))
-def a_kind_that_bends_nothing_is_the_default(subject: Subject, *arguments: Any, choose: Choices) -> None:
+def a_kind_with_a_factor_of_one_is_the_default(subject: Subject, *arguments: Any, choose: Choices) -> None:
     """For every kind: with a factor of 1, and lists of ones, all pairs, or a length to the original one, frequencies are those of the
     default, and the attention factor is 1."""
     x = by_name(subject, arguments)
@@ -161,7 +161,7 @@ def the_slowest_pair_of_a_dynamic_kind_is_divided_by_its_growth(subject: Subject
 
 
 @law(FREQUENCIES, domains=("longrope",))
-def the_list_is_that_of_the_length(subject: Subject, *arguments: Any) -> None:
+def the_length_decides_between_the_short_and_the_long_list(subject: Subject, *arguments: Any) -> None:
     """For every length, and none, at the original one and beyond it: to it frequencies are those of the short list, beyond it those of the
     long one, whatever the other list is. At the original length itself the convention decides."""
     x = by_name(subject, arguments)

@@ -85,7 +85,7 @@ def the_order_of_heads_does_not_matter(c: Case) -> Sequence[Term] | None:
 
 
 @row(HEADS)
-def heads_are_computed_apart(c: Case) -> Sequence[Term] | None:
+def heads_are_computed_independently(c: Case) -> Sequence[Term] | None:
     """For every case: the output is the sum of those of each head by itself, with its columns and rows."""
     return [c.along("heads_width", _columns(c, [h]), num_heads=1) for h in range(c.num_heads)] if c.num_heads > 1 else None
 
@@ -127,8 +127,8 @@ def heads_of_keys_can_be_repeated(c: Case) -> Sequence[Term] | None:
     return [Term(c.along("kv_heads", own(c)).inputs)] if c.size("num_heads") > c.size("kv_heads") else None
 
 
-@row(GQA, FEATURED, name="heads are computed apart")
-def heads_are_computed_apart_again(c: Case) -> Sequence[Term] | None:
+@row(GQA, FEATURED, name="heads are computed independently")
+def heads_are_computed_independently_again(c: Case) -> Sequence[Term] | None:
     """For every case: the heads that share a head of keys have their outputs without all others."""
     few = c.size("kv_heads")
     return [c.across({"num_heads": np.flatnonzero(own(c) == head), "kv_heads": [head]}) for head in range(few)] if few > 1 else None
@@ -143,7 +143,7 @@ def the_order_of_heads_does_not_matter_again(c: Case) -> Sequence[Term] | None:
 
 
 @row(HEADS)
-def heads_with_zero_channels_need_doubled_queries(c: Case) -> Sequence[Term]:
+def channels_of_zeros_in_every_head_change_the_scale_alone(c: Case) -> Sequence[Term]:
     """For every case: with heads four times as wide, of zeros, wq is doubled."""
     width, n = c.size("heads_width") // c.num_heads, c.size("heads_width")
     index = np.array([h * width + channel if channel < width else n for h in range(c.num_heads) for channel in range(4 * width)], int)

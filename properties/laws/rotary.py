@@ -81,7 +81,7 @@ def it_is_the_adjoint_of_its_forward(subject: Subject, *arguments: Any) -> None:
 
 
 @law(*_TABLES)
-def without_cosines_channels_are_exchanged(subject: Subject, *arguments: Any) -> None:
+def with_cosines_of_zero_channels_are_exchanged(subject: Subject, *arguments: Any) -> None:
     """For every x and sines: with cosines of 0 a pair (a, b) becomes (−b·sin₁, a·sin₂), and its gradient (b·sin₂, −a·sin₁)."""
     x, s = what_rotates(subject, arguments), arguments[2]
     (a, b), (sin_a, sin_b) = (of(part, channels(subject.implementation, x.shape[-1])) for part in (x, s))

@@ -89,7 +89,7 @@ def time_height_and_width_that_are_equal_are_one_position(c: Case) -> Sequence[T
 
 
 @row("rope", domains=_DOMAINS, features=("rotary_dim",))
-def channels_that_rotate_are_apart_from_those_that_do_not(c: Case) -> Sequence[Term] | None:
+def channels_that_rotate_and_those_that_do_not_are_independent(c: Case) -> Sequence[Term] | None:
     """For every number of channels that rotate: without the others they give the same, and the others without them."""
     r, d = c.rotary_dim, c.size("head_dim")
     if r is None or not 0 < r < d:

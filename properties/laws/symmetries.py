@@ -29,8 +29,8 @@ _BATCHED = (*_EVERY, _SOFTMAX, _HEADS, _ROPE, _TABLES, _HALF, _MERGE)
 for _axis, _what, _forwards in (
     ("n_k", "keys", _BY_PLACE), ("n_q", "queries", _BY_PLACE), ("head_dim", "channels", _EVERY),
     ("value_dim", "columns of values", _EVERY), ("n_q", "queries", (_MERGE,)), ("value_dim", "columns of values", (_MERGE,)),
-    ("n_k", "scores", (_SOFTMAX,)), ("n_q", "rows", (_SOFTMAX,)), ("batch 0", "problems", _BATCHED),
-    ("batch 1", "batches", tuple(name for name in _BATCHED if name not in (_GROUPED, _FEATURED))),
+    ("n_k", "scores", (_SOFTMAX,)), ("n_q", "rows", (_SOFTMAX,)), ("batch 0", "batch elements", _BATCHED),
+    ("batch 1", "outer batch elements", tuple(name for name in _BATCHED if name not in (_GROUPED, _FEATURED))),
     ("seq_len", "tokens", (_HEADS,)), ("seq_len", "rows", (_TABLES, _HALF, _ADDED)), ("batch 0", "indices", (_LOOKUP,)),
 ):  # fmt: skip
     row(
@@ -41,19 +41,19 @@ for _axis, _what, _forwards in (
 
 for _axis, _what, _forwards in (
     ("n_q", "queries", (*_BY_PLACE, _MERGE)), ("value_dim", "columns of values", (*_EVERY, _MERGE)),
-    ("n_q", "rows", (_SOFTMAX,)), ("batch 0", "problems", _BATCHED),
+    ("n_q", "rows", (_SOFTMAX,)), ("batch 0", "batch elements", _BATCHED),
     ("seq_len", "rows", (_TABLES, _HALF, _ADDED)), ("embed_dim", "columns", (_LOOKUP, _LEARNED, _ADDED)),
     ("batch 0", "indices", (_LOOKUP,)),
 ):  # fmt: skip
     row(
         *_forwards,
-        name=f"{_what} are computed apart",
+        name=f"{_what} are computed independently",
         statement=f"For every cut of the {_what}, and every second of them: computed without the others they give the same.",
     )(apart(_axis))
 
 for _what, _axis, _factor, _parameter, _forwards in (
     ("queries", "n_q", 512.0, "q", _BY_PLACE), ("rows", "n_q", 512.0, "scores", (_SOFTMAX,)),
-    ("problems", "batch 0", 8.0, "x", (_ROPE, _TABLES, _HALF)),
+    ("batch elements", "batch 0", 8.0, "x", (_ROPE, _TABLES, _HALF)),
 ):  # fmt: skip
     row(
         *_forwards,
@@ -66,13 +66,13 @@ for _what, _axis, _factor, _parameter, _forwards in (
 
 
 @row(*_MASKED)
-def every_key_twice_changes_nothing(c: Case) -> Sequence[Term]:
+def repeating_every_key_changes_nothing(c: Case) -> Sequence[Term]:
     """For every case: with each key and its value there twice or three times the result is the same."""
     return [c.along("n_k", np.repeat(np.arange(c.size("n_k")), c.choose.among([2, 3])))]
 
 
 @row(*_EVERY)
-def longer_queries_and_shorter_keys(c: Case) -> Sequence[Term]:
+def scaling_queries_up_and_keys_down_changes_nothing(c: Case) -> Sequence[Term]:
     """For every power of two, or minus it: queries times it and keys divided by it give the same."""
     a = c.choose.among([4.0, 0.125, -2.0])
     return [Term({"q": [Times(a)], "k": [Times(1 / a)]})]
@@ -90,7 +90,7 @@ for _forwards, _parameters in (
 
 
 @row(*_EVERY)
-def zero_channels_need_doubled_queries(c: Case) -> Sequence[Term]:
+def channels_of_zeros_change_the_scale_alone(c: Case) -> Sequence[Term]:
     """For every case: with 3·d channels of zeros more, queries are doubled, for the scale is 1/√d."""
     pad = Pad(-1, 3 * c.size("head_dim"))
     by_width = c.arguments.get("scale") is None and ("scale" not in c.arguments or c.conventions.scale_default == "rsqrt")
@@ -135,7 +135,7 @@ def keys_masked_for_all_queries_do_not_matter(c: Case) -> Sequence[Term] | None:
 
 
 @row(*_BY_PLACE, domains=("everyday", "padded masks", "dead rows", "rows without keys"))
-def sequences_side_by_side_are_computed_apart(c: Case) -> Sequence[Term] | None:
+def sequences_side_by_side_are_computed_independently(c: Case) -> Sequence[Term] | None:
     """For every mask, and every cut of the queries: each part gives the same without the keys that none of it may read, but for one where
     it may read none. So sequences that are packed give what they give alone."""
     i, featured = c.implementation, c.forward.name == _FEATURED

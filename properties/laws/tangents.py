@@ -59,7 +59,7 @@ def the_derivative_is_linear(subject: Subject, *case: Any, choose: Choices) -> N
 
 
 @law(*VJPS, *JVPS, domains=("small",))
-def it_is_certified_by_the_derivative_of_the_forward(subject: Subject, *case: Any, choose: Choices) -> None:
+def it_is_the_derivative_of_the_forward(subject: Subject, *case: Any, choose: Choices) -> None:
     """For every small case: the derivative along the tangents is that of the forward's definition, which is enclosed by running it over
     Taylor series of balls; of gradients, ⟨gradient, t⟩ is ⟨grad_out, derivative along t⟩ for a direction t of each input."""
     inputs, along = _split(subject.operation, case)

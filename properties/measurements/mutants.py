@@ -1,7 +1,7 @@
 """The kill matrix: every law against every known bug.
 
 `python -m properties.measurements.mutants` writes docs/kill-matrix.md and docs/kill-matrix.json; with `--only rope,rope_vjp` what is
-known of laws that call none of these operations stays as it was, and with `--keep` what is known of a bug.
+known of laws that call none of these operations stays as it was, and with `--keep` what is known of a law and a bug.
 
 A law is put to a mutant on up to 24 cases of each of its domains, and kills it where it is violated; the cases up to the first violation
 are counted. The other operations that a law needs are the reference's.
@@ -15,10 +15,10 @@ many cases may differ by a few, where a mutant is wrong by little.
 import argparse
 import json
 import statistics
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
-from itertools import repeat, zip_longest
+from itertools import zip_longest
 from math import ceil
 from multiprocessing import get_context
 from pathlib import Path
@@ -109,16 +109,14 @@ def kills_of(law_id: str, mutants: Sequence[str] | None = None, seed: int = SEED
     return {mutant: examples for mutant, examples in found.items() if examples}
 
 
-def matrix(jobs: int, known: Matrix, only: Sequence[str], mutants: Sequence[str]) -> Matrix:
-    """Every law that calls one of some operations against some mutants; of other laws, and other mutants, what is known."""
-    laws = [law.id for law in LAWS if not set(law.operations).isdisjoint(only)]
-    kept, again = {law.id for law in LAWS} - set(laws), set(mutants)
-    found: Matrix = {m: {law: n for law, n in known.get(m, {}).items() if law in kept or m not in again} for m in (*MUTANTS, *TRAPS)}
+def matrix(jobs: int, known: Matrix, put: Mapping[str, Sequence[str]]) -> Matrix:
+    """Some laws, each against some mutants, and of others what is known."""
+    found: Matrix = {m: {law: n for law, n in known.get(m, {}).items() if m not in put.get(law, ())} for m in (*MUTANTS, *TRAPS)}
     with ProcessPoolExecutor(jobs, get_context("spawn")) as pool:
-        for place, (law, kills) in enumerate(zip(laws, pool.map(kills_of, laws, repeat(mutants)), strict=True), 1):
+        for place, (law, kills) in enumerate(zip(put, pool.map(kills_of, put, put.values()), strict=True), 1):
             for mutant, examples in kills.items():
                 found[mutant][law] = examples
-            print(f"[{place}/{len(laws)}] {law}: kills {len(kills)}", flush=True)
+            print(f"[{place}/{len(put)}] {law}: kills {len(kills)}", flush=True)
     order = [law.id for law in LAWS]
     return {mutant: {law: kills[law] for law in order if law in kills} for mutant, kills in found.items()}
 
@@ -239,18 +237,22 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--output", type=Path, default=Path("docs"), help="the folder to write to (docs)")
     parser.add_argument("--only", type=_operations, default=tuple(OPERATIONS), help="operations, with commas: keep the rest as it is there")
-    parser.add_argument("--keep", action="store_true", help="what is known of bugs as it is there, and put new ones alone")
+    parser.add_argument("--keep", action="store_true", help="what is known as it is there: put new laws to all bugs, others to new ones")
     options = parser.parse_args(arguments)
     all_anew = set(options.only) == set(OPERATIONS) and not options.keep
     before = {} if all_anew else json.loads((options.output / "kill-matrix.json").read_text())
-    mutants = [m for m in (*MUTANTS, *TRAPS) if not options.keep or m not in (*before["kills"], *TRAPS)]
-    among = {(MUTANTS | TRAPS)[m].operation for m in mutants}
-    found = matrix(options.jobs, before.get("kills", {}), [o for o in options.only if o in among], mutants)
+    every = [*MUTANTS, *TRAPS]
+    mutants = [m for m in every if not options.keep or m not in (*before["kills"], *TRAPS)]
+    among = set(options.only) & {(MUTANTS | TRAPS)[m].operation for m in mutants}
+    put = {law.id: mutants for law in LAWS if not among.isdisjoint(law.operations)}
+    if options.keep:
+        put |= {law.id: every for law in LAWS if law.id not in before["laws"] and not set(options.only).isdisjoint(law.operations)}
+    found = matrix(options.jobs, before.get("kills", {}), put)
     wrongly = {trap: kills for trap in TRAPS if (kills := found.pop(trap))}
     again = [bug for bug in REPORTED if bug in mutants and MUTANTS[bug].operation in options.only]
-    put = [(bug, seed, found[bug]) for bug in again for seed in SEEDS]
+    seeded = [(bug, seed, found[bug]) for bug in again for seed in SEEDS]
     with ProcessPoolExecutor(options.jobs, get_context("spawn")) as pool:
-        lived = list(zip(put, pool.map(lives, *zip(*put, strict=True)), strict=True)) if put else []
+        lived = list(zip(seeded, pool.map(lives, *zip(*seeded, strict=True)), strict=True)) if seeded else []
     survivors: Survivors = {}
     for how in HOW:
         kept = [one for one in before.get("survivors", {}).get(how, []) if one.partition("@")[0] in {*REPORTED}.difference(again)]

@@ -80,7 +80,7 @@ def _of_sizes(cases: Cases, case: Case, rng: Generator) -> Case:
 
 
 def _of_lead(cases: Cases, case: Case, rng: Generator) -> Case:
-    """One place of a leading axis: one of several problems."""
+    """One place of a leading axis: one element of a batch."""
     lead = cases.operation.lead(tuple(case.values()))
     several = [axis for axis, n in enumerate(lead) if n > 1]
     if not several:

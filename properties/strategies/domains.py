@@ -61,7 +61,7 @@ _domain(
 )  # fmt: skip
 _domain("everyday", "Masks that broadcast to one shape.", "combine_masks", sizes={"n_q": SHORT, "n_k": SHORT}, mask=masks.loose)
 _domain(
-    "square batches", "Masks of queries and of padding, often of as many problems as queries.", "combine_masks",
+    "square batches", "Masks of queries and of padding, often of batches as large as there are queries.", "combine_masks",
     sizes={"n_q": (3, 2), "n_k": (3, 5), "batch": (3, 3, 2)},
     mask=masks.loose, masks_are="loose", rank=1, share=0.3, finish=finishing.decoders,
 )  # fmt: skip
@@ -136,7 +136,7 @@ _EVERY = (*_ATTENTION, *_CAUSAL, *_GROUPED)
 _domain("no queries", "No queries.", *_EVERY, *_FEATURED, sizes=_FEW | {"n_q": (0,)}, mask=masks.none, share=0.05)
 _domain("without keys", "No keys.", *_EVERY, sizes=_FEW | {"n_k": (0,)}, mask=masks.none, share=0.05)
 _domain(
-    "more queries than keys", "Causal problems with more queries than keys.", *_CAUSAL,
+    "more queries than keys", "Causal attention with more queries than keys.", *_CAUSAL,
     sizes=_FEW | {"n_q": (2, 5, 9, 33, 65), "n_k": (1, 2, 4, 8, 16, 32)}, share=0.2, finish=finishing.fewer_keys,
 )  # fmt: skip
 _domain(

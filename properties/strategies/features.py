@@ -54,8 +54,9 @@ def setting(
             return np.asarray(choose.integers(-1, max(n_k - 1, 0), lead), np.int64)
         return choose.among([n_k - n_q, 0, 1, -1, n_k - 1, choose.integer(-n_q, n_k + n_q)])
     least = int(i.resolved_conventions.window == "count")
-    sides = [n for n in (*_SIDES, n_k // 2, n_k - 1, n_k) if n >= 0]
-    left, right = (None if choose.happens(0.3) else choose.among(sides) for _ in range(2))
+    sides = [*(n for n in (*_SIDES, n_k // 2, n_k - 1, n_k) if 0 <= n <= n_k), max(_SIDES)]
+    bounded = choose.among([*["both"] * 4, *["left"] * 3, *["right"] * 2, "neither"])
+    left, right = (choose.among(sides) if bounded in (side, "both") else None for side in ("left", "right"))
     return (None if left is None else max(left, least)), right
 
 

@@ -165,7 +165,7 @@ def untold(o: Operation, i: Implementation, x: dict[str, Any], choose: Choices) 
 
 
 def decoders(o: Operation, i: Implementation, x: dict[str, Any], choose: Choices) -> None:
-    """One mask for all problems, and a row for all queries of each, half masked, where there are as many problems as queries."""
+    """One mask for the whole batch, and a row for all queries of each element, half masked, where it has as many as there are queries."""
     shape = np.broadcast_shapes(x["first"].shape, x["second"].shape)
     if len(shape) == 3 and shape[0] == shape[1]:
         x["first"], x["second"] = choose.bits(shape[1:], 0.5), choose.bits((shape[0], 1, shape[2]), 0.5)

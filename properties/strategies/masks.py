@@ -99,15 +99,15 @@ def narrow(choose: Choices, shape: tuple[int, ...]) -> Any:
 
 
 def dead(choose: Choices, shape: tuple[int, ...]) -> Any:
-    """A mask in which some query may attend to no key: one, all, those of one problem, some, or the first ones; it may be for all problems,
-    and queries may share it."""
+    """A mask in which some query may attend to no key: one, all, those of one batch element, some, or the first ones; it may be for the
+    whole batch, and queries may share it."""
     mask = live(choose, choose.among([shape, shape[-2:]]))
-    row, kind = choose.integer(0, shape[-2] - 1), choose.among(["one", "all", "problem", "some", "first", "for all queries"])
+    row, kind = choose.integer(0, shape[-2] - 1), choose.among(["one", "all", "element", "some", "first", "for all queries"])
     if kind == "for all queries":
         shared = mask[..., :1, :].copy()
         shared[(0,) * (shared.ndim - 1)] = False
         return shared
-    if kind == "problem":
+    if kind == "element":
         mask[(0,) * (mask.ndim - 2)] = False
     elif kind == "some":
         mask[choose.bits(mask.shape[:-1], 0.5)] = False
@@ -119,7 +119,7 @@ def dead(choose: Choices, shape: tuple[int, ...]) -> Any:
 
 def loose(choose: Choices, shape: tuple[int, ...]) -> Any:
     """Any booleans, of which axes have size 1, or are not there, beside at least two; as masks of queries and of padding are, for instance:
-    one for all problems, and a row for all queries of each."""
+    one for the whole batch, and a row for all queries of each."""
     kind = choose.among(["queries", "padding", "any", "any"])
     if kind == "queries":
         return choose.bits(shape[-2:])

@@ -76,7 +76,7 @@ def _powers(base: float, exponents: Array) -> Array:
 
 
 def _positions(lead: tuple[int, ...], n: int, sections: bool, broadcast: bool, choose: Choices) -> Any:
-    """Positions near and far, in order or not, of sequences side by side, or of images; for all problems, or for each its own."""
+    """Positions near and far, in order or not, of sequences side by side, or of images; for the whole batch, or each element's own."""
     axes = tuple(size if choose.happens(0.8) or not broadcast else 1 for size in lead)
     axes = axes if sections or not broadcast else axes[choose.among([0, 0, choose.integer(0, len(axes))]) :]
     shape = (*((3,) if sections else ()), *axes, n)

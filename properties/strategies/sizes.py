@@ -46,7 +46,7 @@ _FAR = 1024  # how much larger a size may be than the one beside it, where only 
 _TOKENS = {"seq_len": (2, 3, 1, 4, 5, 8, 9, 2, 3, 4, 5, 17, 33, 64, 65), "head_dim": (1, 2, 3, 4, 8, 16, 5, 24, 32)}
 _MOST = 9000  # entries of one problem: long ones are narrow
 _TABLE = 2**22  # numbers of a learned table
-_LARGE = 2**12  # scores, or entries, of one problem from which on a batch has few problems
+_LARGE = 2**12  # scores, or entries, of one batch element from which on a batch has few
 
 
 class UnsupportedError(ValueError):

@@ -87,6 +87,15 @@ def test_a_public_bug_is_named_first(bug):
     assert "#" in found.diagnosis[0].citation or "none" in found.diagnosis[0].citation
 
 
+@pytest.mark.parametrize("bug", [b for b in CATALOGUE.values() if b.tiles], ids=lambda b: b.id)
+def test_a_mistake_in_tiles_of_another_size_is_named_with_the_size(bug):
+    size = min(bug.tiles)
+    laws = [law for law in LAWS if law.operation == SDPA and (law.name == bug.law or law.agreement)]
+    found = next(c for law in laws for form in ("float32", "float64") if (c := cause_of(law, bug.tiles[size](), form, 200)))
+    (told,) = [d for d in found.diagnosis[:2] if d.id == bug.id]  # of 9 keys, by tiles of 8, the last one is the tail too
+    assert told.mechanism.endswith(f" Tiles are of {size} here.")
+
+
 @pytest.mark.parametrize(("law", "reading"), ALTERNATIVES, ids=lambda x: x if isinstance(x, str) else "-".join(map(str, x)))
 def test_a_convention_is_named_first_or_beside_its_synonym(law, reading):
     (chosen,) = find(law)

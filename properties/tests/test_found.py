@@ -53,7 +53,7 @@ def test_what_is_wrong_of_other_widths_than_those_drawn_is_reported():
     """A law that calls with twice the width leaves the last arguments out."""
     conventions = Conventions(odd_lane="reject")
     wide = Implementation("wide", {"rope": shifted_beyond(128)}, conventions=conventions, supports={"head_dim": lambda d: d % 2 == 0})
-    assert verify(wide, laws=["every second pair of twice the width is alike"], max_examples=60).causes
+    assert verify(wide, laws=["twice the width has the same angles in every second pair"], max_examples=60).causes
 
 
 def test_a_law_of_odd_widths_says_nothing_of_even_ones():
@@ -122,7 +122,7 @@ def test_scales_of_0_and_below_are_drawn_and_need_not_be_taken():
 
 def test_a_kernel_of_no_scale_that_is_drawn_is_told_so():
     of_tenths = Implementation("tenths", OPERATIONS, features=("scale",), supports={"scale": lambda scale: scale == 0.1})
-    (outcome,) = verify(of_tenths, laws=["columns of values are computed apart[attention]"]).outcomes
+    (outcome,) = verify(of_tenths, laws=["columns of values are computed independently[attention]"]).outcomes
     assert "supports no scale among those that are drawn" in outcome.reason
 
 

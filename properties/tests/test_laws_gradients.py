@@ -21,7 +21,7 @@ HEADS_VJP, HEADS_JVP = f"{HEADS}_vjp", f"{HEADS}_jvp"
 NAMED = {law.id for module in (gradients, tangents, multi_head) for law in module.law.laws if not isinstance(law.body, Square)}
 ROWS = {
     "heads of keys can be repeated",
-    "heads are computed apart",
+    "heads are computed independently",
     "the order of heads does not matter",
     "the order of columns within heads does not matter",
     "tokens depend on visible tokens only",

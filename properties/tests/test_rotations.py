@@ -61,7 +61,7 @@ def test_kinds_and_parameters_that_are_not_declared_are_never_passed():
     assert report.ok
     assert {kind for (kind, _), _ in seen} == {"default", "linear", "yarn"}
     assert {p for _, options in seen for p in options} == {"base", "factor", "original_max_position_embeddings", "mscale"}
-    (outcome,) = [o for o in report.outcomes if o.law == "the list is that of the length"]
+    (outcome,) = [o for o in report.outcomes if o.law == "the length decides between the short and the long list"]
     assert (outcome.status, outcome.reason) == ("not applicable", "It does not declare the feature longrope.")
 
 

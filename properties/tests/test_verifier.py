@@ -446,7 +446,7 @@ def test_positive_sizes_in_a_word_mean_that_no_law_draws_a_size_of_0():
 
 def test_laws_about_more_keys_than_queries_do_not_apply_where_there_are_as_many():
     square = {"supports": {"n_k_minus_n_q": lambda n: n == 0}}
-    for law in (f"every key twice changes nothing[{SDPA}]", f"masked keys can be appended[{SDPA}]"):
+    for law in (f"repeating every key changes nothing[{SDPA}]", f"masked keys can be appended[{SDPA}]"):
         assert outcome_of(OPERATIONS_[SDPA], law, 5, **square).status == "not applicable"
 
 

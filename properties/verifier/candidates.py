@@ -19,7 +19,7 @@ from properties.contract.subject import Subject
 from properties.strategies.choices import rounded
 from properties.verifier.relaid import relaid
 
-__all__ = ["Candidate", "candidates", "stand_in_for"]
+__all__ = ["Candidate", "candidates", "of_other_tiles", "stand_in_for"]
 
 _NUMBERS = {"rope_base": (100.0, 1000.0, 500_000.0, 1_000_000.0), "rope_scale": (0.125, 0.25, 0.5, 2.0)}
 
@@ -68,6 +68,20 @@ def candidates(called: list[Operation], implementation: Implementation) -> Itera
         for names in dict.fromkeys((wrong, *((name,) for name in wrong))) if wrong else ():
             fresh, layout = partial(_instances, bug, names), bug.promises.get("conventions", DEFAULT)
             yield Candidate(bug.id, bug.mechanism, bug.citation, bug.repair, rank, frozenset(names), fresh, remembers, layout, bug.law)
+
+
+def of_other_tiles(called: list[Operation]) -> Iterator[Candidate]:
+    """Every known bug of one of the operations again, by tiles of each other size."""
+    names = {o.name for o in called}
+    for bug in CATALOGUE.values():
+        for size, make in bug.tiles.items() if bug.operation in names else ():
+            mechanism = f"{bug.mechanism} Tiles are of {size} here."
+            rank, fresh = 0 if bug.public else 2, partial(_made, bug.operation, make)
+            yield Candidate(bug.id, mechanism, bug.citation, bug.repair, rank, frozenset([bug.operation]), fresh, law=bug.law)
+
+
+def _made(operation: str, make: Callable[[], Callable[..., Any]]) -> dict[str, Callable[..., Any]]:
+    return {operation: make()}
 
 
 def _versions(called: list[Operation], implementation: Implementation) -> Iterator[Candidate]:

@@ -29,7 +29,7 @@ from properties.contract.results import BrokenError, Call, is_right
 from properties.contract.subject import Subject
 from properties.laws.law import Law
 from properties.verifier.arithmetics import explained
-from properties.verifier.candidates import Candidate, candidates, stand_in_for
+from properties.verifier.candidates import Candidate, candidates, of_other_tiles, stand_in_for
 from properties.verifier.derived import FORWARD, of_own_attention
 from properties.verifier.report import Diagnosis, Violation
 
@@ -80,15 +80,17 @@ def causes(implementation: Implementation, violations: Sequence[tuple[Law, Viola
     """The places of the violations that have a cause in common, cause by cause, each with what explains them all, best first.
 
     Greedy: the explanation of most violations is the first cause, that of most of the others the second; what reproduces every call of the
-    pool comes before what does not. Of those that nothing explains each operation has one cause; so has each end of the process. What
-    reproduces less than half of the wrong calls that no other cause does, or not all and breaks fewer laws of an operation than nothing
-    explains, is no cause, but a hint, the diagnosis of the unknown one: where a mask leaks, queries that may read nothing take the mean,
-    which follows from the mistake, and is not another.
+    pool comes before what does not. Tiles of other sizes are tried where something is left. Of those that nothing explains each operation
+    has one cause; so has each end of the process. What reproduces less than half of the wrong calls that no other cause does, or not all
+    and breaks fewer laws of an operation than nothing explains, is no cause, but a hint, the diagnosis of the unknown one: where a mask
+    leaks, queries that may read nothing take the mean, which follows from the mistake, and is not another.
     """
     pool = _Pool(implementation, violations)
-    called = dict.fromkeys(call.operation for _, v in violations for call in v.calls)
+    called = [OPERATIONS[name] for name in dict.fromkeys(call.operation for _, v in violations for call in v.calls)]
     follows = pool.of_own_attention()
-    exact = [e for c in candidates([OPERATIONS[name] for name in called], implementation) if (e := pool.explanation(c))]
+    exact = [e for c in candidates(called, implementation) if (e := pool.explanation(c))]
+    if not _all_of(e.breaks for e in exact if e.fully) >= set(range(len(violations))) - follows:
+        exact += [e for c in of_other_tiles(called) if (e := pool.explanation(c))]
     left, found, best_of = set(range(len(violations))) - follows, list[_Group](), list[_Explanation]()
     while left:
         options = [e for e in (*exact, *pool.arithmetics(left)) if e.breaks & left]
@@ -112,8 +114,8 @@ def causes(implementation: Implementation, violations: Sequence[tuple[Law, Viola
     return [(tuple(sorted({*members, *follows})) if i == first else members, d) for i, (members, d) in enumerate(every)]
 
 
-def _all_of(calls: Iterable[frozenset[int]]) -> frozenset[int]:
-    return frozenset[int]().union(*calls)
+def _all_of(sets: Iterable[frozenset[int]]) -> frozenset[int]:
+    return frozenset[int]().union(*sets)
 
 
 def _with_the_unexplained(

@@ -39,7 +39,7 @@ _NO_CHANNELS = dict.fromkeys(
     (
         "attention is within its budget[scaled_dot_product_attention]",
         "attention of width zero takes the mean[scaled_dot_product_attention]",
-        "without columns of queries all weights are equal[causal_attention]",
+        "at width zero all weights are equal[causal_attention]",
     ),
     "Without channels the scale on NumPy is 1/0, and the output NaN",
 )
