@@ -55,7 +55,7 @@ def attention_window_bound_excluded(p: Any, j: Any, left: int | None, right_side
     return right.in_window(p, j, left, right_side) & (True if left is None else j > p - left)
 
 
-@bug.slip("in_window", seen=ATTENTION, law="a window is the mask of its band")
+@bug.slip("in_window", seen=ATTENTION, law="a chunk of queries is part of the whole")
 def attention_window_on_both_sides(p: Any, j: Any, left: int | None, right_side: int | None) -> Any:
     """A window that is bounded on the left alone is bounded as far on the right.
     Effect: Without causality keys far in the future are not read. Repair: Leave the side that is not given open. Seen: none: (w, w) is what
