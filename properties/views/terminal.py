@@ -129,12 +129,11 @@ def _print_numbers(console: Console, title: str, rows: Mapping[str, Sequence[Out
     table.add_column("")
     names = min(16, max(map(len, (title, *rows))))
     table.add_column(Text(title, style="bold"), overflow="fold", min_width=names)  # these are folded where there is little room
-    headings = [*statuses, "examples", *(["vacuous budgets"] if any_vacuous else []), "max_error ÷_budget"]
-    least = 3 + names
+    headings = [status.replace(" ", "\n") for status in statuses]
+    headings += ["examples", *(["vacuous\nbudgets"] if any_vacuous else []), "max error\n÷ budget"]
     for heading in headings:
-        words = [word.replace("_", " ") for word in heading.split()]
-        table.add_column("\n".join(words), justify="right", vertical="bottom", no_wrap=True)
-        least += 2 + max(map(len, words))
+        table.add_column(heading, justify="right", vertical="bottom", no_wrap=True)
+    least = 3 + names + sum(2 + max(map(len, heading.split("\n"))) for heading in headings)
     apart = []
     for name, outcomes in rows.items():
         sign = Text(*_sign(outcomes))
