@@ -28,25 +28,25 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: setup
-setup: $(READY) ## set up .venv and nothing else: then . .venv/bin/activate, and attnspec is on the path
+setup: $(READY) ## set up .venv, and nothing else: then . .venv/bin/activate, and attnspec is on the path
 	@echo "Ready: . $(BIN)/activate"
 
 .PHONY: verify
 verify: EXAMPLES = 25
-verify: $(READY) ## run the main job: every law on the implementations that come with attnspec [ONLY=fairseq2 EXAMPLES=25 SEED=0 JOBS=2]
+verify: $(READY) ## run the main job: check every law on the implementations that come with attnspec [ONLY=fairseq2 EXAMPLES=25 SEED=0 JOBS=2]
 	$(BIN)/attnspec verify properties.implementations:GROUPS $(if $(ONLY),--only "$(ONLY)") --max-examples $(EXAMPLES) --seed $(SEED) --jobs $(JOBS)
 
 .PHONY: report
 report: EXAMPLES = 25
-report: $(READY) ## write the same verdicts as a page, build/report/index.html, whatever they are [ONLY=fairseq2 EXAMPLES=25 SEED=0 JOBS=2]
+report: $(READY) ## write the same verdicts as a page, build/report/index.html, and succeed whatever they are [ONLY=fairseq2 EXAMPLES=25 SEED=0 JOBS=2]
 	$(BIN)/attnspec verify properties.implementations:GROUPS $(if $(ONLY),--only "$(ONLY)") --max-examples $(EXAMPLES) --seed $(SEED) --jobs $(JOBS) --html build/report || [ $$? -eq 1 ]
 
 .PHONY: mutants
-mutants: $(READY) ## put every law to every known bug; writes docs/kill-matrix.md and docs/kill-matrix.json [ONLY=rope,rope_vjp, KEEP=1 for new laws and bugs alone, JOBS=2]
+mutants: $(READY) ## run every law against every known bug; writes docs/kill-matrix.md and docs/kill-matrix.json [ONLY=rope,rope_vjp, KEEP=1 for new laws and bugs only, JOBS=2]
 	$(BIN)/python -m properties.measurements.mutants --jobs $(JOBS) --only "$(ONLY)" $(if $(KEEP),--keep)
 
 .PHONY: vectors
-vectors: $(READY) ## write the certified vectors for other languages, and what they kill; writes vectors/
+vectors: $(READY) ## write the certified test vectors for other languages, and which known bugs they detect; writes vectors/
 	$(BIN)/attnspec vectors --out vectors/data --onnx vectors/onnx
 	$(BIN)/python -m properties.vectors.matrix
 	cp properties/vectors/vectors.schema.json vectors/schema.json
@@ -56,7 +56,7 @@ cases: $(READY) ## choose the cases of the vectors anew, after a change to a dom
 	$(BIN)/python -m properties.vectors.choosing --jobs $(JOBS)
 
 .PHONY: seeds
-seeds: $(READY) ## look for false alarms on what comes with attnspec, 50 seeds, and go on where it was stopped; writes docs/seeds.txt [EXAMPLES=100 JOBS=2]
+seeds: $(READY) ## look for false alarms on what comes with attnspec, with 50 seeds, resuming where it was stopped; writes docs/seeds.txt [EXAMPLES=100 JOBS=2]
 	@mkdir -p build
 	@case "$(REVISION)" in *-dirty) rm -f build/seeds-$(REVISION).db;; esac  # of another state of the same name
 	$(BIN)/attnspec campaign properties.implementations:GROUPS --seeds 0:50 --climb 0 --max-examples $(EXAMPLES) --jobs $(JOBS) \
@@ -64,7 +64,7 @@ seeds: $(READY) ## look for false alarms on what comes with attnspec, 50 seeds, 
 	$(BIN)/python -m properties.measurements.seeds build/seeds-$(REVISION).db
 
 .PHONY: gates
-gates: $(READY) ## time the gate, and put right candidates in five structures and three dtypes to it, with 50 seeds, and every adversary; writes docs/gate.txt [JOBS=2]
+gates: $(READY) ## time the gate, and run it on right candidates in five structures and three dtypes, with 50 seeds, and on every adversary; writes docs/gate.txt [JOBS=2]
 	$(BIN)/python -m properties.measurements.gates --jobs $(JOBS)
 
 .PHONY: test
@@ -72,7 +72,7 @@ test: $(READY) ## run every test
 	$(BIN)/python -m pytest --numprocesses $(JOBS) --dist worksteal
 
 .PHONY: another
-another: $(READY) ## run the tests whose outcome could depend on the processor as on another one: its BLAS kernel, its SIMD level
+another: $(READY) ## run the tests whose outcome could depend on the processor under another BLAS kernel and SIMD level
 	$(BIN)/python -m properties.measurements.portable --another --jobs $(JOBS)
 
 # Each Python has an environment of its own, .venv-python3.12, which the first run sets up.
@@ -86,7 +86,7 @@ portable: $(READY) ## compare verdicts and run these tests under every BLAS kern
 	done
 
 .PHONY: browser
-browser: $(READY) ## use the page as people do, in Chromium: mouse, keyboard, phone, light and dark, and what axe finds
+browser: $(READY) ## test the page in Chromium: mouse, keyboard, phone, light and dark, and accessibility by axe
 	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null || { echo "make browser needs Chromium: apt-get install chromium, or your system's package of it."; exit 1; }
 	$(BIN)/python -m pytest properties/tests/test_browser.py
 
@@ -97,7 +97,7 @@ check: $(READY) ## lint, format and types, without writing anything
 	$(BIN)/python -m mypy --cache-dir=/dev/null
 
 .PHONY: fmt
-fmt: $(READY) ## format, and mend what the linter can
+fmt: $(READY) ## format, and fix what the linter can
 	$(BIN)/python -m ruff check --fix .
 	$(BIN)/python -m ruff format .
 
@@ -109,7 +109,7 @@ errata: $(READY) ## print where TorchLean's literal definitions break their own 
 # whole one, and fails where a law is broken; of the whole one, the page does, which is made of all reports.
 .PHONY: peers
 peers: EXAMPLES = 25
-peers: $(PEERS)/.ready ## put released libraries to the laws, in .venv-peers; writes docs/peers.md and docs/rotary.md [ONLY=flax EXAMPLES=25 SEED=0 JOBS=2 KERAS_BACKEND=jax]
+peers: $(PEERS)/.ready ## check released libraries against the laws, in .venv-peers; writes docs/peers.md and docs/rotary.md [ONLY=flax EXAMPLES=25 SEED=0 JOBS=2 KERAS_BACKEND=jax]
 	@mkdir -p build/peers
 	$(if $(ONLY),,@rm -f build/peers/only.json)
 	@start=$$(date +%s); $(foreach backend,$(or $(KERAS_BACKEND),$(if $(ONLY),jax,$(KERAS_BACKENDS))), \
@@ -121,7 +121,7 @@ peers: $(PEERS)/.ready ## put released libraries to the laws, in .venv-peers; wr
 	$(if $(ONLY),,$(PEERS)/bin/python -W ignore -m properties.measurements.peers build/peers/*.json --took build/peers/took.txt)
 
 .PHONY: numbers
-numbers: $(READY) ## make what README and the guide show of runs and counts again; writes README.md and docs/guide/verdicts.md
+numbers: $(READY) ## regenerate the counts and the printed runs of README and the guide; writes README.md and docs/guide/verdicts.md
 	$(BIN)/python -m properties.measurements.numbers
 
 .PHONY: findings
@@ -137,24 +137,24 @@ bench-verify: $(READY) ## time verdicts against the revision before, by turns; w
 	$(BIN)/python -m properties.measurements.benchmarks.verdicts --output docs/bench-verify.txt
 
 .PHONY: soundness
-soundness: $(READY) ## put the exact value into every enclosure, on 10,000 cases for each operation; writes docs/soundness.txt [JOBS=2]
+soundness: $(READY) ## check that every enclosure contains the exact value, on 10,000 cases of each operation; writes docs/soundness.txt [JOBS=2]
 	$(BIN)/python -m properties.measurements.benchmarks.soundness --jobs $(JOBS) --output docs/soundness.txt
 
 .PHONY: attack
-attack: $(READY) ## climb towards false certificates, and budgets that refuse honest kernels; writes docs/attack.txt [MINUTES=60 SEED=0 JOBS=2]
+attack: $(READY) ## search for false certificates, and for budgets that refuse honest kernels; writes docs/attack.txt [MINUTES=60 SEED=0 JOBS=2]
 	$(BIN)/python -m properties.measurements.benchmarks.attack --minutes $(MINUTES) --seed $(SEED) --jobs $(JOBS) --output docs/attack.txt
 
 .PHONY: worst
-worst: $(READY) ## climb towards the worst inputs of PyTorch's float32 and bfloat16 kernels; writes docs/worst.md [MINUTES=60 SEED=0 JOBS=2 ONLY=flash]
+worst: $(READY) ## search for the worst inputs of PyTorch's float32 and bfloat16 kernels; writes docs/worst.md [MINUTES=60 SEED=0 JOBS=2 ONLY=flash]
 	$(BIN)/python -m properties.measurements.worst --minutes $(MINUTES) --seed $(SEED) --jobs $(JOBS) --only "$(ONLY)"
 
 .PHONY: results
 results: JOBS = 1
-results: $(READY) ## put the entries for CUDA to every law on the device that is there; writes docs/results/ [EXAMPLES=100 SEED=0 JOBS=1]
+results: $(READY) ## check the CUDA entries against every law on the device at hand; writes docs/results/ [EXAMPLES=100 SEED=0 JOBS=1]
 	$(BIN)/python -m properties.measurements.results --examples $(EXAMPLES) --seed $(SEED) --jobs $(JOBS)
 
 .PHONY: interrupts
-interrupts: $(READY) ## end the command by signals at a hundred random moments, and look what is left; writes docs/interrupts.txt
+interrupts: $(READY) ## end the command by signals at a hundred random moments, and check what it leaves behind; writes docs/interrupts.txt
 	$(BIN)/python -m properties.measurements.interrupts
 
 .PHONY: campaigns

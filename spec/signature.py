@@ -151,33 +151,46 @@ class _Sizes:
         if len(sizes) != len(letters):
             shown = ", ".join("…" if letter.startswith("*") else _shown(letter) for letter in letters)
             raise ValueError(f"{name} has shape {shape}, but should have shape ({shown}).")
-        expected, sources = [], []
-        for letter, size in zip(letters, sizes, strict=True):
-            if letter.startswith("{"):
-                factors = [beside[factor] for factor in letter[1:-1].split("*")]
-                should, source = prod(factors), "·".join(map(str, factors))
-            else:
-                should, other = self.letters.setdefault(letter, (size, name))
-                source = f"{should} in {other}"
-            expected.append(should)
-            sources.append(source)
+        expected = [self._expected(letter, size, name, beside) for letter, size in zip(letters, sizes, strict=True)]
         if sizes != expected:
+            misfits = (letter for letter, size, should in zip(letters, sizes, expected, strict=True) if size != should)
             alike = next((other for other, (same, _) in self.shapes.items() if same == letters), None)
-            unlike = {f"{_shown(letter)} is {sources[i]}": None for i, letter in enumerate(letters) if sizes[i] != expected[i]}
-            reason = f", the shape of {alike}" if alike else f": {', '.join(unlike)}"
+            reason = f", the shape of {alike}" if alike else f": {', '.join(dict.fromkeys(self._source(x, beside) for x in misfits))}"
             whole = tuple(n for size in expected for n in (size if isinstance(size, tuple) else (size,)))
             nothing = ": nothing broadcasts" if any(isinstance(size, tuple) for size in expected) else ""
             raise ValueError(f"{name} has shape {shape}, but should have shape {whole}{reason}{nothing}.")
         self.shapes[name] = letters, shape
 
+    def _expected(self, letter: str, size: Any, name: str, beside: Mapping[str, Any]) -> Any:
+        """The size that a letter should have: the one that it had before, and {a*b} the product of the arguments a and b."""
+        if letter.startswith("{"):
+            return prod(beside[factor] for factor in _factors(letter))
+        return self.letters.setdefault(letter, (size, name))[0]
+
+    def _source(self, letter: str, beside: Mapping[str, Any]) -> str:
+        """Where that size is from."""
+        if letter.startswith("{"):
+            return f"{_shown(letter)} is {'·'.join(str(beside[factor]) for factor in _factors(letter))}"
+        size, name = self.letters[letter]
+        return f"{_shown(letter)} is {size} in {name}"
+
 
 def _by_letter(letters: tuple[str, ...], shape: tuple[int, ...]) -> list[Any]:
     """The size of each letter: of one with a star, such as *s, all sizes that the others leave."""
-    star = next((i for i, letter in enumerate(letters) if letter.startswith("*")), None)
+    star = _star(letters)
     if star is None or len(shape) < len(letters) - 1:
         return list(shape) if star is None else []
     after = len(shape) - (len(letters) - 1 - star)
     return [*shape[:star], shape[star:after], *shape[after:]]
+
+
+@cache
+def _star(letters: tuple[str, ...]) -> int | None:
+    return next((i for i, letter in enumerate(letters) if letter.startswith("*")), None)
+
+
+def _factors(letter: str) -> list[str]:
+    return letter[1:-1].split("*")
 
 
 def _shown(letter: str) -> str:

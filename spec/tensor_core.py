@@ -41,6 +41,7 @@ __all__ = [
 Array = np.ndarray
 _MOST_AXES = 64  # NumPy's own limit
 _MOST = 2**28  # entries of a tensor
+_OBJECT = np.dtype(object)
 
 if TYPE_CHECKING:
     from typing import Annotated as Tensor  # to a type checker, Tensor[Array, "n d"] is an Array
@@ -108,7 +109,7 @@ def stack(shape: tuple[int, ...], part: Callable[[int], Array], scalar: Context 
         _expect_array(t, f"part({i})")
         if t.shape != result.shape[1:]:
             raise ValueError(f"part({i}) has shape {t.shape}, but should have shape {result.shape[1:]}, the tail of shape.")
-        result[i] = tensor(t, scalar) if isinstance(scalar, Context) else t
+        result[i] = _lifted(t, scalar) if isinstance(scalar, Context) else t
     return result
 
 
@@ -147,7 +148,12 @@ def tensor(values: Any, scalar: Context) -> Array:
             for i in index:
                 entry = entry[i]
             given[index] = entry
-    if given.dtype == scalar.dtype and (given.dtype != np.dtype(object) or all(type(x) is scalar.element for x in given.flat)):
+    return _lifted(given, scalar)
+
+
+def _lifted(given: Array, scalar: Context) -> Array:
+    """The array itself where it is over `scalar`, else a copy that is."""
+    if given.dtype == scalar.dtype and (given.dtype != _OBJECT or set(map(type, given.flat)) <= {scalar.element}):
         return given
     return tabulate(given.shape, lambda *index: scalar.lift(given[index]), scalar)
 
@@ -228,13 +234,13 @@ def over(scalar: Context | None, **tensors: Array) -> tuple[Any, ...]:
     if scalar is None:
         scalar = _inferred(tensors)
     _expect_scalar(scalar)
-    return scalar, *(tensor(t, scalar) for t in tensors.values())
+    return scalar, *(_lifted(t, scalar) for t in tensors.values())
 
 
 def _expect_array(t: Array, name: str) -> None:
     if type(t) is not np.ndarray:  # nor of a subclass: a numpy.matrix keeps two axes, and a masked array hides entries
         raise TypeError(f"{name} is a {type(t).__name__}, but should be a numpy.ndarray: build one with spec.tensor(values, scalar).")
-    if prod(n for n in t.shape if n) > _MOST:
+    if (t.size or prod(n for n in t.shape if n)) > _MOST:
         raise ValueError(f"{name} has shape {t.shape}, but should have at most {_MOST} entries.")
 
 
@@ -246,9 +252,9 @@ def _expect_scalar(scalar: Any) -> None:
 def _inferred(tensors: dict[str, Array]) -> Context:
     found: dict[str, Context] = {}
     for name, t in tensors.items():
-        if t.dtype == np.dtype(object) and t.size == 0:
+        if t.dtype == _OBJECT and t.size == 0:
             continue  # an empty object tensor is over any of the three
-        element = type(next(iter(t.flat))) if t.dtype == np.dtype(object) else t.dtype.type
+        element = type(next(iter(t.flat))) if t.dtype == _OBJECT else t.dtype.type
         if element not in _INFERRED:
             raise TypeError(
                 f"{name} holds {element.__name__} elements, but should hold float64, float32, mpf, arb or arb_series: "

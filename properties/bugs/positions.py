@@ -130,9 +130,10 @@ def sin_cache_grows_by_length(memory: Memory, seq_len: int, embed_dim: int, star
     """A kept table is built anew only if it has fewer rows than the sequence, wherever the sequence begins.
     Effect: A chunk far from the start has too few rows, or none, after a chunk near the start. Repair: Compare the table's length with the
     last position that is needed. Seen: none: offsets were added to code whose table only had to be as long as the sequence"""
-    if embed_dim not in memory or len(memory[embed_dim]) < seq_len:
-        memory[embed_dim] = right.sinusoidal_positional_encoding(start_pos + seq_len, embed_dim)
-    return np.array(memory[embed_dim][start_pos : start_pos + seq_len])
+    if memory.get(embed_dim, -1) < seq_len:
+        memory[embed_dim] = start_pos + seq_len  # rows; the table itself may be long, and is computed where it is read
+    rows = max(0, min(seq_len, memory[embed_dim] - start_pos))
+    return right.sinusoidal_positional_encoding(rows, embed_dim, start_pos)
 
 
 @bug("rope", law="a chunk is the slice of the whole", requires=("large sizes",))

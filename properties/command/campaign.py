@@ -20,37 +20,43 @@ _AGAIN = 3  # times that a chunk is given out again whose process something else
 
 _ARGUMENTS: dict[str, tuple[str, dict[str, Any]]] = {
     "targets": (
-        "what is verified, as for `attnspec verify`; or: status FILE; or: report FILE --html DIR",
+        "what to verify, as for `attnspec verify`; or: status FILE; or: report FILE --html DIR",
         {"nargs": "*", "metavar": "TARGET"},
     ),
-    "--hours": ("give out chunks for so long", {"type": positive, "default": inf, "metavar": "N"}),
-    "--cases": ("give out the first chunks, which have so many cases", {"type": natural, "metavar": "N"}),
-    "--seeds": ("the seeds, as 0:100, of which the last is 99, or 0:, which has no end (0:)", {"default": "0:", "metavar": "A:B"}),
-    "--max-examples": ("cases of a chunk (100)", {"type": natural, "metavar": "N"}),
+    "--hours": ("start no further chunk after so long", {"type": positive, "default": inf, "metavar": "N"}),
+    "--cases": ("end after the first chunks that have so many cases", {"type": natural, "metavar": "N"}),
+    "--seeds": ("range of seeds: 0:100 ends with 99, and 0: has no end (0:)", {"default": "0:", "metavar": "A:B"}),
+    "--max-examples": ("cases in each chunk (100)", {"type": natural, "metavar": "N"}),
     "--climb": (
-        "steps of the climb to a worst input that follows each chunk of cases, 0 for none (25)",
+        "steps of the search for a worst input after each chunk of cases, 0 for none (25)",
         {"type": whole, "default": 25, "metavar": "N"},
     ),
     "--database": (
-        "the file of SQLite's that it is kept in, and goes on from (campaign.db)",
+        "SQLite file that holds the results, and from which the campaign resumes (campaign.db)",
         {"type": Path, "default": Path("campaign.db"), "metavar": "FILE"},
     ),
     "--examples": (
-        "what is broken is kept there, and put first: a folder of Hypothesis', or redis://… (.hypothesis/examples)",
+        "where failing cases are kept, to be tried first: a folder of Hypothesis's, or redis://… (.hypothesis/examples)",
         {"default": ".hypothesis/examples", "metavar": "PLACE"},
     ),
     "--engine": ("what runs the workers (local)", {"choices": ("local", "ray"), "default": "local"}),
-    "--address": ("of a cluster of Ray's, as auto; none starts one here", {"default": "", "metavar": "ADDRESS"}),
-    "--jobs": ("workers (%(default)s)", {"type": workers, "default": min(4, os.cpu_count() or 1), "metavar": "N"}),
-    "--gpus": ("NVIDIA devices of each worker, or a share of one (0)", {"type": positive, "default": 0.0, "metavar": "N"}),
-    "--memory": ("of a worker, libraries and all: more is a verdict", {"type": memory, "default": inf, "metavar": "SIZE"}),
-    "--timeout": ("for one call (60)", {"type": positive, "default": 60.0, "metavar": "SECONDS"}),
-    "--arithmetic": ("what is rounded, instead of what is declared", {"metavar": "NAME"}),
-    "--convention": ("a reading that it follows; may be repeated", {"action": "append", "default": [], "metavar": "NAME=VALUE"}),
-    "--laws": ("some laws only, by name or name[operation]", _SOME | {"metavar": "LAW"}),
-    "--exclude": ("laws that are left out", _SOME | {"metavar": "LAW"}),
-    "--only": ("some implementations only, or groups of them", _SOME | {"metavar": "TEXT"}),
-    "--html": ("of `report`: where, DIR/index.html", {"metavar": "DIR"}),
+    "--address": ("address of a Ray cluster, such as auto; without one, Ray is started here", {"default": "", "metavar": "ADDRESS"}),
+    "--jobs": ("number of workers (%(default)s)", {"type": workers, "default": min(4, os.cpu_count() or 1), "metavar": "N"}),
+    "--gpus": ("NVIDIA devices for each worker, or a fraction of one (0)", {"type": positive, "default": 0.0, "metavar": "N"}),
+    "--memory": (
+        "limit for a worker, libraries included: exceeding it is a violation",
+        {"type": memory, "default": inf, "metavar": "SIZE"},
+    ),
+    "--timeout": ("limit for one call (60)", {"type": positive, "default": 60.0, "metavar": "SECONDS"}),
+    "--arithmetic": ("the arithmetic to judge by, instead of the declared one", {"metavar": "NAME"}),
+    "--convention": (
+        "a convention that it follows, instead of the declared one; may be repeated",
+        {"action": "append", "default": [], "metavar": "NAME=VALUE"},
+    ),
+    "--laws": ("check only these laws, by name or name[operation]", _SOME | {"metavar": "LAW"}),
+    "--exclude": ("leave out these laws", _SOME | {"metavar": "LAW"}),
+    "--only": ("check only these implementations, or groups of them", _SOME | {"metavar": "TEXT"}),
+    "--html": ("of `report`: folder of the page, DIR/index.html", {"metavar": "DIR"}),
 }
 """The arguments: what each is for, and how it is parsed."""
 
@@ -59,11 +65,11 @@ def add_to(commands: Any) -> None:
     """Add the subcommand to a parser's."""
     campaign = commands.add_parser(
         "campaign",
-        help="verify for hours, with as many workers as there are, and go on where it was stopped",
-        description="Verify seed after seed, in chunks, and keep what comes of each in a database: "
-        "it may be stopped and gone on with at any time. `attnspec campaign status FILE` says what was found, and "
-        "`attnspec campaign report FILE --html DIR` makes a page of it, while it runs or afterwards. "
-        "Exit status: 0 every law held, 1 some law failed, 2 it cannot be done; 129, 130 or 143 after SIGHUP, SIGINT or SIGTERM.",
+        help="verify for hours with many workers; can be stopped and resumed",
+        description="Verify seed after seed, in chunks, and keep the results in a database, from which a campaign can be resumed "
+        "whenever it was stopped. `attnspec campaign status FILE` shows what was found, and "
+        "`attnspec campaign report FILE --html DIR` makes a page of it, during the campaign or afterwards. "
+        "Exit status: 0 every law held, 1 some law failed, 2 the campaign cannot run; 129, 130 or 143 after SIGHUP, SIGINT or SIGTERM.",
     )
     for name, (purpose, how) in _ARGUMENTS.items():
         campaign.add_argument(name, help=purpose, **how)
@@ -74,7 +80,7 @@ def _campaign(options: argparse.Namespace) -> int:
     if options.targets[:1] in (["status"], ["report"]):
         return _show(options)
     if options.html is not None:
-        raise ValueError("--html is for a campaign that is there: attnspec campaign report FILE --html DIR.")
+        raise ValueError("--html is for the results of a campaign: attnspec campaign report FILE --html DIR.")
     return _run(options)
 
 

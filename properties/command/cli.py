@@ -43,41 +43,46 @@ _JOBS = min(4, os.cpu_count() or 1)
 
 _VERIFY: dict[str, tuple[str, dict[str, Any]]] = {
     "targets": (
-        "file.py or a module, with :attribute where it has several: functions of the operations' names in a mapping or an object, "
-        "a properties.Implementation, a list of them, or a mapping from groups to lists; those of pyproject.toml if none is named",
+        "what to verify: file.py or a module, with :attribute where it has several. Functions under the operations' names in a mapping or "
+        "an object, a properties.Implementation, a list of them, or a mapping from groups to lists; by default the targets of pyproject.toml",
         {"nargs": "*", "metavar": "TARGET"},
     ),
-    "--arithmetic": ("what is rounded, as float32 or bfloat16, instead of what is declared", {"metavar": "NAME"}),
+    "--arithmetic": ("the arithmetic to judge by, such as float32 or bfloat16, instead of the declared one", {"metavar": "NAME"}),
     "--convention": (
-        "a reading that it follows, as rope_pairing=half, instead of what is declared; may be repeated",
+        "a convention that it follows, such as rope_pairing=half, instead of the declared one; may be repeated",
         {"action": "append", "default": [], "metavar": "NAME=VALUE"},
     ),
-    "--max-examples": ("cases of each operation, of all kinds together (100)", {"type": natural, "metavar": "N"}),
-    "--seed": ("what the cases are drawn from (0): the same seed, the same cases", {"type": int, "metavar": "N"}),
-    "--laws": ("some laws only, by name or name[operation]", _SOME | {"metavar": "LAW"}),
-    "--exclude": ("laws that are left out", _SOME | {"metavar": "LAW"}),
-    "--quick": ("few laws on few cases, which see nearly all known bugs within seconds", _FLAG),
-    "--long": ("the long plan too: laws with 131072 keys, which take minutes", _FLAG),
-    "--only": ("some implementations only, or groups of them", _SOME | {"metavar": "TEXT"}),
-    "--jobs": ("processes (%(default)s)", {"type": natural, "default": _JOBS, "metavar": "N"}),
-    "--timeout": ("for one call (60)", {"type": positive, "default": 60.0, "metavar": "SECONDS"}),
-    "--budget": ("60s or 5m for all: cases are drawn in time; laws cut short have not held", {"type": duration, "metavar": "TIME"}),
-    "--json": ("write the report as JSON too; - writes it to standard output, and nothing else", {"metavar": "FILE"}),
-    "--html": ("write the report as a page too: DIR/index.html", {"metavar": "DIR"}),
-    "--baseline": ("fail on what is new against an earlier report in JSON, and on nothing else", {"type": Path, "metavar": "FILE"}),
-    "--junit": ("write the report as JUnit's XML too: a failed test for each cause", {"metavar": "FILE"}),
-    "--sarif": ("write the report as SARIF too, for code scanning: a result for each cause", {"metavar": "FILE"}),
-    "--write-tests": ("write the input that shows each cause as a test for pytest, which passes when it is mended", {"metavar": "DIR"}),
-    "--strict": ("exit status 1 where something is suspicious, too", _FLAG),
-    "--fail-fast": ("end at the first violation, or with --baseline at the first that is new", _FLAG),
-    "--all": ("a row for every law, and every violation in a few lines", _FLAG),
+    "--max-examples": ("cases of each operation, over all domains (100)", {"type": natural, "metavar": "N"}),
+    "--seed": ("seed of the cases (0): the same seed draws the same cases", {"type": int, "metavar": "N"}),
+    "--laws": ("check only these laws, by name or name[operation]", _SOME | {"metavar": "LAW"}),
+    "--exclude": ("leave out these laws", _SOME | {"metavar": "LAW"}),
+    "--quick": ("few laws on few cases, which detect nearly all known bugs within seconds", _FLAG),
+    "--long": ("also run the long plan: laws with 131072 keys, which take minutes", _FLAG),
+    "--only": ("check only these implementations, or groups of them", _SOME | {"metavar": "TEXT"}),
+    "--jobs": ("number of processes (%(default)s)", {"type": natural, "default": _JOBS, "metavar": "N"}),
+    "--timeout": ("limit for one call (60)", {"type": positive, "default": 60.0, "metavar": "SECONDS"}),
+    "--budget": (
+        "limit for the whole run, such as 60s or 5m; laws that are cut short do not count as held",
+        {"type": duration, "metavar": "TIME"},
+    ),
+    "--json": ("also write the report as JSON; - writes it to standard output, and nothing else", {"metavar": "FILE"}),
+    "--html": ("also write the report as a page: DIR/index.html", {"metavar": "DIR"}),
+    "--baseline": ("fail only on what is new since an earlier report in JSON", {"type": Path, "metavar": "FILE"}),
+    "--junit": ("also write the report as JUnit XML: a failed test for each cause", {"metavar": "FILE"}),
+    "--sarif": ("also write the report as SARIF, for code scanning: a result for each cause", {"metavar": "FILE"}),
+    "--write-tests": ("write the counterexample of each cause as a pytest test, which passes once it is fixed", {"metavar": "DIR"}),
+    "--strict": ("exit with status 1 also where something is suspicious", _FLAG),
+    "--fail-fast": ("stop at the first violation, or with --baseline at the first new one", _FLAG),
+    "--all": ("show a row for every law, and every violation in a few lines", _FLAG),
 }
 """The arguments of `attnspec verify`: what each is for, and how it is parsed."""
 
 
 def parser_of_command() -> argparse.ArgumentParser:
     """What `attnspec` understands."""
-    parser = argparse.ArgumentParser(prog="attnspec", description="Laws of attention and positional encodings, and who breaks them.")
+    parser = argparse.ArgumentParser(
+        prog="attnspec", description="Check attention and positional encodings against their laws, and diagnose what breaks them."
+    )
     parser.add_argument("--version", action=_Version, nargs=0, help="print the version")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
@@ -85,26 +90,24 @@ def parser_of_command() -> argparse.ArgumentParser:
         "verify",
         help="check every law on implementations",
         description="Check every law on implementations, in child processes, and diagnose what fails. "
-        "What a project says in the table [tool.attnspec] of pyproject.toml need not be said. "
-        "Exit status: 0 every law held, 1 some law failed, 2 the command, an implementation or a place to write to is unusable; "
+        "Options may also stand in the table [tool.attnspec] of pyproject.toml. "
+        "Exit status: 0 every law held, 1 some law failed, 2 the command or an implementation is unusable, or an output cannot be written; "
         "129, 130 or 143 after SIGHUP, SIGINT or SIGTERM.",
     )
     for name, (purpose, how) in _VERIFY.items():
         verify.add_argument(name, help=purpose, **how)
     verify.set_defaults(run=_verify)
 
-    report = commands.add_parser("report", help="make a page of reports that `attnspec verify --json` wrote")
-    report.add_argument(
-        "reports", nargs="+", metavar="FILE", type=Path, help="what `attnspec verify --json FILE` wrote; of several one page"
-    )
-    report.add_argument("--html", metavar="DIR", required=True, help="where: DIR/index.html")
+    report = commands.add_parser("report", help="make one page of reports that `attnspec verify --json` wrote")
+    report.add_argument("reports", nargs="+", metavar="FILE", type=Path, help="a report that `attnspec verify --json FILE` wrote")
+    report.add_argument("--html", metavar="DIR", required=True, help="folder of the page: DIR/index.html")
     report.set_defaults(run=_report)
 
     compare = commands.add_parser(
         "compare",
-        help="say what broke, what was mended, and what got slower or further from its budget between two reports",
+        help="compare two reports: what broke, what was fixed, and what got slower or closer to its budget",
         description="Compare two reports that `attnspec verify --json` wrote. "
-        "Exit status: 0 nothing broke, 1 something did, 2 one is no report.",
+        "Exit status: 0 nothing broke, 1 something did, 2 one of them is not a report.",
     )
     compare.add_argument("before", metavar="BEFORE", type=Path, help="the earlier report")
     compare.add_argument("after", metavar="AFTER", type=Path, help="the later one")
@@ -115,8 +118,8 @@ def parser_of_command() -> argparse.ArgumentParser:
     campaign.add_to(commands)
     vectors.add_to(commands)
     listings.add_to(commands)
-    completion = commands.add_parser("completion", help='print the completions of a shell: eval "$(attnspec completion bash)"')
-    completion.add_argument("shell", choices=("bash", "zsh", "fish"), help="which shell")
+    completion = commands.add_parser("completion", help='print a completion script for a shell: eval "$(attnspec completion bash)"')
+    completion.add_argument("shell", choices=("bash", "zsh", "fish"), help="the shell")
     completion.set_defaults(run=_completion)
     return parser
 

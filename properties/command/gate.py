@@ -15,23 +15,23 @@ __all__ = ["add_to"]
 _MANY: dict[str, Any] = {"action": "append", "default": []}
 
 _ARGUMENTS: dict[str, tuple[str, dict[str, Any]]] = {
-    "candidate": ("kernel.py, with functions of the operations' names; or a solution of flashinfer-bench's, a JSON", {"type": Path}),
+    "candidate": ("kernel.py, with functions under the operations' names; or a solution for flashinfer-bench, in JSON", {"type": Path}),
     "--operation": ("these operations only; may be repeated", _MANY | {"metavar": "NAME"}),
     "--function": (
-        "a function and the operation that it does, where it has another name; may be repeated",
+        "a function and the operation that it implements, where it has another name; may be repeated",
         _MANY | {"metavar": "NAME=OPERATION"},
     ),
     "--reference-signature": (
-        "the same for one with other names or another order of arguments: its call with the operation's, as "
+        "the same for a function with other names or another order of arguments: its call in terms of the operation's, such as "
         "'flash(v, k, q, attn_mask=mask)=scaled_dot_product_attention'",
         _MANY | {"metavar": "CALL=OPERATION", "dest": "function"},
     ),
-    "--kernelbench": ("the problem of KernelBench's that CANDIDATE solves, by its class ModelNew", {"type": Path, "metavar": "PROBLEM"}),
-    "--arithmetic": ("what is rounded (float64), as float32 or bfloat16", {"metavar": "NAME"}),
-    "--convention": ("a reading that it follows, as causal=bottom_right; may be repeated", _MANY | {"metavar": "NAME=VALUE"}),
-    "--feature": ("a feature of attention's, or an option of rope's, that it takes; may be repeated", _MANY | {"metavar": "NAME"}),
+    "--kernelbench": ("the KernelBench problem that the candidate solves, by its class ModelNew", {"type": Path, "metavar": "PROBLEM"}),
+    "--arithmetic": ("the arithmetic to judge by (float64), such as float32 or bfloat16", {"metavar": "NAME"}),
+    "--convention": ("a convention that it follows, such as causal=bottom_right; may be repeated", _MANY | {"metavar": "NAME=VALUE"}),
+    "--feature": ("a feature of attention, or an option of rope, that it takes; may be repeated", _MANY | {"metavar": "NAME"}),
     "--supports": (
-        "what it takes, if not all: head_dim=64,128, or words, as 'positive sizes'; may be repeated",
+        "which inputs it takes, if not all: head_dim=64,128, or words such as 'positive sizes'; may be repeated",
         _MANY | {"metavar": "TEXT"},
     ),
     "--batch-ranks": (
@@ -39,14 +39,14 @@ _ARGUMENTS: dict[str, tuple[str, dict[str, Any]]] = {
         {"type": int, "nargs": "+", "metavar": "N"},
     ),
     "--nondeterministic": ("the same call may give another result, within the budget", {"action": "store_true"}),
-    "--arrays": ("what it takes and returns (numpy)", {"choices": ("numpy", "torch")}),
-    "--library": ("a distribution that it may import, besides that of its arrays; may be repeated", _MANY | {"metavar": "NAME"}),
+    "--arrays": ("whose arrays it takes and returns (numpy)", {"choices": ("numpy", "torch")}),
+    "--library": ("a distribution that it may import, besides the one of its arrays; may be repeated", _MANY | {"metavar": "NAME"}),
     "--quick": ("few laws on few cases: a verdict in a few seconds", {"action": "store_true"}),
-    "--seed": ("what the cases are drawn from: by default nobody can know it before", {"type": int, "metavar": "N"}),
-    "--timeout": ("for one call (2, or 1 with --quick); an import may take 60", {"type": float, "metavar": "SECONDS"}),
-    "--budget": ("for all calls of it together (6, or 3 with --quick)", {"type": float, "metavar": "SECONDS"}),
-    "--memory": ("GiB of address space (4)", {"type": float, "metavar": "GIB"}),
-    "--json": ("write the verdict as JSON too; - writes it to standard output, and nothing else", {"metavar": "FILE"}),
+    "--seed": ("seed of the cases; by default one that cannot be known beforehand", {"type": int, "metavar": "N"}),
+    "--timeout": ("limit for one call (2, or 1 with --quick); an import may take 60", {"type": float, "metavar": "SECONDS"}),
+    "--budget": ("limit for all its calls together (6, or 3 with --quick)", {"type": float, "metavar": "SECONDS"}),
+    "--memory": ("limit of its address space, in GiB (4)", {"type": float, "metavar": "GIB"}),
+    "--json": ("also write the verdict as JSON; - writes it to standard output, and nothing else", {"metavar": "FILE"}),
 }
 """The arguments: what each is for, and how it is parsed."""
 
@@ -55,9 +55,9 @@ def add_to(commands: Any) -> None:
     """Add the subcommand to a parser's."""
     gate = commands.add_parser(
         "gate",
-        help="accept a kernel or not, whoever wrote it for whatever reward",
-        description="Put a candidate to the laws in processes that know nothing of attnspec, with cases that nobody can foresee. "
-        "Exit status: 0 it is accepted, 1 it is not, 2 it cannot be put to the gate.",
+        help="accept an untrusted kernel, or not",
+        description="Check a candidate against the laws in processes that know nothing of attnspec, on cases that cannot be foreseen. "
+        "Exit status: 0 it is accepted, 1 it is not accepted, 2 it cannot be checked.",
     )
     for name, (purpose, how) in _ARGUMENTS.items():
         gate.add_argument(name, help=purpose, **how)

@@ -19,7 +19,7 @@ def add_to(commands: Any) -> None:
     operations.add_argument("operation", nargs="?", metavar="OPERATION", help=part)
     operations.add_argument("--markdown", action="store_true", help="as the page docs/guide/operations.md")
     operations.set_defaults(run=_operations)
-    explain = commands.add_parser("explain", help="show a law, a known bug or an operation: what it says, of what, and what for")
+    explain = commands.add_parser("explain", help="explain a law, a known bug or an operation")
     explain.add_argument("name", metavar="NAME", help=part)
     explain.set_defaults(run=_explain)
 

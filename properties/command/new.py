@@ -155,18 +155,18 @@ def add_to(commands: Any) -> None:
     new = commands.add_parser(
         "new",
         help="write an adapter to fill in",
-        description="Write an adapter to fill in: a function for each operation, and what it promises. A file that is there is left alone.",
+        description="Write an adapter to fill in: a function for each operation, and what it promises. An existing file is left alone.",
     )
-    new.add_argument("file", metavar="FILE", type=Path, help="what is written, as my_kernels.py")
+    new.add_argument("file", metavar="FILE", type=Path, help="the file to write, such as my_kernels.py")
     new.add_argument(
         *("--operations", "-o"),
         nargs="+",
         action="extend",
         metavar="OPERATION",
-        help="which operations (scaled_dot_product_attention); `attnspec operations` lists them",
+        help="the operations (scaled_dot_product_attention); `attnspec operations` lists them",
     )
     new.add_argument("--library", choices=_LIBRARIES, default="numpy", help="whose arrays it takes (%(default)s)")
-    new.add_argument("--dtype", choices=_DTYPES, default="float32", help="the type of its numbers (%(default)s)")
+    new.add_argument("--dtype", choices=_DTYPES, default="float32", help="its number type (%(default)s)")
     new.set_defaults(run=_new)
 
 

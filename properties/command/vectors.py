@@ -13,12 +13,12 @@ def add_to(commands: Any) -> None:
     """Add the subcommand to a parser's."""
     vectors = commands.add_parser(
         "vectors",
-        help="write certified vectors for every language, or check files of them",
+        help="write certified test vectors for other languages, or check files of them",
         description="Write the vectors: calls with certified results and budgets, as JSON and safetensors. "
         "Exit status: 0 they are written, or those checked are right; 1 some test is wrong; 2 a file is none, or cannot be written.",
     )
-    vectors.add_argument("--out", type=Path, metavar="DIR", help="write them there")
-    vectors.add_argument("--onnx", type=Path, metavar="DIR", help="write those of Attention there in ONNX's own layout")
+    vectors.add_argument("--out", type=Path, metavar="DIR", help="folder of the vectors")
+    vectors.add_argument("--onnx", type=Path, metavar="DIR", help="folder of those of Attention in ONNX's own layout")
     vectors.set_defaults(run=_vectors)
     check = vectors.add_subparsers(metavar="check").add_parser("check", help="check files: their form, and every bound, certified again")
     check.add_argument("files", nargs="+", type=Path, metavar="FILE", help="the JSON, beside which its tensors are")

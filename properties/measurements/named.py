@@ -100,7 +100,7 @@ def meaning(o: Operation, meant: Conventions) -> Callable[..., Any]:
         return _cache_of(meant)
 
     def answer(*arguments: Any, **options: Any) -> Any:
-        found = o.oracle(*arguments, conventions=meant, **options)
+        found = o.oracle(*arguments, arithmetic="float64", conventions=meant, **options)
         values = tuple(getattr(x, "mid", x) for x in (found if isinstance(found, tuple) else (found,)))
         return values if isinstance(found, tuple) else values[0]
 

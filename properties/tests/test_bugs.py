@@ -244,7 +244,7 @@ def test_a_mutant_is_wrong_in_numbers_and_not_in_shapes(bug, operation):
     if bug.promises or OTHER_RESULTS.search(bug.id):
         pytest.skip("This is its mistake.")
     watch = Watch(bug, operation)
-    assert not {watch.sees(seed) for seed in SEEDS[:24]} - {"", "numbers", "conduct"}
+    assert not {watch.sees(seed) for seed in SEEDS[:12]} - {"", "numbers", "conduct"}
 
 
 @pytest.mark.parametrize(("trap", "operation"), [(t, o) for t in EQUIVALENT.values() for o in t.mutants])

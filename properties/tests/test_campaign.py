@@ -585,7 +585,7 @@ def test_what_cannot_be_done_is_said_at_once(kernels, capsys):
         (["kernels.py:none"], "kernels has no attribute 'none'"),
         (["kernels.py:right", "--seeds", "5:1"], "--seeds '5:1', but should be as 0:100"),
         (["kernels.py:right", "--address", "auto"], "--address auto is where Ray is, and needs --engine ray."),
-        (["kernels.py:right", "--html", "page"], "--html is for a campaign that is there"),
+        (["kernels.py:right", "--html", "page"], "--html is for the results of a campaign"),
         (["status"], "It should be `attnspec campaign status FILE` or"),
         (["report", "c.db"], "It should be `attnspec campaign status FILE` or"),
         (["status", "missing.db"], "There is no file missing.db."),

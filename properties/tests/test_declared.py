@@ -18,7 +18,13 @@ from properties.verifier.verify import verify
 
 NAMED = {field.name: values for field in fields(Conventions) if (values := get_args(field.type))}
 NUMBERS = {"rope_base": (10000.0, 100.0, 1.0, 500_000.0), "rope_scale": (1.0, 0.25, 2.0)}
-LATER = (1, 2, 3, 5)
+LATER = (5, 7, 10)
+"""Readings, each of the values so many places behind the default: with these every value occurs."""
+
+
+def test_every_value_is_read():
+    for name, values in (NAMED | NUMBERS).items():
+        assert {values[later % len(values)] for later in LATER} >= set(values[1:]), name
 
 
 @pytest.mark.parametrize("later", LATER)

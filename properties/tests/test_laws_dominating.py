@@ -108,7 +108,7 @@ def test_a_planted_fault_is_seen_at_every_length(fault, operation, keys):
 @pytest.mark.parametrize("operation", LAWS)
 def test_a_correct_kernel_of_float32_holds(operation):
     law = replace(LAWS[operation], domains=(DOMAIN,))
-    (found,) = examine([law], Implementation("right", {operation: operations()[operation]}, arithmetic="float32"), 300, 3)
+    (found,) = examine([law], Implementation("right", {operation: operations()[operation]}, arithmetic="float32"), 100, 3)
     assert found.status == "held", found
 
 

@@ -159,39 +159,52 @@ def _coarser(now: Elementary, target: Format) -> Elementary:
 
 def explained(
     implementation: Implementation, broken: Sequence[tuple[Law, Violation]], right: tuple[Call, ...], wrong: tuple[Call, ...]
-) -> list[tuple[Candidate, float]]:
-    """The arithmetics that explain violations, narrowest first, each with the largest error in units of its budget.
+) -> Iterator[tuple[Candidate, float]]:
+    """The narrowest arithmetic that explains violations, and the narrowest preset that does, each with the largest error in budgets.
 
-    `right` and `wrong` are some of the operation's calls.
+    `right` and `wrong` are some of the operation's calls. The calls outside the declared budget are put to all candidates, the farthest
+    first, by which most are refused; the others, and the laws, to the narrowest of those that are left alone, until one explains all.
     """
     declared = Candidate("declared", "", implementation.resolved_arithmetic)
     calls = tuple(call for _, v in broken for call in v.calls)
-    known = [call for call in (*calls, *wrong, *right) if not OPERATIONS[call.operation].returns_booleans]
-    judged = [(call, declared.excess(call, implementation)) for call in known if not call.error]
-    outside = [(call, [x > 1 for x in errors]) for call, errors in judged if any((x > 1).any() for x in errors)]
-    places = {id(call) for call, _ in outside}
-    furthest = {id(call): max(float(x.max(initial=0.0)) for x in errors) for call, errors in judged}
-    shows = sum(id(call) in places for call in wrong) >= _FEWEST and all(share_of_wrong(v.seen) >= _RATE for _, v in broken)
-    if not shows or not any(id(call) in places for call in calls):
-        return []
-    known.sort(key=lambda call: (-min(furthest.get(id(call), 0.0), _FAR), _size(call)))  # what refuses a candidate soonest comes first
-    found = []
-    for c in candidates(implementation.resolved_arithmetic):
-        if not all(c.accepts(call, implementation) for call in known):
-            continue
-        if not all(_holds(c, law, implementation, v.calls, v.counterexample) for law, v in broken):
-            continue
-        budgets = [(c.expected(call, implementation), call, w) for call, w in outside]
-        testify = sum(any(_tells(e, w) for e, w in zip(several, ws, strict=False)) for several, _, ws in budgets)
-        if 2 * testify < len(outside):
-            continue
-        excess = max(
-            float(e.excess(x).max(initial=0.0)) for several, call, _ in budgets for e, x in zip(several, call.outputs, strict=False)
+    known = {id(call): call for call in (*calls, *wrong, *right) if not OPERATIONS[call.operation].returns_booleans}
+    if any(call.error for call in known.values()):
+        return
+    errors = {place: declared.excess(call, implementation) for place, call in known.items()}
+    furthest = {place: max(float(x.max(initial=0.0)) for x in errors[place]) for place in known}
+    order = sorted(known, key=lambda place: (-min(furthest[place], _FAR), _size(known[place])))
+    outside = [(known[place], [x > 1 for x in errors[place]]) for place in order if furthest[place] > 1]
+    inside = [known[place] for place in order if not furthest[place] > 1]
+    shows = sum(furthest.get(id(call), 0.0) > 1 for call in wrong) >= _FEWEST and all(share_of_wrong(v.seen) >= _RATE for _, v in broken)
+    if not shows or not any(furthest.get(id(call), 0.0) > 1 for call in calls):
+        return
+    found = [(c, b) for c in candidates(implementation.resolved_arithmetic) if (b := _budgets(c, outside, implementation))]
+    widths = [_radii(budgets, outside) for _, budgets in found]
+    finite = np.isfinite(widths).all(0)
+    narrowest = sorted(range(len(found)), key=lambda i: float(np.log(widths[i][finite]).sum()))
+
+    def explains_the_rest(c: Candidate) -> bool:
+        return all(c.accepts(call, implementation) for call in inside) and all(
+            _holds(c, law, implementation, v.calls, v.counterexample) for law, v in broken
         )
-        found.append((_radii(budgets), c, excess))
-    finite = np.isfinite([radii for radii, _, _ in found]).all(0)
-    found.sort(key=lambda each: float(np.log(each[0][finite]).sum()))
-    return [(c, excess) for _, c, excess in found]
+
+    for preset in (False, True):
+        if (i := next((i for i in narrowest if found[i][0].preset == preset and explains_the_rest(found[i][0])), None)) is not None:
+            c, budgets = found[i]
+            results = [zip(several, call.outputs, strict=False) for several, (call, _) in zip(budgets, outside, strict=True)]
+            yield c, max(float(e.excess(x).max(initial=0.0)) for several in results for e, x in several)
+
+
+def _budgets(c: Candidate, outside: Sequence[tuple[Call, list[Mask]]], implementation: Implementation) -> list[tuple[Enclosure, ...]]:
+    """A candidate's budgets of calls that are outside of those that are declared, if they accept all, and say something of half of them."""
+    budgets, testify = [], 0
+    for call, wrong in outside:
+        budget = c.expected(call, implementation)
+        if not is_right(call, budget):
+            return []
+        budgets.append(budget)
+        testify += any(_tells(e, w) for e, w in zip(budget, wrong, strict=False))
+    return budgets if 2 * testify >= len(outside) else []
 
 
 def _tells(e: Enclosure, wrong: Mask) -> bool:
@@ -202,9 +215,9 @@ def _tells(e: Enclosure, wrong: Mask) -> bool:
     return bool((rows.any(-1) & (2 * rad.max(-1) <= mid.max(-1))).any())
 
 
-def _radii(budgets: list[tuple[tuple[Enclosure, ...], Call, list[Mask]]]) -> Array:
+def _radii(budgets: Sequence[tuple[Enclosure, ...]], outside: Sequence[tuple[Call, list[Mask]]]) -> Array:
     """How wide budgets are where outputs are wrong; the sum of the logarithms of those that all bound tells who is narrowest."""
-    radii = np.concatenate([e.rad[w] for several, _, ws in budgets for e, w in zip(several, ws, strict=False)])
+    radii = np.concatenate([e.rad[w] for several, (_, ws) in zip(budgets, outside, strict=True) for e, w in zip(several, ws, strict=False)])
     found: Array = np.maximum(radii, np.finfo(float).tiny)
     return found
 

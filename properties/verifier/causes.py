@@ -12,10 +12,10 @@ Other arithmetics are tried besides, as `properties.verifier.arithmetics` says: 
 before a candidate that does not reproduce some call.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -153,14 +153,16 @@ class _Pool:
 
     def explanation(self, c: Candidate) -> _Explanation | None:
         """The violations that a candidate reproduces, if it reproduces nearly all calls that are right too."""
-        excesses = {place: excess for place in range(len(self.broken)) if (excess := self._reproduced(c, place)) is not None}
+        new = partial(stand_in_for, c, self.implementation)
+        stand_in_of = new if c.remembers else cache(new)  # one that remembers nothing serves for all violations
+        excesses = {i: excess for i in range(len(self.broken)) if (excess := self._reproduced(c, i, stand_in_of)) is not None}
         if not excesses:
             return None
         right, wrong, spoils = list[bool](), dict[int, bool](), 0
         for operation, calls in self._calls(c.remembers).items():
             if c.operations.isdisjoint(call.operation for call in calls):
                 continue
-            stand_in = stand_in_for(c, self.implementation, *dict.fromkeys((operation, *(call.operation for call in calls))))
+            stand_in = stand_in_of(*dict.fromkeys((operation, *(call.operation for call in calls))))
             for call in calls:
                 if call.operation in c.operations:
                     same, was_right = self._repeats(call, stand_in), self._is_right(call, call)
@@ -212,19 +214,19 @@ class _Pool:
                 follows |= places
         return follows
 
-    def _reproduced(self, c: Candidate, place: int) -> float | None:
+    def _reproduced(self, c: Candidate, place: int, stand_in_of: Callable[..., Subject]) -> float | None:
         """How far a candidate is from what was returned in a violation, in budgets, if it returns the same and breaks the law too."""
         v = self.broken[place][1]
         if not v.calls or c.operations.isdisjoint(call.operation for call in v.calls):
             return None
         before = [self.right[v.operation].values(), ()] if c.remembers else [()]  # it remembers these, or the law's own calls
-        found = (self._repeated(c, place, calls) for calls in before)
+        found = (self._repeated(c, place, stand_in_of, calls) for calls in before)
         return next((excess for excess in found if excess is not None), None)
 
-    def _repeated(self, c: Candidate, place: int, before: Iterable[Call]) -> float | None:
+    def _repeated(self, c: Candidate, place: int, stand_in_of: Callable[..., Subject], before: Iterable[Call]) -> float | None:
         """The same, after some calls."""
         law, v = self.broken[place]
-        stand_in = stand_in_for(c, self.implementation, law.operation, *law.needs)
+        stand_in = stand_in_of(law.operation, *law.needs)
         for call in before:
             self._repeats(call, stand_in)
         excess = 0.0
@@ -251,9 +253,7 @@ class _Pool:
             places = [place for place in sorted(left) if self.broken[place][1].operation == operation and self.broken[place][1].calls]
             broken = [self.broken[place] for place in places]
             right, wrong = (tuple(calls[operation].values()) for calls in (self.right, self.wrong))
-            found = explained(self.implementation, broken, right, wrong) if broken else []
-            presets = [each for each in found if each[0].preset]
-            for c, excess in (*[each for each in found if not each[0].preset][:1], *presets[:1]):
+            for c, excess in explained(self.implementation, broken, right, wrong) if broken else ():
                 mechanism = f"All is within budget as if {c.sentence}."
                 repair = "Round to more bits there, or declare an arithmetic of which this is so, if it is what is meant."
                 yield _Explanation(Diagnosis(c.id, excess, mechanism, "", repair, 1.0), frozenset(places), _ARITHMETIC)
