@@ -44,7 +44,7 @@ _JOBS = min(4, os.cpu_count() or 1)
 _VERIFY: dict[str, tuple[str, dict[str, Any]]] = {
     "targets": (
         "what to verify: file.py or a module, with :attribute where it has several. Functions under the operations' names in a mapping or "
-        "an object, a properties.Implementation, a list of them, or a mapping from groups to lists; by default the targets of pyproject.toml",
+        "an object, a properties.Implementation, a list of them, or a mapping from groups to lists; by default those of pyproject.toml",
         {"nargs": "*", "metavar": "TARGET"},
     ),
     "--arithmetic": ("the arithmetic to judge by, such as float32 or bfloat16, instead of the declared one", {"metavar": "NAME"}),
