@@ -131,9 +131,8 @@ def sin_cache_grows_by_length(memory: Memory, seq_len: int, embed_dim: int, star
     Effect: A chunk far from the start has too few rows, or none, after a chunk near the start. Repair: Compare the table's length with the
     last position that is needed. Seen: none: offsets were added to code whose table only had to be as long as the sequence"""
     if memory.get(embed_dim, -1) < seq_len:
-        memory[embed_dim] = start_pos + seq_len  # rows; the table itself may be long, and is computed where it is read
-    rows = max(0, min(seq_len, memory[embed_dim] - start_pos))
-    return right.sinusoidal_positional_encoding(rows, embed_dim, start_pos)
+        memory[embed_dim] = start_pos + seq_len  # its rows, which are computed where they are read
+    return right.sinusoidal_positional_encoding(max(0, min(seq_len, memory[embed_dim] - start_pos)), embed_dim, start_pos)
 
 
 @bug("rope", law="a chunk is the slice of the whole", requires=("large sizes",))
