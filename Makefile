@@ -176,7 +176,7 @@ criteria: $(READY) ## compare the budgets with the tolerances in use today, on s
 	$(BIN)/python -m properties.measurements.benchmarks.criteria --output docs/criteria.md
 
 .PHONY: checkers
-checkers: $(READY) ## put every known bug to the checks in use today, and to ours; writes docs/checkers.md, .json and .svg [KEEP=1 for new bugs alone, JOBS=2]
+checkers: $(READY) ## run every known bug through the checks in use today, and through ours; writes docs/checkers.md, .json and .svg [KEEP=1 for new bugs only, JOBS=2]
 	$(BIN)/python -m properties.measurements.checkers --jobs $(JOBS) $(if $(KEEP),--keep)
 
 .PHONY: named

@@ -6,50 +6,33 @@ import numpy as np
 
 from oracles.ball import Array
 from properties.bugs import reference_positions as right
-from properties.bugs.bug import Register
+from properties.bugs.bug import Register, named
 from properties.bugs.reference import padding_mask
 
 bug = Register()
 
 
-@bug("padding_mask", law="each row allows as many positions as its sequence has")
-def padding_one_too_many(lengths: Any, max_len: int) -> Any:
-    """Position j is allowed up to the length, inclusively.
-    Effect: The first position of padding is attended to. Repair: Position j is the sequence's own where j < length: positions count from 0.
-    Seen: none: positions count from 0 and lengths from 1"""
-    return np.arange(max_len) <= lengths[:, None]
-
-
-@bug("padding_mask", law="each row allows as many positions as its sequence has")
-def padding_at_the_beginning(lengths: Any, max_len: int) -> Any:
-    """The last positions are allowed instead of the first.
-    Effect: The ends of sequences are masked, and their padding is attended to. Repair: Compare positions with lengths from the side on
-    which the batch is padded: here the end. Seen: none: batches to generate from are padded at the beginning, others at the end"""
-    return np.arange(max_len) >= max_len - lengths[:, None]
-
-
-@bug("padding_mask", law="each row allows as many positions as its sequence has")
-def padding_empty_sequence_is_full(lengths: Any, max_len: int) -> Any:
-    """The last own position is marked, and all before it: for a length of 0 that is the position −1, which is the last.
-    Effect: An empty sequence is attended to as a whole. Repair: Compare each position with the length: a length of 0 has no last position.
-    Seen: none: an index of −1 raises nothing in Python"""
-    return np.arange(max_len) <= (lengths[:, None] - 1) % max(max_len, 1)
-
-
-@bug("padding_mask", law="each row allows as many positions as its sequence has")
-def padding_relative_to_the_end(lengths: Any, max_len: int) -> Any:
-    """Lengths are stretched, so that the longest sequence reaches max_len.
-    Effect: What is masked depends on the longest sequence of the batch. Repair: Compare with the lengths themselves, not with their share
-    of the longest one. Seen: none: lengths are given as shares of the longest in some data loaders, and of max_len in others"""
-    return np.arange(max_len) < lengths[:, None] * max_len // max(int(lengths.max(initial=1)), 1)
-
-
-@bug("padding_mask", law="each row allows as many positions as its sequence has")
-def padding_sorted_by_length(lengths: Any, max_len: int) -> Any:
-    """The lengths are sorted, longest first, and the rows are not brought back.
-    Effect: Sequences have each other's masks, unless they come sorted. Repair: Bring the rows back to the order of the batch. Seen: none:
-    batches are sorted by length for packing; compare allenai/allennlp#510"""
-    return padding_mask(np.sort(lengths)[::-1], max_len)
+for _name, _allows, _told in (
+    ("padding_one_too_many", lambda lengths, max_len: np.arange(max_len) <= lengths[:, None], """Position j is allowed up to the length,
+     inclusively. Effect: The first position of padding is attended to. Repair: Position j is the sequence's own where j < length: positions
+     count from 0. Seen: none: positions count from 0 and lengths from 1"""),
+    ("padding_at_the_beginning", lambda lengths, max_len: np.arange(max_len) >= max_len - lengths[:, None], """The last positions are
+     allowed instead of the first. Effect: The ends of sequences are masked, and their padding is attended to. Repair: Compare positions
+     with lengths from the side on which the batch is padded: here the end. Seen: none: batches to generate from are padded at the
+     beginning, others at the end"""),
+    ("padding_empty_sequence_is_full", lambda lengths, max_len: np.arange(max_len) <= (lengths[:, None] - 1) % max(max_len, 1), """The last
+     own position is marked, and all before it: for a length of 0 that is the position −1, which is the last. Effect: An empty sequence is
+     attended to as a whole. Repair: Compare each position with the length: a length of 0 has no last position. Seen: none: an index of −1
+     raises nothing in Python"""),
+    ("padding_relative_to_the_end", lambda lengths, max_len: np.arange(max_len) < lengths[:, None] * max_len // lengths.max(initial=1),
+     """Lengths are stretched, so that the longest sequence reaches max_len. Effect: What is masked depends on the longest sequence of the
+     batch. Repair: Compare with the lengths themselves, not with their share of the longest one. Seen: none: lengths are given as shares of
+     the longest in some data loaders, and of max_len in others"""),
+    ("padding_sorted_by_length", lambda lengths, max_len: padding_mask(np.sort(lengths)[::-1], max_len), """The lengths are sorted, longest
+     first, and the rows are not brought back. Effect: Sequences have each other's masks, unless they come sorted. Repair: Bring the rows
+     back to the order of the batch. Seen: none: batches are sorted by length for packing; compare allenai/allennlp#510"""),
+):  # fmt: skip
+    bug("padding_mask", law="each row allows as many positions as its sequence has")(named(_allows, _name, _told))
 
 
 @bug("padding_mask", law="empty arrays give empty results")
@@ -61,26 +44,19 @@ def padding_of_nothing_raises(lengths: Any, max_len: int) -> Any:
     return out
 
 
-@bug("combine_masks", law="causal and padding masks allow the first keys")
-def combined_by_or(first: Any, second: Any) -> Any:
-    """The masks are combined by `or`, as those are whose true entries block.
-    Effect: The future and padding are attended to, wherever one of the masks allows it. Repair: Masks whose true entries allow are combined
-    by `and`, those whose true entries block by `or`. Seen: lucidrains/local-attention#5; NVIDIA/TransformerEngine#1271"""
-    return first | second
-
-
-@bug("combine_masks", law="masks that allow all or nothing decide")
-def combined_second_inverted(first: Any, second: Any) -> Any:
-    """The second mask is taken for one whose true entries block, as padding masks often are.
-    Effect: Padding alone is attended to. Repair: Bring both masks to one polarity. Seen: InseeFrLab/torchTextClassifiers#92"""
-    return first & ~second
-
-
-@bug("combine_masks", law="masks that allow all or nothing decide")
-def combined_where_equal(first: Any, second: Any) -> Any:
-    """An entry is allowed where the masks agree: masked twice is not masked.
-    Effect: What both masks block is attended to. Repair: Combine masks by `and`. Seen: none: it is an exclusive or of what they mask"""
-    return first == second
+for _name, _combine, _law, _told in (
+    ("combined_by_or", lambda first, second: first | second, "causal and padding masks allow the first keys", """The masks are combined by
+     `or`, as those are whose true entries block. Effect: The future and padding are attended to, wherever one of the masks allows it.
+     Repair: Masks whose true entries allow are combined by `and`, those whose true entries block by `or`. Seen:
+     lucidrains/local-attention#5; NVIDIA/TransformerEngine#1271"""),
+    ("combined_second_inverted", lambda first, second: first & ~second, "masks that allow all or nothing decide", """The second mask is
+     taken for one whose true entries block, as padding masks often are. Effect: Padding alone is attended to. Repair: Bring both masks to
+     one polarity. Seen: InseeFrLab/torchTextClassifiers#92"""),
+    ("combined_where_equal", lambda first, second: first == second, "masks that allow all or nothing decide", """An entry is allowed where
+     the masks agree: masked twice is not masked. Effect: What both masks block is attended to. Repair: Combine masks by `and`. Seen: none:
+     it is an exclusive or of what they mask"""),
+):  # fmt: skip
+    bug("combine_masks", law=_law)(named(_combine, _name, _told))
 
 
 @bug("combine_masks", law="causal and padding masks allow the first keys")

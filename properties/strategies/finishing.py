@@ -182,7 +182,7 @@ def rotations(o: Operation, i: Implementation, x: dict[str, Any], choose: Choice
         exponents = [arb(-2.0 * pair / max(d, 1)) for pair in range(pairs.max(initial=0) + 1)]
         frequencies = [i.resolved_conventions.rope_scale * arb(i.resolved_conventions.rope_base) ** exponent for exponent in exponents]
         angles = [position * frequency for position in range(start, start + n) for frequency in frequencies]
-        table = np.array([[float(value.mid()) for value in angle.sin_cos()] for angle in angles])
+        table = np.array([[float(value) for value in angle.sin_cos()] for angle in angles])
     sin, cos = table.reshape(n, len(frequencies), 2)[:, pairs].transpose(2, 0, 1)
     x["cos"], x["sin"] = rounded(cos, target), rounded(sin, target)
 
