@@ -68,8 +68,8 @@ gates: $(READY) ## time the gate, and run it on right candidates in five structu
 	$(BIN)/python -m properties.measurements.gates --jobs $(JOBS)
 
 .PHONY: test
-test: $(READY) ## run every test
-	$(BIN)/python -m pytest --numprocesses $(JOBS) --dist worksteal
+test: $(READY) ## run every test [JOBS=2]
+	$(BIN)/python -m pytest --numprocesses $$(( $(JOBS) + 1 )) --dist worksteal  # one more than cores: some tests wait for what they run
 
 .PHONY: another
 another: $(READY) ## run the tests whose outcome could depend on the processor under another BLAS kernel and SIMD level
