@@ -168,16 +168,16 @@ def explained(
     declared = Candidate("declared", "", implementation.resolved_arithmetic)
     calls = tuple(call for _, v in broken for call in v.calls)
     known = {id(call): call for call in (*calls, *wrong, *right) if not OPERATIONS[call.operation].returns_booleans}
-    if any(call.error for call in known.values()):
+    if any(call.error for call in known.values()) or any(share_of_wrong(v.seen) < _RATE for _, v in broken):
         return
     errors = {place: declared.excess(call, implementation) for place, call in known.items()}
     furthest = {place: max(float(x.max(initial=0.0)) for x in errors[place]) for place in known}
-    order = sorted(known, key=lambda place: (-min(furthest[place], _FAR), _size(known[place])))
-    outside = [(known[place], [x > 1 for x in errors[place]]) for place in order if furthest[place] > 1]
-    inside = [known[place] for place in order if not furthest[place] > 1]
-    shows = sum(furthest.get(id(call), 0.0) > 1 for call in wrong) >= _FEWEST and all(share_of_wrong(v.seen) >= _RATE for _, v in broken)
-    if not shows or not any(furthest.get(id(call), 0.0) > 1 for call in calls):
+    far = {place for place in known if furthest[place] > 1}
+    if not any(id(call) in far for call in calls) or sum(id(call) in far for call in wrong) < _FEWEST:
         return
+    order = sorted(known, key=lambda place: (-min(furthest[place], _FAR), _size(known[place])))
+    outside = [(known[place], [x > 1 for x in errors[place]]) for place in order if place in far]
+    inside = [known[place] for place in order if place not in far]
     found = [(c, b) for c in candidates(implementation.resolved_arithmetic) if (b := _budgets(c, outside, implementation))]
     widths = [_radii(budgets, outside) for _, budgets in found]
     finite = np.isfinite(widths).all(0)
