@@ -29,7 +29,7 @@ def learned_positional_encoding(
     conventions: Conventions | None = None,
     method: Method = "auto",
 ) -> Enclosure:
-    """seq_len rows of a table from the row of position start_pos on, or as they come out in another format.
+    """seq_len rows of a table from the row of position start_pos on, rounded if the output format is narrower.
 
     Position p reads row p + offset: the rows before that belong to something else, as row 0 of a table whose row 0 is
     for padding (offset 1).  `max_len` is the number of positions, by default as many as the table has rows for.

@@ -17,11 +17,11 @@ __all__ = ["markdown", "print_operations", "print_page", "readings", "shapes", "
 
 _NOTES = (
     "Functions are called by position, as written. … stands for any number of leading batch axes, the same for all arrays.",
-    "A mask is of booleans and broadcasts: any of its axes may have size 1, and it may have fewer axes. mask=None allows everything.",
-    'What stands after * is passed by keyword in calls that have it, if it is declared: features=["bias", "window"], for instance.',
-    "Sizes and positions are whole numbers; start_pos is the position of the first row. n_k is None in causal_mask where it is n_q.",
-    "decode is offered as a class, Cache(d, d_v, window=None, capacity=None) with append(k, v) and attend(q); steps is a program of these.",
-    "heads_width is num_heads × head_dim, pairs is head_dim / 2, rounded up. wq, wk, wv and wo are shared by the batch.",
+    "A mask is boolean and broadcasts: any of its axes may have size 1, and leading ones may be missing. mask=None allows everything.",
+    'Arguments after * are passed by keyword, and only those that an implementation declares: features=["bias", "window"], for instance.',
+    "Sizes and positions are whole numbers; start_pos is the position of the first row. causal_mask gets n_k=None for n_k = n_q.",
+    "decode is offered as a class, Cache(d, d_v, window=None, capacity=None) with append(k, v) and attend(q); steps is a sequence of such calls.",
+    "heads_width is num_heads × head_dim, pairs is head_dim / 2, rounded up. wq, wk, wv and wo have no batch axes.",
 )
 
 
