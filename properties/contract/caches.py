@@ -184,7 +184,7 @@ def decode(
     arithmetic: Arithmetic | str | None = None,
     conventions: Conventions | None = None,
 ) -> tuple[Enclosure, Enclosure]:
-    """Attention through caches: each query sees the keys and values that the steps before it have left.
+    """Attention through caches, where each query sees the keys and values that earlier steps have left.
 
     Each attend is `oracles.attention` on the whole history of its cache, causal, with the offset and the window, and a mask of what is
     evicted: both hold, whatever is declared of `attention` given both. Where the cache `rotates`, queries and keys are rotated by their
