@@ -7,7 +7,9 @@ and of mean 0 (Higham & Mary, A new approach to probabilistic rounding error ana
 
 What is common to a row counts linearly, and so does what is known not to be independent: equal scores make equal errors,
 so that κ of them in a row count √κ times (Σ over groups of (Σ within)² ≤ κ·Σ of squares, by Cauchy and Schwarz); and a
-term below 2u of its sum may be lost whole, every time.  The line is never above the budget (`ball_attention`), which is a proof.
+term below 2u of its sum may be lost whole, every time.  So may what is flushed, in which no rounding is of mean 0: a weight, an entry
+of dS, one of the output that δ is taken from, and a product in a sum, by η at most.  x86's products of bfloat16 take operands below the
+smallest normal number for 0 (VDPBF16PS).  The line is never above the budget (`ball_attention`), which is a proof.
 With p, o, T, dS as in `oracles.forward` and `oracles.vjp`, and M = (Σ|x| + |Σx|)/2 for a sum of n terms, whose additions
 have the variance n·(u·M)²:
 
@@ -70,7 +72,7 @@ class Softmax:
 
     p, score, entry   weights (rows, keys), σ of their scores, ε of themselves
     out, size         o and Σ p|v|
-    lost, lost_size   Σ p and Σ p|v| over keys of weights below 2u, which are those in `tail`
+    lost, lost_size   Σ p and Σ p|v| over keys of weights below 2u, or that may be flushed, which are those in `tail`
     row, linear       r of the denominator, and what is common to a row and not independent
     equal             √κ of the row
     sink              p of the sink times σ and ε of it
@@ -112,12 +114,14 @@ def vjp(x: Point, g: Array) -> tuple[Array, Array, Array]:
     dv, dv_var, dv_size = (np.zeros(x.v.shape) for _ in range(3))
     heads_dk, heads_dv = (HeadSums.of(y.shape, n_q, x.group) for y in (x.k, x.v))
     dk_lost, dv_lost, column = np.zeros(x.k.shape), np.zeros(x.v.shape), np.zeros((n_k, 1))
+    of_products, weightless, flat = _flushed(a) * max(1.0, c), _weightless(a), _flushed(a, a.grad_scores)
     columns = sum((_softmax(x, rows).p.sum(axis=0) for rows in x.rows()), start=np.zeros(n_k))
     for rows in x.rows():
         s, q, gi = _softmax(x, rows), x.q[rows], g[rows]
         size, dp = np.abs(gi) @ np.abs(x.v).T, gi @ x.v.T
         squares = (gi * gi) @ (x.v * x.v).T
         dot = (u * sqrt(d_v + 4) * (size + np.abs(dp)) / 2) ** 2 + (_unit(a.grad_weights) * dp) ** 2 + 2 * a.product**2 * squares
+        dot += (d_v * _flushed(a) / lam) ** 2 + np.where(np.abs(dp) < _flushed(a, a.grad_weights), dp / lam, 0.0) ** 2
         delta = (gi * s.out).sum(axis=1, keepdims=True)
         turn = np.where(s.p > 0, dp - delta, 0.0)
         weight = s.score**2 + s.entry**2 + _unit(a.saved_weights) ** 2
@@ -128,7 +132,8 @@ def vjp(x: Point, g: Array) -> tuple[Array, Array, Array]:
         dq[rows] = ds @ x.k
         total = np.abs(ds) @ np.abs(x.k)
         dq_sd = np.sqrt(var @ (x.k**2)) + spread * np.abs(s.p @ x.k) + common * np.abs(dq[rows]) + of_keys * (total + np.abs(dq[rows])) / 2
-        dq_rad[rows] = lam * s.equal * dq_sd + np.abs(ds * s.tail) @ np.abs(x.k)
+        flushed = np.abs(ds) < flat
+        dq_rad[rows] = lam * s.equal * dq_sd + np.abs(ds * (s.tail | flushed)) @ np.abs(x.k)
         dk += ds.T @ q
         heads_dk.add(rows, slice(None), ds.T, q)
         heads_dv.add(rows, slice(None), s.p.T, gi)
@@ -137,8 +142,8 @@ def vjp(x: Point, g: Array) -> tuple[Array, Array, Array]:
         dv += s.p.T @ gi
         dv_var += (s.p**2 * (weight + common**2 + _unit(a.weights) ** 2)).T @ (gi**2)
         dv_size += s.p.T @ np.abs(gi)
-        tail = (s.p < 2 * max(u, work) * columns) if n_q > 1 else np.zeros(s.p.shape, dtype=bool)
-        dk_lost += np.abs(ds * tail).T @ np.abs(q)
+        tail = (s.p < weightless) | ((s.p < 2 * max(u, work) * columns) & (n_q > 1))
+        dk_lost += np.abs(ds * (tail | flushed)).T @ np.abs(q)
         dv_lost += (s.p * tail).T @ np.abs(gi)
         column += _multiplicity(_scores(x, rows).T)
     for heads, variance in ((heads_dk, dk_var), (heads_dv, dv_var)):
@@ -148,9 +153,9 @@ def vjp(x: Point, g: Array) -> tuple[Array, Array, Array]:
     dk_rad = lam * equal * (np.sqrt(dk_var) + of_queries * (dk_size + np.abs(dk)) / 2) + dk_lost
     dv_rad = lam * equal * (np.sqrt(dv_var) + of_queries * (dv_size + np.abs(dv)) / 2) + dv_lost
     return (
-        _rounded(a, c * dq, c * (dq_rad + 4 * work * np.abs(dq))),
-        _rounded(a, c * dk, c * (dk_rad + 4 * work * np.abs(dk))),
-        _rounded(a, dv, dv_rad),
+        _rounded(a, c * dq, c * (dq_rad + 4 * work * np.abs(dq)) + n_k * of_products),
+        _rounded(a, c * dk, c * (dk_rad + 4 * work * np.abs(dk)) + n_q * of_products),
+        _rounded(a, dv, dv_rad + n_q * of_products),
     )
 
 
@@ -179,9 +184,9 @@ def _softmax(x: Point, rows: slice) -> Softmax:
     sink = p_sink * np.sqrt((each * np.where(p_sink > 0, np.abs(sinks), 0.0)) ** 2 + entry**2)
     merged = rescalings(a, n_k) * (a.exp.relative + 3 * work) ** 2
     out, lse = p @ x.v, m + np.log(total)
-    tail = (p > 0) & (p < 2 * max(u, work))
+    tail = (p > 0) & (p < max(2 * u, 2 * work, _weightless(a)))
     equal = np.sqrt(np.maximum(_multiplicity(s), _multiplicity(logits)))
-    lost = (p * tail).sum(axis=1, keepdims=True) + np.where(p_sink < 2 * max(u, work), p_sink, 0.0)
+    lost = (p * tail).sum(axis=1, keepdims=True) + np.where(p_sink < max(2 * u, 2 * work, _weightless(a)), p_sink, 0.0)
     row = np.sqrt((p**2 * (score**2 + entry**2)).sum(axis=1, keepdims=True) + sink**2 + n_k * u**2 + merged)
     linear = (6 * work + a.log) * (np.abs(lse) + log(2) * slack(a)) + _unit(a.saved_lse) * np.abs(lse) + lost
     return Softmax(p, score, entry, out, p @ np.abs(x.v), lost, (p * tail) @ np.abs(x.v), row, linear, equal, tail, sink)
@@ -217,7 +222,7 @@ def _output(x: Point, s: Softmax) -> Array:
     entries = of_weights @ x.v**2 + s.out**2 * of_weights.sum(axis=1, keepdims=True)
     middle = (s.size + np.abs(s.out)) / 2
     sd = np.sqrt(spread + entries + (s.sink * s.out) ** 2 + sums * (middle**2 + s.out**2))
-    return np.asarray(lam * s.equal * sd + s.linear * np.abs(s.out) + s.lost_size + s.lost * np.abs(s.out))
+    return np.asarray(lam * s.equal * sd + s.linear * np.abs(s.out) + s.lost_size + s.lost * np.abs(s.out) + n_k * _flushed(a))
 
 
 def _delta(x: Point, s: Softmax, g: Array, dp: Array, delta: Array, turn: Array, dot: Array, weight: Array) -> Array:
@@ -226,11 +231,13 @@ def _delta(x: Point, s: Softmax, g: Array, dp: Array, delta: Array, turn: Array,
     u = a.grad_accumulate
     of_output = np.sqrt((g**2 * ((_output(x, s) / lam) ** 2 + (_unit(a.saved_output) * s.out) ** 2)).sum(axis=1, keepdims=True))
     of_output = of_output + u * sqrt(g.shape[1]) * ((np.abs(g * s.out)).sum(axis=1, keepdims=True) + np.abs(delta)) / 2
+    flushed = (np.abs(g * s.out) * (np.abs(s.out) < _flushed(a, a.saved_output))).sum(axis=1, keepdims=True)
+    of_output = of_output + (flushed + g.shape[1] * _flushed(a)) / lam
     if a.delta == "output":
         return np.asarray(of_output)
     var = (s.p**2 * (weight * turn**2 + dot)).sum(axis=1, keepdims=True) + (s.row * delta) ** 2
     size = (s.p * np.abs(dp)).sum(axis=1, keepdims=True)
-    lost = (s.p * s.tail * np.abs(dp)).sum(axis=1, keepdims=True) / lam
+    lost = ((s.p * s.tail * np.abs(dp)).sum(axis=1, keepdims=True) + dp.shape[1] * _flushed(a)) / lam
     of_weights = np.sqrt(var) + u * sqrt(dp.shape[1]) * (size + np.abs(delta)) / 2 + s.linear * np.abs(delta) / lam + lost
     return np.asarray(of_weights if a.delta == "weights" else np.maximum(of_output, of_weights))
 
@@ -246,6 +253,17 @@ def _multiplicity(s: Array) -> Array:
 
 def _rounded(a: Arithmetic, value: Array, error: Array) -> Array:
     return np.asarray(error + a.output.unit_roundoff * (np.abs(value) + error) + a.output.smallest_normal)
+
+
+def _flushed(a: Arithmetic, stored: Format | None = None) -> float:
+    """η: a number below it may come out as 0 where it is computed, or stored in a format."""
+    formats = (a.elementwise, a.elementwise if stored is None else stored)
+    return float(max(f.smallest_normal if a.flush_to_zero else f.smallest_subnormal for f in formats))
+
+
+def _weightless(a: Arithmetic) -> float:
+    """A weight below it may come out as 0: as an exponential, by a factor that rescales it, or where it is stored."""
+    return float(max(max(a.exp.flush, _flushed(a)) * 2.0 ** slack(a), _flushed(a, a.weights), _flushed(a, a.saved_weights)))
 
 
 def _unit(stored: Format | None) -> float:

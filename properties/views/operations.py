@@ -20,7 +20,7 @@ _NOTES = (
     "A mask is boolean and broadcasts: any of its axes may have size 1, and leading ones may be missing. mask=None allows everything.",
     'Arguments after * are passed by keyword, and only those that an implementation declares: features=["bias", "window"], for instance.',
     "Sizes and positions are whole numbers; start_pos is the position of the first row. causal_mask gets n_k=None for n_k = n_q.",
-    "decode is offered as a class, Cache(d, d_v, window=None, capacity=None) with append(k, v) and attend(q); steps is a sequence of such calls.",
+    "decode is offered as a class, Cache(d, d_v, window=None, capacity=None) with append(k, v) and attend(q); steps lists such calls.",
     "heads_width is num_heads × head_dim, pairs is head_dim / 2, rounded up. wq, wk, wv and wo have no batch axes.",
 )
 
