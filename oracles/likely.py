@@ -7,9 +7,10 @@ and of mean 0 (Higham & Mary, A new approach to probabilistic rounding error ana
 
 What is common to a row counts linearly, and so does what is known not to be independent: equal scores make equal errors,
 so that κ of them in a row count √κ times (Σ over groups of (Σ within)² ≤ κ·Σ of squares, by Cauchy and Schwarz); and a
-term below 2u of its sum may be lost whole, every time.  So may what is flushed, in which no rounding is of mean 0: a weight, an entry
-of dS, one of the output that δ is taken from, and a product in a sum, by η at most.  x86's products of bfloat16 take operands below the
-smallest normal number for 0 (VDPBF16PS).  The line is never above the budget (`ball_attention`), which is a proof.
+term below 2u of its sum may be lost whole, every time.  So may what underflows or is flushed, which is never of mean 0: a number
+below the step of what it is stored in (a weight, dP, dS, the output that δ is taken from), an operand below the smallest normal
+number, as in x86's products of bfloat16 (VDPBF16PS), and a product in a sum, each by the step of what it is computed in.  All these
+count linearly, as `lost`.  The line is never above the budget (`ball_attention`), which is a proof.
 With p, o, T, dS as in `oracles.forward` and `oracles.vjp`, and M = (Σ|x| + |Σx|)/2 for a sum of n terms, whose additions
 have the variance n·(u·M)²:
 
@@ -36,7 +37,7 @@ from oracles.ball import Array
 from oracles.formats import Arithmetic, Format
 from oracles.groups import HeadSums
 from oracles.logits import Tiled
-from oracles.terms import partial_roundings, rescalings, slack
+from oracles.terms import partial_roundings, rescalings, slack, step
 from oracles.visible import Mask
 
 SHORT = 64
@@ -72,7 +73,8 @@ class Softmax:
 
     p, score, entry   weights (rows, keys), σ of their scores, ε of themselves
     out, size         o and Σ p|v|
-    lost, lost_size   Σ p and Σ p|v| over keys of weights below 2u, or that may be flushed, which are those in `tail`
+    lost, lost_size   Σ p and Σ p|v| over keys of weights that may be lost whole: as exponentials, which are those in `tail`, or where they
+                      are stored
     row, linear       r of the denominator, and what is common to a row and not independent
     equal             √κ of the row
     sink              p of the sink times σ and ε of it
@@ -114,26 +116,28 @@ def vjp(x: Point, g: Array) -> tuple[Array, Array, Array]:
     dv, dv_var, dv_size = (np.zeros(x.v.shape) for _ in range(3))
     heads_dk, heads_dv = (HeadSums.of(y.shape, n_q, x.group) for y in (x.k, x.v))
     dk_lost, dv_lost, column = np.zeros(x.k.shape), np.zeros(x.v.shape), np.zeros((n_k, 1))
-    of_products, weightless, flat = _flushed(a) * max(1.0, c), _weightless(a), _flushed(a, a.grad_scores)
+    eta, saved, least = step(a.elementwise, a), step(a.saved_weights, a), _least_weight(a)
+    least_ds = 2 * max(eta, step(a.grad_scores, a)) / min(1.0, c) if c else 0.0  # it may be stored as scale·dS
+    thin_k, thin_v = _thin(a, x.k), _thin(a, x.v)
     columns = sum((_softmax(x, rows).p.sum(axis=0) for rows in x.rows()), start=np.zeros(n_k))
     for rows in x.rows():
         s, q, gi = _softmax(x, rows), x.q[rows], g[rows]
         size, dp = np.abs(gi) @ np.abs(x.v).T, gi @ x.v.T
         squares = (gi * gi) @ (x.v * x.v).T
         dot = (u * sqrt(d_v + 4) * (size + np.abs(dp)) / 2) ** 2 + (_unit(a.grad_weights) * dp) ** 2 + 2 * a.product**2 * squares
-        dot += (d_v * _flushed(a) / lam) ** 2 + np.where(np.abs(dp) < _flushed(a, a.grad_weights), dp / lam, 0.0) ** 2
+        dp_lost = _thin(a, gi) @ np.abs(x.v).T + np.abs(gi) @ thin_v.T + d_v * eta + _lost(dp, step(a.grad_weights, a))
         delta = (gi * s.out).sum(axis=1, keepdims=True)
         turn = np.where(s.p > 0, dp - delta, 0.0)
         weight = s.score**2 + s.entry**2 + _unit(a.saved_weights) ** 2
-        spread = _delta(x, s, gi, dp, delta, turn, dot, weight)
+        spread = _delta(x, s, gi, dp, delta, turn, dot, weight, dp_lost)
         ds = s.p * turn
         var = s.p**2 * ((weight + (4 * work) ** 2 + _unit(a.grad_scores) ** 2) * turn**2 + dot)
         common = s.row + s.linear / lam
         dq[rows] = ds @ x.k
         total = np.abs(ds) @ np.abs(x.k)
         dq_sd = np.sqrt(var @ (x.k**2)) + spread * np.abs(s.p @ x.k) + common * np.abs(dq[rows]) + of_keys * (total + np.abs(dq[rows])) / 2
-        flushed = np.abs(ds) < flat
-        dq_rad[rows] = lam * s.equal * dq_sd + np.abs(ds * (s.tail | flushed)) @ np.abs(x.k)
+        of_entry, gone = s.p * dp_lost, (s.p < saved) | (np.abs(ds) < least_ds)
+        dq_rad[rows] = lam * s.equal * dq_sd + (np.abs(ds * (s.tail | gone)) + of_entry) @ np.abs(x.k) + np.abs(ds) @ thin_k
         dk += ds.T @ q
         heads_dk.add(rows, slice(None), ds.T, q)
         heads_dv.add(rows, slice(None), s.p.T, gi)
@@ -142,20 +146,23 @@ def vjp(x: Point, g: Array) -> tuple[Array, Array, Array]:
         dv += s.p.T @ gi
         dv_var += (s.p**2 * (weight + common**2 + _unit(a.weights) ** 2)).T @ (gi**2)
         dv_size += s.p.T @ np.abs(gi)
-        tail = (s.p < weightless) | ((s.p < 2 * max(u, work) * columns) & (n_q > 1))
-        dk_lost += np.abs(ds * (tail | flushed)).T @ np.abs(q)
-        dv_lost += (s.p * tail).T @ np.abs(gi)
+        tail = (s.p < least) | ((s.p < 2 * max(u, work) * columns) & (n_q > 1))
+        dk_lost += (np.abs(ds * (tail | gone)) + of_entry).T @ np.abs(q) + np.abs(ds).T @ _thin(a, q)
+        dv_lost += _lost(s.p, max(saved, step(a.weights, a)), tail).T @ np.abs(gi) + s.p.T @ _thin(a, gi)
         column += _multiplicity(_scores(x, rows).T)
     for heads, variance in ((heads_dk, dk_var), (heads_dv, dv_var)):
         if heads.sums is not None:
             variance += a.output.unit_roundoff**2 * (heads.sums**2).sum(axis=0)
+    of_k, of_q = ((n + 4) * eta + (partial_roundings(a, n) + x.group) * step(a.output, a) for n in (n_k, n_q))
+    scaled = max(1.0, c)
+    inputs = step(a.scale_on_inputs, a) * scaled
     equal = np.sqrt(column)
     dk_rad = lam * equal * (np.sqrt(dk_var) + of_queries * (dk_size + np.abs(dk)) / 2) + dk_lost
     dv_rad = lam * equal * (np.sqrt(dv_var) + of_queries * (dv_size + np.abs(dv)) / 2) + dv_lost
     return (
-        _rounded(a, c * dq, c * (dq_rad + 4 * work * np.abs(dq)) + n_k * of_products),
-        _rounded(a, c * dk, c * (dk_rad + 4 * work * np.abs(dk)) + n_q * of_products),
-        _rounded(a, dv, dv_rad + n_q * of_products),
+        _rounded(a, c * dq, c * (dq_rad + 4 * work * np.abs(dq)) + scaled * of_k + inputs),
+        _rounded(a, c * dk, c * (dk_rad + 4 * work * np.abs(dk)) + scaled * of_q + inputs),
+        _rounded(a, dv, dv_rad + of_q),
     )
 
 
@@ -180,16 +187,19 @@ def _softmax(x: Point, rows: slice) -> Softmax:
     total = e.sum(axis=1, keepdims=True) + of_sink
     p, p_sink = e / total, of_sink / total
     each, entry = 6 * work + a.exp.per_unit + _unit(a.scores), sqrt(a.exp.relative**2 + (4 * work) ** 2)
-    score = np.sqrt(var + (each * np.where(p > 0, np.abs(logits), 0.0)) ** 2)
+    thin = c * (_thin(a, x.q[rows]) @ np.abs(x.k).T + np.abs(x.q[rows]) @ _thin(a, x.k).T) / float(a.likely or 1.0)
+    score = np.sqrt(var + (each * np.where(p > 0, np.abs(logits), 0.0)) ** 2) + thin
     sink = p_sink * np.sqrt((each * np.where(p_sink > 0, np.abs(sinks), 0.0)) ** 2 + entry**2)
     merged = rescalings(a, n_k) * (a.exp.relative + 3 * work) ** 2
     out, lse = p @ x.v, m + np.log(total)
-    tail = (p > 0) & (p < max(2 * u, 2 * work, _weightless(a)))
+    least = max(2 * u, 2 * work, _least_weight(a), step(a.weights, a) if a.stored_sum else 0.0)
+    tail = (p > 0) & (p < least)
     equal = np.sqrt(np.maximum(_multiplicity(s), _multiplicity(logits)))
-    lost = (p * tail).sum(axis=1, keepdims=True) + np.where(p_sink < max(2 * u, 2 * work, _weightless(a)), p_sink, 0.0)
+    lost = (p * tail).sum(axis=1, keepdims=True) + np.where(p_sink < least, p_sink, 0.0)
     row = np.sqrt((p**2 * (score**2 + entry**2)).sum(axis=1, keepdims=True) + sink**2 + n_k * u**2 + merged)
     linear = (6 * work + a.log) * (np.abs(lse) + log(2) * slack(a)) + _unit(a.saved_lse) * np.abs(lse) + lost
-    return Softmax(p, score, entry, out, p @ np.abs(x.v), lost, (p * tail) @ np.abs(x.v), row, linear, equal, tail, sink)
+    lost_size = _lost(p, step(a.weights, a), tail) @ np.abs(x.v)
+    return Softmax(p, score, entry, out, p @ np.abs(x.v), lost, lost_size, row, linear, equal, tail, sink)
 
 
 def _logits(x: Point, rows: slice, s: Array, var: Array) -> tuple[Array, Array]:
@@ -221,23 +231,25 @@ def _output(x: Point, s: Softmax) -> Array:
     spread = (of_scores @ x.v**2 - 2 * s.out * (of_scores @ x.v) + s.out**2 * of_scores.sum(axis=1, keepdims=True)).clip(min=0)
     entries = of_weights @ x.v**2 + s.out**2 * of_weights.sum(axis=1, keepdims=True)
     middle = (s.size + np.abs(s.out)) / 2
+    products = np.minimum((n_k + rescalings(a, n_k) + 4) * step(a.elementwise, a), s.size)  # thin v are among them, as Σ p ≤ 1
     sd = np.sqrt(spread + entries + (s.sink * s.out) ** 2 + sums * (middle**2 + s.out**2))
-    return np.asarray(lam * s.equal * sd + s.linear * np.abs(s.out) + s.lost_size + s.lost * np.abs(s.out) + n_k * _flushed(a))
+    return np.asarray(lam * s.equal * sd + s.linear * np.abs(s.out) + s.lost_size + s.lost * np.abs(s.out) + products)
 
 
-def _delta(x: Point, s: Softmax, g: Array, dp: Array, delta: Array, turn: Array, dot: Array, weight: Array) -> Array:
+def _delta(x: Point, s: Softmax, g: Array, dp: Array, delta: Array, turn: Array, dot: Array, weight: Array, dp_lost: Array) -> Array:
     """Δ ÷ λ, in the form of δ that is worse of those allowed."""
     a, lam = x.arithmetic, float(x.arithmetic.likely or 0.0)
-    u = a.grad_accumulate
+    u, eta = a.grad_accumulate, step(a.elementwise, a)
     of_output = np.sqrt((g**2 * ((_output(x, s) / lam) ** 2 + (_unit(a.saved_output) * s.out) ** 2)).sum(axis=1, keepdims=True))
     of_output = of_output + u * sqrt(g.shape[1]) * ((np.abs(g * s.out)).sum(axis=1, keepdims=True) + np.abs(delta)) / 2
-    flushed = (np.abs(g * s.out) * (np.abs(s.out) < _flushed(a, a.saved_output))).sum(axis=1, keepdims=True)
-    of_output = of_output + (flushed + g.shape[1] * _flushed(a)) / lam
+    operands = np.abs(g) * _lost(s.out, step(a.saved_output, a)) + _thin(a, g) * np.abs(s.out)
+    of_output = of_output + (operands.sum(axis=1, keepdims=True) + g.shape[1] * eta) / lam
     if a.delta == "output":
         return np.asarray(of_output)
     var = (s.p**2 * (weight * turn**2 + dot)).sum(axis=1, keepdims=True) + (s.row * delta) ** 2
     size = (s.p * np.abs(dp)).sum(axis=1, keepdims=True)
-    lost = ((s.p * s.tail * np.abs(dp)).sum(axis=1, keepdims=True) + dp.shape[1] * _flushed(a)) / lam
+    products = s.p * (s.tail | (s.p < step(a.saved_weights, a))) * np.abs(dp) + s.p * dp_lost + _lost(s.p * dp, step(a.grad_weights, a))
+    lost = (products.sum(axis=1, keepdims=True) + dp.shape[1] * eta) / lam
     of_weights = np.sqrt(var) + u * sqrt(dp.shape[1]) * (size + np.abs(delta)) / 2 + s.linear * np.abs(delta) / lam + lost
     return np.asarray(of_weights if a.delta == "weights" else np.maximum(of_output, of_weights))
 
@@ -255,15 +267,20 @@ def _rounded(a: Arithmetic, value: Array, error: Array) -> Array:
     return np.asarray(error + a.output.unit_roundoff * (np.abs(value) + error) + a.output.smallest_normal)
 
 
-def _flushed(a: Arithmetic, stored: Format | None = None) -> float:
-    """η: a number below it may come out as 0 where it is computed, or stored in a format."""
-    formats = (a.elementwise, a.elementwise if stored is None else stored)
-    return float(max(f.smallest_normal if a.flush_to_zero else f.smallest_subnormal for f in formats))
+def _lost(x: Array, least: float, tail: NDArray[np.bool_] | None = None) -> Array:
+    """|x| of what is below a step, or in a tail, and may come out as 0; 0 for all else."""
+    small = np.abs(x) < least
+    return np.where(small if tail is None else small | tail, np.abs(x), 0.0)
 
 
-def _weightless(a: Arithmetic) -> float:
-    """A weight below it may come out as 0: as an exponential, by a factor that rescales it, or where it is stored."""
-    return float(max(max(a.exp.flush, _flushed(a)) * 2.0 ** slack(a), _flushed(a, a.weights), _flushed(a, a.saved_weights)))
+def _thin(a: Arithmetic, x: Array) -> Array:
+    """|x| of operands of a product that may be taken for 0, or keep fewer bits there: those below the smallest normal number."""
+    return _lost(x, a.elementwise.smallest_normal if a.flush_to_zero or a.product else 0.0)
+
+
+def _least_weight(a: Arithmetic) -> float:
+    """A weight below it may come out as 0, as an exponential or by a factor that rescales it."""
+    return float(max(a.exp.flush, step(a.elementwise, a)) * 2.0 ** slack(a))
 
 
 def _unit(stored: Format | None) -> float:

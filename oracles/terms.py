@@ -307,7 +307,7 @@ def terms_of(a: Arithmetic, n_q: int, n_k: int, d: int, d_v: int, scale: float, 
                they are rescaled by may be flushed.
     """
     work = a.elementwise
-    u, eta = work.unit_roundoff, _step(work, a)
+    u, eta = work.unit_roundoff, step(work, a)
     rescaled, n_k = rescalings(a, n_k) + (sink and a.rescale_block is not None), n_k + sink
     product = a.product * (2 + a.product)
     inputs = _roundoff(a.scale_on_inputs) * (2 + _roundoff(a.scale_on_inputs))
@@ -348,22 +348,22 @@ def terms_of(a: Arithmetic, n_q: int, n_k: int, d: int, d_v: int, scale: float, 
         delta_sum=summed(a, n_k + 1, max(a.accumulate, a.grad_accumulate)),
         cap=gamma(6, u) + tanh.relative / (1 - tanh.relative) + 3 * _roundoff(a.scores),
         cap_absolute=tanh.flush + 2 * eta,
-        quotient_underflow=2 * _step(a.scores, a),
+        quotient_underflow=2 * step(a.scores, a),
         biased=gamma(3, u) + _roundoff(a.scores),
         tangent_dot=tangents.scaled(off, operands).positive + product * inputs,
         grad_scores=gamma(4, u) + _roundoff(a.grad_scores),
         keys_sum=_gradient(a, n_k).scaled(off),
         tangent_sum=_gradient(a, n_k if a is OWN else 2 * n_k + 1).scaled(off),
         queries_sum=_gradient(a, n_q).scaled(off),
-        score_underflow=(d * abs(scale) + 2) * eta + _step(a.scores, a) * (1 + abs(scale)),
-        logit_underflow=3 * eta + _step(a.scores, a),
-        input_underflow=(_step(a.scale_on_inputs, a) + flushed) * max(1.0, abs(scale)),
-        weight_underflow=max(a.exp.flush, eta) * 2.0 ** slack(a) + 2 * eta + _step(a.weights, a) + _step(a.saved_weights, a) + operand,
-        sum_underflow=(n_k + n_q + d_v + rescaled + 4) * eta + partial_roundings(a, max(n_q, n_k)) * _step(a.output, a) + n_q * operand,
-        grad_underflow=2 * eta + _step(a.grad_scores, a) + _step(a.grad_weights, a) + operand,
-        output_underflow=_step(a.output, a),
-        saved_underflow=_step(a.saved_output, a),
-        scaled_underflow=_step(a.scale_on_inputs, a) * max(1.0, abs(scale)) if _is_narrow(a) else 0.0,
+        score_underflow=(d * abs(scale) + 2) * eta + step(a.scores, a) * (1 + abs(scale)),
+        logit_underflow=3 * eta + step(a.scores, a),
+        input_underflow=(step(a.scale_on_inputs, a) + flushed) * max(1.0, abs(scale)),
+        weight_underflow=max(a.exp.flush, eta) * 2.0 ** slack(a) + 2 * eta + step(a.weights, a) + step(a.saved_weights, a) + operand,
+        sum_underflow=(n_k + n_q + d_v + rescaled + 4) * eta + partial_roundings(a, max(n_q, n_k)) * step(a.output, a) + n_q * operand,
+        grad_underflow=2 * eta + step(a.grad_scores, a) + step(a.grad_weights, a) + operand,
+        output_underflow=step(a.output, a),
+        saved_underflow=step(a.saved_output, a),
+        scaled_underflow=step(a.scale_on_inputs, a) * max(1.0, abs(scale)) if _is_narrow(a) else 0.0,
     )
 
 
@@ -418,7 +418,7 @@ def _roundoff(stored: Format | None) -> float:
     return gamma(1, stored.unit_roundoff) if stored is not None else 0.0
 
 
-def _step(stored: Format | None, a: Arithmetic) -> float:
+def step(stored: Format | None, a: Arithmetic) -> float:
     """The absolute error of one rounding to a format near zero, if there is one."""
     if stored is None:
         return 0.0

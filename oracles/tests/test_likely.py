@@ -21,21 +21,22 @@ def flushed(x: Array) -> Array:
     return np.where(np.abs(x) < TINY, 0.0, x)
 
 
-def attention(step: str, q: Array, k: Array, v: Array, g: Array) -> tuple[Array, ...]:
-    """out, dq, dk and dv in float64, with one step flushed: the weights, the products in sums, the saved output, or dS."""
+def attention(step: str, scale: float, q: Array, k: Array, v: Array, g: Array) -> tuple[Array, ...]:
+    """out, dq, dk and dv in float64, with one step flushed: weights, operands, products, the saved output, dP, or scale·dS."""
 
     def through(name: str) -> Callable[[Array], Array]:
         return flushed if name == step else lambda x: x
 
     def product(a: Array, b: Array) -> Array:
+        a, b = map(through("operand"), (a, b))
         return through("product")(a[:, :, None] * b[None]).sum(axis=1)
 
-    s = q @ k.T
+    s = scale * (q @ k.T)
     e = np.exp(s - s.max(axis=1, keepdims=True))
     p = through("weight")(e / e.sum(axis=1, keepdims=True))
     out = product(p, v)
     delta = (g * through("saved output")(out)).sum(axis=1, keepdims=True)
-    ds = through("grad score")(p * (g @ v.T - delta))
+    ds = through("grad score")(scale * p * (through("grad weight")(product(g, v.T)) - delta))
     return out, product(ds, k), product(ds.T, q), product(p.T, g)
 
 
@@ -52,25 +53,33 @@ FIRST = np.where(np.arange(KEYS) == 0, 0.0, -87.5)[:, None]  # exp(−87.5) < TI
 
 
 @pytest.mark.parametrize(
-    ("step", "result", "inputs"),
+    ("step", "result", "scale", "inputs"),
     [
-        ("weight", "dv", (queries(1.0), FIRST, keys(1.0), queries(8.0))),
-        ("product", "out", (queries(0.0), keys(1.0), keys(KEYS * TINY / 2), queries(1.0))),
-        ("product", "dv", (queries(0.0), keys(1.0), keys(1.0), queries(KEYS * TINY / 2))),
-        ("saved output", "dq", (queries(0.0), keys(1.0), keys(TINY / 2), queries(2.0**100))),
-        ("grad score", "dk", (queries(64.0), keys(0.0), keys(1.0, -1.0), queries(4 * TINY))),
+        ("weight", "dv", 1.0, (queries(1.0), FIRST, keys(1.0), queries(8.0))),
+        ("product", "out", 1.0, (queries(0.0), keys(1.0), keys(KEYS * TINY / 2), queries(1.0))),
+        ("product", "dv", 1.0, (queries(0.0), keys(1.0), keys(1.0), queries(KEYS * TINY / 2))),
+        ("product", "dq", 1.0, (queries(0.0), keys(2.0**10, -(2.0**10)), keys(2.0**-20, -(2.0**-20)), queries(2.0**19 * TINY))),
+        ("operand", "dq", 1.0, (queries(0.0), keys(1.0, -1.0), keys(2.0**20, -(2.0**20)), queries(TINY / 2))),
+        ("operand", "dq", 1.0, (queries(0.0), keys(TINY / 2, -TINY / 2), keys(1.0, -1.0), queries(2.0**40))),
+        ("operand", "dk", 1.0, (queries(TINY / 2), keys(0.0), keys(1.0, -1.0), queries(2.0**40))),
+        ("operand", "dv", 1.0, (queries(1.0), FIRST, keys(1.0), queries(TINY / 2))),
+        ("saved output", "dq", 1.0, (queries(0.0), keys(1.0), keys(TINY / 2), queries(2.0**100))),
+        ("grad weight", "dq", 1.0, (queries(0.0), keys(2.0**20, -(2.0**20)), keys(1.0, -1.0), queries(TINY / 2))),
+        ("grad score", "dk", 1.0, (queries(64.0), keys(0.0), keys(1.0, -1.0), queries(4 * TINY))),
+        ("grad score", "dk", 1 / 64, (queries(64.0), keys(0.0), keys(1.0, -1.0), queries(KEYS * 30 * TINY))),
     ],
 )
-def test_a_step_that_is_flushed_is_within_the_line(monkeypatch, step, result, inputs):
+def test_a_step_that_is_flushed_is_within_the_line(monkeypatch, step, result, scale, inputs):
     q, k, v, g = inputs
-    got = dict(zip(("out", "dq", "dk", "dv"), attention(step, *inputs), strict=True))[result]
+    got = dict(zip(("out", "dq", "dk", "dv"), attention(step, scale, *inputs), strict=True))[result]
 
     def excess() -> float:
-        out = scaled_dot_product_attention(q, k, v, scale=1.0, arithmetic=LINE)
-        gradients = scaled_dot_product_attention_vjp(q, k, v, None, g, scale=1.0, arithmetic=LINE)
+        out = scaled_dot_product_attention(q, k, v, scale=scale, arithmetic=LINE)
+        gradients = scaled_dot_product_attention_vjp(q, k, v, None, g, scale=scale, arithmetic=LINE)
         return float(dict(zip(("out", "dq", "dk", "dv"), (out, *gradients), strict=True))[result].excess(got).max())
 
     assert excess() <= 1
-    monkeypatch.setattr(likely, "_flushed", lambda *_: 0.0)
-    monkeypatch.setattr(likely, "_weightless", lambda _: 0.0)
+    monkeypatch.setattr(likely, "step", lambda *_: 0.0)
+    monkeypatch.setattr(likely, "_least_weight", lambda _: 0.0)
+    monkeypatch.setattr(likely, "_thin", lambda _, x: np.zeros_like(x))
     assert excess() > 1
