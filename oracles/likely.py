@@ -77,6 +77,7 @@ class Softmax:
                       are stored
     row, linear       r of the denominator, and what is common to a row and not independent
     equal             √κ of the row
+    thin              what flushed operands may move a score by, at most 1
     sink              p of the sink times σ and ε of it
     """
 
@@ -91,6 +92,7 @@ class Softmax:
     linear: Array
     equal: Array
     tail: NDArray[np.bool_]
+    thin: Array
     sink: Array | float = 0.0
 
 
@@ -137,7 +139,9 @@ def vjp(x: Point, g: Array) -> tuple[Array, Array, Array]:
         total = np.abs(ds) @ np.abs(x.k)
         dq_sd = np.sqrt(var @ (x.k**2)) + spread * np.abs(s.p @ x.k) + common * np.abs(dq[rows]) + of_keys * (total + np.abs(dq[rows])) / 2
         of_entry, gone = s.p * dp_lost, (s.p < saved) | (np.abs(ds) < least_ds)
-        dq_rad[rows] = lam * s.equal * dq_sd + (np.abs(ds * (s.tail | gone)) + of_entry) @ np.abs(x.k) + np.abs(ds) @ thin_k
+        dq_rad[rows] = (
+            lam * s.equal * dq_sd + (np.abs(ds) * np.maximum(s.tail | gone, s.thin) + of_entry) @ np.abs(x.k) + np.abs(ds) @ thin_k
+        )
         dk += ds.T @ q
         heads_dk.add(rows, slice(None), ds.T, q)
         heads_dv.add(rows, slice(None), s.p.T, gi)
@@ -147,12 +151,13 @@ def vjp(x: Point, g: Array) -> tuple[Array, Array, Array]:
         dv_var += (s.p**2 * (weight + common**2 + _unit(a.weights) ** 2)).T @ (gi**2)
         dv_size += s.p.T @ np.abs(gi)
         tail = (s.p < least) | ((s.p < 2 * max(u, work) * columns) & (n_q > 1))
-        dk_lost += (np.abs(ds * (tail | gone)) + of_entry).T @ np.abs(q) + np.abs(ds).T @ _thin(a, q)
-        dv_lost += _lost(s.p, max(saved, step(a.weights, a)), tail).T @ np.abs(gi) + s.p.T @ _thin(a, gi)
+        dk_lost += (np.abs(ds) * np.maximum(tail | gone, s.thin) + of_entry).T @ np.abs(q) + np.abs(ds).T @ _thin(a, q)
+        dv_lost += (s.p * np.maximum(tail | (s.p < max(saved, step(a.weights, a))), s.thin)).T @ np.abs(gi)
         column += _multiplicity(_scores(x, rows).T)
     for heads, variance in ((heads_dk, dk_var), (heads_dv, dv_var)):
         if heads.sums is not None:
             variance += a.output.unit_roundoff**2 * (heads.sums**2).sum(axis=0)
+    # a sum of n products, thin cotangents of dv among them, and its parts that are stored
     of_k, of_q = ((n + 4) * eta + (partial_roundings(a, n) + x.group) * step(a.output, a) for n in (n_k, n_q))
     scaled = max(1.0, c)
     inputs = step(a.scale_on_inputs, a) * scaled
@@ -187,19 +192,19 @@ def _softmax(x: Point, rows: slice) -> Softmax:
     total = e.sum(axis=1, keepdims=True) + of_sink
     p, p_sink = e / total, of_sink / total
     each, entry = 6 * work + a.exp.per_unit + _unit(a.scores), sqrt(a.exp.relative**2 + (4 * work) ** 2)
-    thin = c * (_thin(a, x.q[rows]) @ np.abs(x.k).T + np.abs(x.q[rows]) @ _thin(a, x.k).T) / float(a.likely or 1.0)
-    score = np.sqrt(var + (each * np.where(p > 0, np.abs(logits), 0.0)) ** 2) + thin
+    score = np.sqrt(var + (each * np.where(p > 0, np.abs(logits), 0.0)) ** 2)
+    thin = np.minimum(c * (_thin(a, x.q[rows]) @ np.abs(x.k).T + np.abs(x.q[rows]) @ _thin(a, x.k).T), 1.0)
     sink = p_sink * np.sqrt((each * np.where(p_sink > 0, np.abs(sinks), 0.0)) ** 2 + entry**2)
     merged = rescalings(a, n_k) * (a.exp.relative + 3 * work) ** 2
     out, lse = p @ x.v, m + np.log(total)
     least = max(2 * u, 2 * work, _least_weight(a), step(a.weights, a) if a.stored_sum else 0.0)
     tail = (p > 0) & (p < least)
     equal = np.sqrt(np.maximum(_multiplicity(s), _multiplicity(logits)))
-    lost = (p * tail).sum(axis=1, keepdims=True) + np.where(p_sink < least, p_sink, 0.0)
+    lost = (p * np.maximum(tail, thin)).sum(axis=1, keepdims=True) + np.where(p_sink < least, p_sink, 0.0)
     row = np.sqrt((p**2 * (score**2 + entry**2)).sum(axis=1, keepdims=True) + sink**2 + n_k * u**2 + merged)
     linear = (6 * work + a.log) * (np.abs(lse) + log(2) * slack(a)) + _unit(a.saved_lse) * np.abs(lse) + lost
-    lost_size = _lost(p, step(a.weights, a), tail) @ np.abs(x.v)
-    return Softmax(p, score, entry, out, p @ np.abs(x.v), lost, lost_size, row, linear, equal, tail, sink)
+    lost_size = (p * np.maximum(tail | (p < step(a.weights, a)), thin)) @ np.abs(x.v)
+    return Softmax(p, score, entry, out, p @ np.abs(x.v), lost, lost_size, row, linear, equal, tail, thin, sink)
 
 
 def _logits(x: Point, rows: slice, s: Array, var: Array) -> tuple[Array, Array]:
@@ -239,17 +244,21 @@ def _output(x: Point, s: Softmax) -> Array:
 def _delta(x: Point, s: Softmax, g: Array, dp: Array, delta: Array, turn: Array, dot: Array, weight: Array, dp_lost: Array) -> Array:
     """Δ ÷ λ, in the form of δ that is worse of those allowed."""
     a, lam = x.arithmetic, float(x.arithmetic.likely or 0.0)
-    u, eta = a.grad_accumulate, step(a.elementwise, a)
+    u = a.grad_accumulate
     of_output = np.sqrt((g**2 * ((_output(x, s) / lam) ** 2 + (_unit(a.saved_output) * s.out) ** 2)).sum(axis=1, keepdims=True))
     of_output = of_output + u * sqrt(g.shape[1]) * ((np.abs(g * s.out)).sum(axis=1, keepdims=True) + np.abs(delta)) / 2
     operands = np.abs(g) * _lost(s.out, step(a.saved_output, a)) + _thin(a, g) * np.abs(s.out)
-    of_output = of_output + (operands.sum(axis=1, keepdims=True) + g.shape[1] * eta) / lam
+    of_output = of_output + operands.sum(axis=1, keepdims=True) / lam  # what its products lose is at most what those of dP do
     if a.delta == "output":
         return np.asarray(of_output)
     var = (s.p**2 * (weight * turn**2 + dot)).sum(axis=1, keepdims=True) + (s.row * delta) ** 2
     size = (s.p * np.abs(dp)).sum(axis=1, keepdims=True)
-    products = s.p * (s.tail | (s.p < step(a.saved_weights, a))) * np.abs(dp) + s.p * dp_lost + _lost(s.p * dp, step(a.grad_weights, a))
-    lost = (products.sum(axis=1, keepdims=True) + dp.shape[1] * eta) / lam
+    products = (
+        s.p * np.maximum(s.tail | (s.p < step(a.saved_weights, a)), s.thin) * np.abs(dp)
+        + s.p * dp_lost
+        + _lost(s.p * dp, step(a.grad_weights, a))
+    )
+    lost = (products.sum(axis=1, keepdims=True) + dp.shape[1] * step(a.elementwise, a)) / lam
     of_weights = np.sqrt(var) + u * sqrt(dp.shape[1]) * (size + np.abs(delta)) / 2 + s.linear * np.abs(delta) / lam + lost
     return np.asarray(of_weights if a.delta == "weights" else np.maximum(of_output, of_weights))
 
@@ -267,10 +276,9 @@ def _rounded(a: Arithmetic, value: Array, error: Array) -> Array:
     return np.asarray(error + a.output.unit_roundoff * (np.abs(value) + error) + a.output.smallest_normal)
 
 
-def _lost(x: Array, least: float, tail: NDArray[np.bool_] | None = None) -> Array:
-    """|x| of what is below a step, or in a tail, and may come out as 0; 0 for all else."""
-    small = np.abs(x) < least
-    return np.where(small if tail is None else small | tail, np.abs(x), 0.0)
+def _lost(x: Array, least: float) -> Array:
+    """|x| of what is below a step, and may come out as 0; 0 for all else."""
+    return np.where(np.abs(x) < least, np.abs(x), 0.0)
 
 
 def _thin(a: Arithmetic, x: Array) -> Array:
