@@ -16,7 +16,7 @@ PEERS  := .venv-peers
 REVISION = $(shell git describe --always --dirty 2>/dev/null || echo unknown)
 
 KERAS_BACKENDS := jax torch numpy
-VERIFY_PEERS = TRANSFORMERS_VERBOSITY=error $(PEERS)/bin/attnspec verify properties.implementations.peers:GROUPS --max-examples $(EXAMPLES) --seed $(SEED) --jobs $(JOBS)
+VERIFY_PEERS = TRANSFORMERS_VERBOSITY=error $(PEERS)/bin/attnspec verify systems.peers:GROUPS --max-examples $(EXAMPLES) --seed $(SEED) --jobs $(JOBS)
 
 # Modules are compiled once, also where the environment says otherwise: tests start some hundred processes that import them.
 export PYTHONDONTWRITEBYTECODE :=
@@ -34,16 +34,16 @@ setup: $(READY) ## set up .venv, and nothing else: then . .venv/bin/activate, an
 .PHONY: verify
 verify: EXAMPLES = 25
 verify: $(READY) ## run the main job: check every law on the implementations that come with attnspec [ONLY=fairseq2 EXAMPLES=25 SEED=0 JOBS=2]
-	$(BIN)/attnspec verify properties.implementations:GROUPS $(if $(ONLY),--only "$(ONLY)") --max-examples $(EXAMPLES) --seed $(SEED) --jobs $(JOBS)
+	$(BIN)/attnspec verify systems:GROUPS $(if $(ONLY),--only "$(ONLY)") --max-examples $(EXAMPLES) --seed $(SEED) --jobs $(JOBS)
 
 .PHONY: report
 report: EXAMPLES = 25
 report: $(READY) ## write the same verdicts as a page, build/report/index.html, and succeed whatever they are [ONLY=fairseq2 EXAMPLES=25 SEED=0 JOBS=2]
-	$(BIN)/attnspec verify properties.implementations:GROUPS $(if $(ONLY),--only "$(ONLY)") --max-examples $(EXAMPLES) --seed $(SEED) --jobs $(JOBS) --html build/report || [ $$? -eq 1 ]
+	$(BIN)/attnspec verify systems:GROUPS $(if $(ONLY),--only "$(ONLY)") --max-examples $(EXAMPLES) --seed $(SEED) --jobs $(JOBS) --html build/report || [ $$? -eq 1 ]
 
 .PHONY: mutants
 mutants: $(READY) ## run every law against every known bug; writes docs/kill-matrix.md and docs/kill-matrix.json [ONLY=rope,rope_vjp, KEEP=1 for new laws and bugs only, JOBS=2]
-	$(BIN)/python -m properties.measurements.mutants --jobs $(JOBS) --only "$(ONLY)" $(if $(KEEP),--keep)
+	$(BIN)/python -m research.mutants --jobs $(JOBS) --only "$(ONLY)" $(if $(KEEP),--keep)
 
 .PHONY: vectors
 vectors: $(READY) ## write the certified test vectors for other languages, and which known bugs they detect; writes vectors/
@@ -59,13 +59,13 @@ cases: $(READY) ## choose the cases of the vectors anew, after a change to a dom
 seeds: $(READY) ## look for false alarms on what comes with attnspec, with 50 seeds, resuming where it was stopped; writes docs/seeds.txt [EXAMPLES=100 JOBS=2]
 	@mkdir -p build
 	@case "$(REVISION)" in *-dirty) rm -f build/seeds-$(REVISION).db;; esac  # of another state of the same name
-	$(BIN)/attnspec campaign properties.implementations:GROUPS --seeds 0:50 --climb 0 --max-examples $(EXAMPLES) --jobs $(JOBS) \
+	$(BIN)/attnspec campaign systems:GROUPS --seeds 0:50 --climb 0 --max-examples $(EXAMPLES) --jobs $(JOBS) \
 		--database build/seeds-$(REVISION).db --examples build/seeds-examples || [ $$? -eq 1 ]
-	$(BIN)/python -m properties.measurements.seeds build/seeds-$(REVISION).db
+	$(BIN)/python -m research.seeds build/seeds-$(REVISION).db
 
 .PHONY: gates
 gates: $(READY) ## time the gate, and run it on right candidates in five structures and three dtypes, with 50 seeds, and on every adversary; writes docs/gate.txt [JOBS=2]
-	$(BIN)/python -m properties.measurements.gates --jobs $(JOBS)
+	$(BIN)/python -m research.gates --jobs $(JOBS)
 
 .PHONY: test
 test: $(READY) ## run every test [JOBS=2]
@@ -73,13 +73,13 @@ test: $(READY) ## run every test [JOBS=2]
 
 .PHONY: another
 another: $(READY) ## run the tests whose outcome could depend on the processor under another BLAS kernel and SIMD level
-	$(BIN)/python -m properties.measurements.portable --another --jobs $(JOBS)
+	$(BIN)/python -m research.portable --another --jobs $(JOBS)
 
 # Each Python has an environment of its own, .venv-python3.12, which the first run sets up.
 .PHONY: portable
 portable: EXAMPLES = 25
 portable: $(READY) ## compare verdicts and run these tests under every BLAS kernel and SIMD level, and all tests with every Python at hand [PYTHONS="python3.12 python3.13"]
-	$(BIN)/python -m properties.measurements.portable --examples $(EXAMPLES) --jobs $(JOBS)
+	$(BIN)/python -m research.portable --examples $(EXAMPLES) --jobs $(JOBS)
 	@for python in $(PYTHONS); do \
 		if command -v $$python >/dev/null; then $(MAKE) PYTHON=$$python VENV=.venv-$$(basename $$python) test || exit 1; \
 		else echo "$$python is not at hand: nothing was tested with it."; fi; \
@@ -117,72 +117,72 @@ peers: $(PEERS)/.ready ## check released libraries against the laws, in .venv-pe
 			--json build/peers/$(if $(ONLY),only,$(backend)).json $(if $(ONLY),,|| [ $$? -eq 1 ]) || exit 1;) \
 	echo "The laws took $$(( ($$(date +%s) - start) / 60 )) minutes on $(JOBS) cores; the environment takes $$(du -sh $(PEERS) | cut -f1)." \
 		| tee $(if $(ONLY),/dev/null,build/peers/took.txt)
-	$(if $(ONLY),,$(PEERS)/bin/python -W ignore -m properties.measurements.rotary_peers)
-	$(if $(ONLY),,$(PEERS)/bin/python -W ignore -m properties.measurements.peers build/peers/*.json --took build/peers/took.txt)
+	$(if $(ONLY),,$(PEERS)/bin/python -W ignore -m research.rotary_peers)
+	$(if $(ONLY),,$(PEERS)/bin/python -W ignore -m research.peers build/peers/*.json --took build/peers/took.txt)
 
 .PHONY: numbers
 numbers: $(READY) ## regenerate the counts and the printed runs of README and the guide; writes README.md and docs/guide/verdicts.md
-	$(BIN)/python -m properties.measurements.numbers
+	$(BIN)/python -m research.numbers
 
 .PHONY: findings
 findings: $(READY) ## write down what was found about the systems under test; writes docs/findings.md
-	$(BIN)/python -m properties.measurements.findings
+	$(BIN)/python -m research.findings
 
 .PHONY: bench
 bench: $(READY) ## time the oracles against naive NumPy, torch and mpmath; writes docs/bench.txt and docs/bench.json
-	$(BIN)/python -m properties.measurements.benchmarks.timing --output docs/bench.txt --json docs/bench.json
+	$(BIN)/python -m research.benchmarks.timing --output docs/bench.txt --json docs/bench.json
 
 .PHONY: bench-verify
 bench-verify: $(READY) ## time verdicts against the revision before, by turns; writes docs/bench-verify.txt
-	$(BIN)/python -m properties.measurements.benchmarks.verdicts --output docs/bench-verify.txt
+	$(BIN)/python -m research.benchmarks.verdicts --output docs/bench-verify.txt
 
 .PHONY: soundness
 soundness: $(READY) ## check that every enclosure contains the exact value, on 10,000 cases of each operation; writes docs/soundness.txt [JOBS=2]
-	$(BIN)/python -m properties.measurements.benchmarks.soundness --jobs $(JOBS) --output docs/soundness.txt
+	$(BIN)/python -m research.benchmarks.soundness --jobs $(JOBS) --output docs/soundness.txt
 
 .PHONY: attack
 attack: $(READY) ## search for false certificates, and for budgets that refuse honest kernels; writes docs/attack.txt [MINUTES=60 SEED=0 JOBS=2]
-	$(BIN)/python -m properties.measurements.benchmarks.attack --minutes $(MINUTES) --seed $(SEED) --jobs $(JOBS) --output docs/attack.txt
+	$(BIN)/python -m research.benchmarks.attack --minutes $(MINUTES) --seed $(SEED) --jobs $(JOBS) --output docs/attack.txt
 
 .PHONY: worst
 worst: $(READY) ## search for the worst inputs of PyTorch's float32 and bfloat16 kernels; writes docs/worst.md [MINUTES=60 SEED=0 JOBS=2 ONLY=flash]
-	$(BIN)/python -m properties.measurements.worst --minutes $(MINUTES) --seed $(SEED) --jobs $(JOBS) --only "$(ONLY)"
+	$(BIN)/python -m research.worst --minutes $(MINUTES) --seed $(SEED) --jobs $(JOBS) --only "$(ONLY)"
 
 .PHONY: results
 results: JOBS = 1
 results: $(READY) ## check the CUDA entries against every law on the device at hand; writes docs/results/ [EXAMPLES=100 SEED=0 JOBS=1]
-	$(BIN)/python -m properties.measurements.results --examples $(EXAMPLES) --seed $(SEED) --jobs $(JOBS)
+	$(BIN)/python -m research.results --examples $(EXAMPLES) --seed $(SEED) --jobs $(JOBS)
 
 .PHONY: interrupts
 interrupts: $(READY) ## end the command by signals at a hundred random moments, and check what it leaves behind; writes docs/interrupts.txt
-	$(BIN)/python -m properties.measurements.interrupts
+	$(BIN)/python -m research.interrupts
 
 .PHONY: campaigns
 campaigns: $(READY) ## run campaigns in peace, disturbed, and on paper; writes docs/campaign-*.txt [SMALL=a folder on a file system of 64 MB]
-	$(BIN)/python -m properties.measurements.campaigns.disturbed $(SMALL)
-	$(BIN)/python -m properties.measurements.campaigns.costs
-	$(BIN)/python -m properties.measurements.campaigns.paper
+	$(BIN)/python -m research.campaigns.disturbed $(SMALL)
+	$(BIN)/python -m research.campaigns.costs
+	$(BIN)/python -m research.campaigns.paper
 
 .PHONY: fuzz
 fuzz: $(READY) ## give every public function nonsense; writes docs/fuzz.txt [MINUTES=60 SEED=0]
-	$(BIN)/python -W error -m properties.measurements.fuzz --minutes $(MINUTES) --seed $(SEED)
+	$(BIN)/python -W error -m research.fuzz --minutes $(MINUTES) --seed $(SEED)
 
 .PHONY: sharpness
 sharpness: $(READY) ## measure how much of its budget PyTorch uses; writes docs/sharpness.txt
-	$(BIN)/python -m properties.measurements.benchmarks.sharpness --output docs/sharpness.txt
+	$(BIN)/python -m research.benchmarks.sharpness --output docs/sharpness.txt
 
 .PHONY: criteria
 criteria: $(READY) ## compare the budgets with the tolerances in use today, on small planted faults; writes docs/criteria.md
-	$(BIN)/python -m properties.measurements.benchmarks.criteria --output docs/criteria.md
+	$(BIN)/python -m research.benchmarks.criteria --output docs/criteria.md
 
 .PHONY: checkers
 checkers: $(READY) ## run every known bug through the checks in use today, and through ours; writes docs/checkers.md, .json and .svg [KEEP=1 for new bugs only, JOBS=2]
-	$(BIN)/python -m properties.measurements.checkers --jobs $(JOBS) $(if $(KEEP),--keep)
+	$(BIN)/python -m research.checkers --jobs $(JOBS) $(if $(KEEP),--keep)
 
 .PHONY: named
 named: JOBS = 1
 named: $(READY) ## plant every other reading of a convention, and reported bugs, and see what diagnosis names; writes docs/named.md [JOBS=1]
-	$(BIN)/python -m properties.measurements.named --jobs $(JOBS)
+	$(BIN)/python -m research.named --jobs $(JOBS)
 
 .PHONY: docs
 docs: $(DOCS) ## make the documentation site, build/site/index.html, which opens without a network
@@ -207,14 +207,14 @@ $(READY): pyproject.toml constraints.txt
 # All libraries can live together: 2.9 GB, and about 5 minutes. keras-hub asks for TensorFlow (2.2 GB), which its layers do not need on other
 # back ends, Whisper for Triton, and LitGPT for an older huggingface-hub than transformers does: these are installed without what they
 # ask for, which is among the libraries as far as they need it. A library that does not install is shown as not run.
-PEERS_PIP = $(PEERS)/bin/python -m pip install --quiet --disable-pip-version-check --constraint properties/implementations/peers/constraints.txt
+PEERS_PIP = $(PEERS)/bin/python -m pip install --quiet --disable-pip-version-check --constraint systems/peers/constraints.txt
 LIBRARIES := transformers torchtune+torchao x-transformers rotary-embedding-torch jax flax equinox dm-haiku \
 	keras+sentencepiece+kagglehub+kagglesdk+tokenizers+regex onnx onnxruntime mlx[cpu] tinygrad \
 	local-attention diffusers torch_geometric positional-encodings \
 	mlx-lm monai kornia fair-esm ibm-fms memory-efficient-attention-pytorch ring-attention-pytorch \
 	lightning+jsonargparse[signatures] numba+more-itertools
 WITHOUT_ALL := keras-hub==0.32.0 litgpt==0.5.13 openai-whisper==20250625
-$(PEERS)/.ready: pyproject.toml properties/implementations/peers/constraints.txt
+$(PEERS)/.ready: pyproject.toml systems/peers/constraints.txt
 	$(PYTHON) -m venv $(PEERS)
 	$(PEERS_PIP) torch==2.13.0
 	$(PEERS_PIP) --editable . pytest

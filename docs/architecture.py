@@ -1,6 +1,6 @@
-"""The picture in ARCHITECTURE.md: which group of modules imports which, from the import statements. `python docs/architecture.py` draws it.
+"""Draws the picture in ARCHITECTURE.md from the import statements: `python docs/architecture.py`.
 
-The groups are the rows of the page's own tables. Arrows that follow from other arrows are left out.
+The groups are the rows of the page's own tables. An arrow that follows from two others is left out.
 """
 
 import ast
@@ -12,13 +12,17 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "ARCHITECTURE.md"
 PACKAGES = ("spec", "oracles", "properties")
+WHOLE = ("systems", "research")
+"""Packages that the picture shows as one box each."""
 
 Edges = dict[str, set[str]]
 
 
 def modules() -> dict[str, list[Path]]:
-    """The modules and subpackages right below each package, "spec.attention", and their files; tests and `__init__` are left out."""
-    found: dict[str, list[Path]] = {}
+    """The modules and subpackages right below each package, "spec.attention", and the packages that are shown whole, with their files.
+
+    Tests are left out, and so is the `__init__` of a package that is not shown whole."""
+    found = {whole: [path for path in sorted((ROOT / whole).rglob("*.py")) if "tests" not in path.parts] for whole in WHOLE}
     for package in PACKAGES:
         for path in sorted((ROOT / package).rglob("*.py")):
             first = path.relative_to(ROOT / package).parts[0]
@@ -33,7 +37,8 @@ def groups(page: str) -> dict[str, list[str]]:
     for section in re.split(r"^## ", page, flags=re.MULTILINE)[1:]:
         package = section.partition("\n")[0].strip("`")
         for name, members in re.findall(r"^\| \*\*(.+?)\*\* \| (.+?) \|", section, flags=re.MULTILINE):
-            found[f"{package}: {name}"] = [f"{package}.{module}" for module in re.findall(r"`(\w+)`", members)]
+            named = re.findall(r"`(\w+)`", members)
+            found[f"{package}: {name}"] = [f"{package}.{module}" if package in PACKAGES else module for module in named]
     return found
 
 
@@ -48,7 +53,9 @@ def imports(source: str, known: set[str], offered: dict[str, dict[str, str]]) ->
         for name in names:
             package, _, rest = name.partition(".")
             first = rest.split(".")[0]
-            if package in PACKAGES and f"{package}.{first}" in known:
+            if package in WHOLE:
+                yield package
+            elif package in PACKAGES and f"{package}.{first}" in known:
                 yield f"{package}.{first}"
             elif package in offered:
                 yield from {offered[package][first]} if first in offered[package] else set(offered[package].values())
@@ -92,9 +99,13 @@ def picture(grouped: dict[str, list[str]]) -> str:
     names = {group: group.partition(": ")[2] for group in grouped}
     ids = {group: name.replace(" ", "_") for group, name in names.items()}
     lines = ["```mermaid", "flowchart TB"]
-    for package in reversed(PACKAGES):
+    for package in dict.fromkeys(group.partition(": ")[0] for group in reversed(grouped)):
         nodes = [ids[g] + (f"[{names[g]}]" if ids[g] != names[g] else "") for g in grouped if g.startswith(f"{package}:")]
-        lines += [f"  subgraph {package}", f"    {'; '.join(nodes)}", "  end"]
+        lines += [
+            f"  subgraph {package.replace(' ', '_')}[{package}]" if " " in package else f"  subgraph {package}",
+            f"    {'; '.join(nodes)}",
+            "  end",
+        ]
     arrows = reduced(edges(grouped))
     lines += [f"  {ids[g]} --> {' & '.join(ids[to] for to in grouped if to in arrows[g])}" for g in grouped if arrows[g]]
     return "\n".join([*lines, "```"])

@@ -24,8 +24,8 @@ from properties.contract.operations import OPERATIONS, Operation
 from properties.laws import LAWS
 from properties.laws.law import Law
 from properties.laws.squares import Square
-from properties.measurements.numbers import adapter, command, shown
 from properties.views.pages import kind_of
+from research.numbers import adapter, command, shown
 from spec.errata import ERRATA, Erratum
 
 __all__ = ["Site"]

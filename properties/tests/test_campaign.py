@@ -33,8 +33,8 @@ from properties.command.campaign import _order
 from properties.command.cli import main, parser_of_command
 from properties.command.configuration import configure
 from properties.command.signals import Signals, StoppedError
-from properties.measurements.campaigns import disturbed
-from properties.measurements.campaigns.paper import simulated
+from research.campaigns import disturbed
+from research.campaigns.paper import simulated
 
 ROOT = Path(__file__).parents[2]
 GUIDE = (ROOT / "docs/guide/campaigns.md").read_text("utf-8")

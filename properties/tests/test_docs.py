@@ -20,8 +20,8 @@ from properties.bugs import CATALOGUE
 from properties.command.cli import main
 from properties.contract.operations import OPERATIONS
 from properties.laws import LAWS
-from properties.measurements.numbers import shown
 from properties.tests.test_readme import without_numbers
+from research.numbers import shown
 from spec.errata import ERRATA
 from spec.extended.rotary_frequencies import KINDS
 from spec.tests.declarations import MODULES

@@ -19,13 +19,13 @@ from properties.contract.features import NEEDS
 from properties.contract.implementation import Implementation
 from properties.contract.operations import FEATURES, OPERATIONS
 from properties.contract.support import WORDS
-from properties.implementations import numpy_tiled, torch_features, torch_sdpa_features
 from properties.laws import find
 from properties.laws.frequency_bands import ramp
-from properties.measurements.named import named, readings
 from properties.strategies.cases import Cases
 from properties.strategies.domains import DOMAINS
 from properties.verifier.reading import array
+from research.named import named, readings
+from systems import numpy_tiled, torch_features, torch_sdpa_features
 
 FEATURED = ("attention", "attention_vjp", "attention_jvp")
 

@@ -24,8 +24,8 @@ from properties.gatehouse.candidate import MOST_KEPT, Limits
 from properties.gatehouse.gate import gate
 from properties.gatehouse.submission import Submission
 from properties.gatehouse.surroundings import surroundings
-from properties.measurements.gates.candidates import ARITHMETICS, OPERATION, RIGHT, WRONG, adversary, candidate, right
 from properties.verifier.reading import SCHEMA as REPORT
+from research.gates.candidates import ARITHMETICS, OPERATION, RIGHT, WRONG, adversary, candidate, right
 
 PATIENT = Limits(call=20.0, calls=200.0)  # of a machine that others use too
 SIGNATURE = f"def {OPERATION}(q, k, v, mask=None):"

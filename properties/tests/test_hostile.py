@@ -19,9 +19,9 @@ from properties.contract.implementation import Implementation
 from properties.contract.results import BrokenError
 from properties.contract.wording import printable, said, shown
 from properties.laws import find
-from properties.measurements.interrupts import run
 from properties.pytest_plugin import Check
 from properties.views.html import page
+from research.interrupts import run
 
 TWO = ["--laws", "a second call gives the same[rope]", "it prints nothing and leaves the interpreter alone[rope]"]
 FEW = [*TWO, "--max-examples", "8", "--jobs", "1"]

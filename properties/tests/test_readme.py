@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from properties.command.cli import main
-from properties.measurements import numbers
+from research import numbers
 
 README = Path(__file__).parents[2] / "README.md"
 

@@ -16,9 +16,7 @@ from properties.bugs.reference import OPERATIONS as REFERENCE
 from properties.contract.features import FEATURES, KINDS, ROTATION
 from properties.contract.implementation import Implementation
 from properties.contract.operations import OPERATIONS
-from properties.implementations import numpy_frequencies, torch_frequencies
 from properties.laws.rotations import axes_of
-from properties.measurements.mutants import kills_of
 from properties.strategies import finishing, rotations
 from properties.strategies.cases import Cases
 from properties.strategies.choices import Choices
@@ -26,6 +24,8 @@ from properties.strategies.domain import EDGES
 from properties.strategies.domains import DOMAINS, ROTATIONS
 from properties.strategies.kinds import ends, rises
 from properties.verifier.relaid import relaid
+from research.mutants import kills_of
+from systems import numpy_frequencies, torch_frequencies
 
 NUMPY = Implementation("NumPy", REFERENCE, features=FEATURES)
 FREQUENCIES = OPERATIONS["rotary_frequencies"]

@@ -14,8 +14,8 @@ from properties.bugs import twins as bugs_of_twins
 from properties.bugs.mutants import MUTANTS
 from properties.bugs.reference import OPERATIONS
 from properties.contract.operations import FEATURES
-from properties.implementations import numpy_tiled, torch_attention
 from properties.verifier.verify import verify
+from systems import numpy_tiled, torch_attention
 
 SDPA, GQA, LAW = "scaled_dot_product_attention", "grouped_query_attention", "twin paths agree"
 

@@ -17,7 +17,6 @@ from oracles import preset
 from properties.command.cli import main
 from properties.contract.caller import Caller
 from properties.contract.operations import OPERATIONS
-from properties.implementations import GROUPS
 from properties.vectors.checking import SCHEMA, check, read
 from properties.vectors.choice import FORMATS
 from properties.vectors.choosing import chosen, pruned, survivors
@@ -28,6 +27,7 @@ from properties.vectors.long import LONG
 from properties.vectors.matrix import PAGE, markdown
 from properties.vectors.onnx_layout import CASES
 from properties.vectors.writing import text_of, write
+from systems import GROUPS
 
 ROOT = Path(spec.__file__).parents[1]
 DATA, READERS = ROOT / "vectors" / "data", ROOT / "vectors" / "readers"

@@ -1,0 +1,22 @@
+"""A search for counterexamples: certificates that do not contain the exact value, and budgets that refuse honest kernels.
+
+    inputs             adversarial families of inputs, those of certificates
+    calls              arguments that go by keyword: those of
+    features           … attention as it is used today,
+    parts              … merges of its parts, and ALiBi,
+    frequencies        … rotary frequencies, rotations and tables
+    certificates       |exact − mid| / rad of an oracle's certificate, by the literal spec over balls: the table of operations
+    rounding           every format by explicit rounding, and sums in every order
+    forms              what kernels of attention do differently, and which of it a budget promises to cover
+    kernels            honest kernels in every form, and with features (featured_kernels); those of frequencies (rotary_kernels)
+    arithmetics        what they round
+    plain_budgets      error ÷ budget of such a kernel, with the families of inputs that get far; with features (featured_budgets), of
+                       merges and ALiBi (part_budgets), of rotary encodings (rotary_budgets)
+    budgets            the table of them all
+    chunks             both halves, as numbered chunks of work on several processes
+    __main__           the command, and its tables
+
+Hill climbing itself is `properties.strategies.climb`. A new operation is a row of `certificates.OPERATIONS`, with families that draw it,
+and a row of `budgets.TARGETS`, with a kernel.
+`python -m research.benchmarks.attack` searches for as long as it is told.
+"""

@@ -1,0 +1,114 @@
+"""The second half of the attack: error ÷ budget of honest kernels, climbed towards 1 and beyond.
+
+A trial is an input that the arithmetic's format holds and a form that its budget promises to cover; both are mutated. No value is exact
+here: the budget's own midpoint and radius are what a user judges by. A kind of trial is a row of `TARGETS`.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.random import Generator
+
+from oracles import Arithmetic
+from properties.strategies.climb import Climbed, Height, climb
+from research.benchmarks.attack import featured_budgets, frequencies, part_budgets, plain_budgets
+from research.benchmarks.attack import rotary_budgets as rotary
+from research.benchmarks.attack.arithmetics import ARITHMETICS, FEATURED
+from research.benchmarks.attack.parts import MERGED, biases_by_distance, merges, slopes
+
+__all__ = ["ARITHMETICS", "OPERATIONS", "attack", "families", "measure"]
+
+
+@dataclass(frozen=True)
+class Target:
+    """A kind of trial: families by name, how one is drawn from a family, what a mutation does, and the error ÷ budget of each result.
+
+    `name` goes before those of results, which are what is climbed on; a violation by another one counts all the same.
+    """
+
+    name: str
+    results: tuple[str, ...]
+    families: tuple[str, ...]
+    draw: Callable[[str, Arithmetic, Generator], Any]
+    changed: Callable[[Any, Arithmetic, Generator], Any]
+    excess: Callable[[Arithmetic, Any], dict[str, float]]
+    arithmetics: tuple[str, ...] = tuple(ARITHMETICS)
+
+
+def _plain(excess: Callable[[Arithmetic, Any], dict[str, float]], *results: str) -> Target:
+    return Target("", results, tuple(plain_budgets.FAMILIES), plain_budgets.draw, plain_budgets.changed, excess)
+
+
+def _featured(excess: Callable[[Arithmetic, Any], dict[str, float]], *results: str) -> Target:
+    return Target(
+        "attention ", results, tuple(featured_budgets.FAMILIES), featured_budgets.draw, featured_budgets.changed, excess, FEATURED
+    )
+
+
+def _part(
+    name: str,
+    draw: Callable[[str, Arithmetic, Generator], Any],
+    choices: tuple[tuple[str, ...], Callable[[Generator, Any], dict[str, Any]]],
+    excess: Callable[[Arithmetic, Any], dict[str, float]],
+    families: tuple[str, ...],
+    *results: str,
+) -> Target:
+    return Target(name, results, families, draw, part_budgets.changed(*choices), excess, part_budgets.ARITHMETICS)
+
+
+def _rotary(
+    name: str,
+    draw: Callable[[str, Arithmetic, Generator], Any],
+    excess: Callable[[Arithmetic, Any], dict[str, float]],
+    families: tuple[str, ...],
+    *results: str,
+) -> Target:
+    return Target(name, results, families, draw, rotary.changed, excess, rotary.ARITHMETICS)
+
+
+TARGETS = (
+    _plain(plain_budgets.output, "out"),
+    _plain(plain_budgets.gradients, "dq", "dk", "dv"),
+    _plain(plain_budgets.tangent, "dout"),
+    _featured(featured_budgets.forward, "out", "lse"),
+    _featured(featured_budgets.gradients, "dq", "dk", "dv", "dbias", "dsink"),
+    _featured(featured_budgets.tangents, "dout", "dlse"),
+    _part("merge ", part_budgets.draw_merge, (part_budgets.MERGES, merges), part_budgets.merge, tuple(MERGED), "out", "lse"),
+    _part("alibi ", part_budgets.draw_alibi, (part_budgets.SLOPES, slopes), part_budgets.alibi, ("slopes",), "slopes"),
+    _part("alibi ", part_budgets.draw_alibi, (part_budgets.SLOPES, biases_by_distance), part_budgets.alibi, ("bias",), "bias"),
+    _rotary("", rotary.draw_frequencies, rotary.inv_freq, tuple(frequencies.FREQUENCIES), "inv_freq", "factor"),
+    _rotary("", rotary.draw_rotation, rotary.rotation, frequencies.ROTATIONS, "rope", "rope_vjp"),
+    _rotary("table of ", rotary.draw_tables, rotary.tables, frequencies.TABLES, "cos", "sin"),
+)
+OPERATIONS: dict[str, tuple[Target, str]] = {target.name + result: (target, result) for target in TARGETS for result in target.results}
+"""Which result is climbed on, and of what."""
+
+
+def families() -> list[tuple[str, str, str]]:
+    """Every (operation, family, arithmetic) to be attacked."""
+    return [(name, family, a) for name, (target, _) in OPERATIONS.items() for family in target.families for a in target.arithmetics]
+
+
+def measure(operation: str, a: Arithmetic, trial: Any) -> Height:
+    """The largest error ÷ budget of a kernel's result; of all that it computes with it where another one is a counterexample."""
+    target, result = OPERATIONS[operation]
+    with np.errstate(all="ignore"):
+        excess = target.excess(a, trial)
+    worst = max(excess, key=lambda name: excess[name])
+    violated = not excess[worst] <= 1
+    remarks = (f"{worst}: {excess[worst]:.4g}",) if violated else ()
+    return Height(excess[worst] if violated else excess.get(result, 0.0), violated, remarks)
+
+
+def attack(operation: str, family: str, arithmetic: str, rng: Generator, evaluations: int) -> Climbed[Any]:
+    """Climb in one family of inputs under one arithmetic."""
+    a, (target, _) = ARITHMETICS[arithmetic], OPERATIONS[operation]
+    return climb(
+        lambda r: target.draw(family, a, r),
+        lambda x, r: target.changed(x, a, r),
+        lambda x: measure(operation, a, x),
+        rng,
+        evaluations,
+    )

@@ -1,0 +1,339 @@
+"""Trials of attention as it is used today: the inputs of `plain_budgets` with features, and families aimed at one of them."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.random import Generator
+from numpy.typing import NDArray
+
+import oracles
+from oracles import Arithmetic
+from properties.strategies.climb import Array, mutated
+from research.benchmarks.attack import features, plain_budgets
+from research.benchmarks.attack.calls import fitting
+from research.benchmarks.attack.featured_kernels import FeaturedKernel, Features
+from research.benchmarks.attack.forms import Form, any_form, other_form
+from research.benchmarks.attack.plain_budgets import any_sizes, held
+from research.benchmarks.attack.rounding import rounding
+from research.benchmarks.exact.reading import Reading, read
+
+__all__ = ["FAMILIES", "FeaturedTrial", "changed", "draw", "forward", "gradients", "tangents"]
+
+INPUTS = ("q", "k", "v", "bias", "sink")
+
+
+@dataclass(frozen=True)
+class FeaturedTrial:
+    """Arrays by the names of arguments, q (H, n_q, d); options; the form of the kernel and its seed."""
+
+    arrays: dict[str, Array]
+    options: dict[str, Any]
+    form: Form
+    seed: int = 0
+
+    def given(self, *further: str) -> dict[str, Any]:
+        """The arguments of an oracle: the inputs, and further arrays."""
+        return {name: x for name, x in self.arrays.items() if name in (*INPUTS, *further)} | self.options
+
+
+# -- Families ------------------------------------------------------------------------------------------------------------------
+
+Aim = Callable[[Generator, dict[str, Array], dict[str, Any]], None]
+
+
+def _scores(arrays: dict[str, Array], said: dict[str, Any]) -> Array:
+    """(H, n_q, n_k) scores, within the range of most formats."""
+    return np.clip(features.scores(arrays, said.get("scale")), -1e30, 1e30)
+
+
+def _cap(x: float) -> float:
+    """A cap that binary32 holds: in 16 bits it is rounded."""
+    return float(np.float32(np.clip(x, 1e-4, 6e4)))
+
+
+def near_the_cap(rng: Generator, arrays: dict[str, Array], said: dict[str, Any]) -> None:
+    """Scores about as large as the cap."""
+    said["softcap"] = _cap(np.abs(_scores(arrays, said)).max() * rng.uniform(0.2, 4))
+
+
+def beyond_the_cap(rng: Generator, arrays: dict[str, Array], said: dict[str, Any]) -> None:
+    """Scores of many caps."""
+    said["softcap"] = _cap(np.abs(_scores(arrays, said)).max() * 10.0 ** -rng.uniform(0.5, 3))
+
+
+def far_below_the_cap(rng: Generator, arrays: dict[str, Array], said: dict[str, Any]) -> None:
+    """Scores so small beside the cap that the quotient underflows."""
+    said["softcap"] = _cap(np.abs(_scores(arrays, said)).max() * 10.0 ** rng.uniform(1, 6))
+
+
+def blocked_to_the_cap(rng: Generator, arrays: dict[str, Array], said: dict[str, Any]) -> None:
+    """Scores near the cap, and masked ones that come to −c and take part."""
+    near_the_cap(rng, arrays, said)
+    said["causal"], said["conventions"] = True, replace(said["conventions"], softcap_order="after_mask")
+
+
+def dominating_sink(rng: Generator, arrays: dict[str, Array], said: dict[str, Any]) -> None:
+    """Sinks above all scores."""
+    arrays["sink"] = _scores(arrays, said).max(axis=(-2, -1)) + rng.uniform(0, 60)
+
+
+def vanishing_sink(rng: Generator, arrays: dict[str, Array], said: dict[str, Any]) -> None:
+    """Sinks below all scores."""
+    arrays["sink"] = _scores(arrays, said).min(axis=(-2, -1)) - rng.uniform(0, 100)
+
+
+def cancelling_bias(rng: Generator, arrays: dict[str, Array], said: dict[str, Any]) -> None:
+    """Biases that take the scores away."""
+    arrays["bias"] = -_scores(arrays, said) + rng.standard_normal(_scores(arrays, said).shape)
+    said.pop("softcap", None)
+
+
+def cotangent_of_lse(rng: Generator, arrays: dict[str, Array], said: dict[str, Any]) -> None:
+    """Cotangents of the log-sum-exp alone, or such that dU is all but 0 where a key has all the weight."""
+    if rng.random() < 0.5:
+        arrays["grad_out"] = 0 * arrays["grad_out"]
+    arrays["grad_lse"] = rng.standard_normal(arrays["q"].shape[:-1]) * 10.0 ** rng.uniform(-2, 3)
+
+
+def cancelling_lse(rng: Generator, arrays: dict[str, Array], said: dict[str, Any]) -> None:
+    """A cotangent of the log-sum-exp that takes dP − delta away, at one key; both may be large."""
+    arrays["grad_out"] = arrays["grad_out"] * 10.0 ** rng.choice([0.0, rng.uniform(0, 5)])
+    for name in ("mask", "softcap", "window", "causal", "offset"):
+        said.pop(name, None)
+    arrays.pop("bias", None)
+    s, group = _scores(arrays, said), len(arrays["q"]) // len(arrays["k"])
+    sink = arrays.setdefault("sink", s.max(axis=(-2, -1)) + rng.uniform(-5, 5))[:, None, None]
+    e = np.exp(s - np.maximum(s.max(axis=-1, keepdims=True), sink))
+    dp = arrays["grad_out"] @ np.repeat(arrays["v"], group, axis=0).swapaxes(-1, -2)
+    delta = (e * dp).sum(-1) / (e.sum(-1) + np.exp(sink - np.maximum(s.max(axis=-1, keepdims=True), sink))[..., 0])
+    arrays["grad_lse"] = delta - dp[..., int(rng.integers(dp.shape[-1]))]
+
+
+def cancelling_heads(rng: Generator, arrays: dict[str, Array], said: dict[str, Any]) -> None:
+    """Query heads that are all but the same, of cotangents that are opposite by turns: what comes back to their keys cancels."""
+    n_heads = len(arrays["q"])
+    arrays["q"] = arrays["q"][:1] * (1 + 0.01 * rng.standard_normal((n_heads, 1, 1)))
+    arrays["grad_out"] = arrays["grad_out"][:1] * np.where(np.arange(n_heads) % 2, -1.0, 1.0)[:, None, None]
+    said.pop("mask", None)
+
+
+def rows_without_keys(rng: Generator, arrays: dict[str, Array], said: dict[str, Any]) -> None:
+    """Rows that may read nothing, among others, and read all keys alike where they do, constants or not; at times a bias of −∞ says so."""
+    n_heads, n_q, n_k = _scores(arrays, said).shape
+    seen = np.broadcast_to(rng.random((n_heads, n_q, 1)) < 0.5, (n_heads, n_q, n_k))
+    said["conventions"] = replace(
+        said["conventions"],
+        dead_rows="uniform",
+        dead_gradients=str(rng.choice(["stop", "flow"])),
+        mask_polarity="true_allows",
+        causal_with_mask="compose",
+    )
+    if rng.random() < 0.3:
+        arrays["bias"] = np.where(seen, rng.standard_normal((1, n_k)), -np.inf)
+    else:
+        said["mask"] = seen & (rng.random((n_heads, n_q, n_k)) < rng.choice([0.6, 1.0]))
+    arrays.pop("sink", None)
+
+
+_AIMS: tuple[Aim, ...] = (
+    near_the_cap, beyond_the_cap, far_below_the_cap, blocked_to_the_cap, dominating_sink, vanishing_sink, cancelling_bias, cotangent_of_lse,
+    cancelling_lse, cancelling_heads, rows_without_keys,
+)  # fmt: skip
+AIMS: dict[str, Aim] = {f.__name__.replace("_", " "): f for f in _AIMS}
+FAMILIES = (*plain_budgets.FAMILIES, *AIMS)
+"""Families of inputs, with features at random, and those aimed at a feature."""
+
+
+def draw(family: str, a: Arithmetic, rng: Generator) -> FeaturedTrial:
+    """A trial."""
+    n_q, n_k, d = any_sizes(a, rng)
+    kv_heads, group = ((1, 1), (1, 1), (1, 2), (1, 3), (2, 1), (2, 2))[int(rng.integers(6))]
+    inputs = plain_budgets.FAMILIES[family if family not in AIMS else "normal"](rng, n_q, n_k, d)
+    n_heads = kv_heads * group
+    of_queries, of_keys = (rng.choice([-1.0, 0.5, 1.0], (n, 1, 1)) for n in (n_heads, kv_heads))
+    arrays = {"q": of_queries * inputs[0], "k": of_keys * inputs[1], "v": of_keys * inputs[2]}
+    arrays["grad_out"] = rng.choice([-1.0, 1.0], (n_heads, 1, 1)) * np.abs(of_queries) * inputs[3]
+    said = _options(a, rng, arrays)
+    if rng.random() < 0.4:
+        shape = ((n_heads, n_q, n_k), (n_q, n_k), (n_heads, 1, n_k), (1, n_k), (n_q, 1), (1, 1))[int(rng.integers(6))]
+        bias = rng.standard_normal(shape) * rng.choice([0.1, 1.0, 10.0])
+        arrays["bias"] = np.where(rng.random(shape) < rng.choice([0.0, 0.3]), -np.inf, bias)
+    if rng.random() < 0.4:
+        sink = rng.standard_normal(n_heads) * rng.choice([1.0, 5.0])
+        arrays["sink"] = np.where(rng.random(n_heads) < 0.2, -np.inf, sink)
+    if rng.random() < 0.5:
+        arrays["grad_lse"] = rng.standard_normal((n_heads, n_q)) * 10.0 ** rng.uniform(-2, 2)
+    if family in AIMS:
+        AIMS[family](rng, arrays, said)
+    tangents = {f"d{name}": rng.standard_normal(arrays[name].shape) * 10.0 ** rng.uniform(-2, 2) for name in INPUTS if name in arrays}
+    arrays = {name: _held(x, a) for name, x in (arrays | tangents).items()}
+    return FeaturedTrial(arrays, said, any_form(a, rng), int(rng.integers(2**31)))
+
+
+def _options(a: Arithmetic, rng: Generator, arrays: dict[str, Array]) -> dict[str, Any]:
+    """Those of certificates, but a scale that the format holds, and a cap that binary32 holds."""
+    found = features.options(None, False, rng, arrays)
+    if found["scale"] is not None:
+        found["scale"] = float(rounding(a.elementwise)(np.array(rng.choice([1.0, 0.3, 3.0, 0.0, -0.3]))))
+    if "softcap" in found:
+        near_the_cap(rng, arrays, found)
+    return found
+
+
+def _held(x: Array, a: Arithmetic) -> Array:
+    """The nearest numbers that the inputs' format holds; a bias or a sink of −∞ is one."""
+    return np.where(x == -np.inf, x, held(x, a))
+
+
+def changed(trial: FeaturedTrial, a: Arithmetic, rng: Generator) -> FeaturedTrial:
+    """The trial with one thing changed: something of an array, the cap, another option, a field of the form, or the seed."""
+    options = trial.options
+    match int(rng.integers(20)):
+        case 0 | 1 | 2 | 3 | 4:
+            return replace(trial, form=other_form(trial.form, a, rng))
+        case 5:
+            return replace(trial, seed=int(rng.integers(2**31)))
+        case 6 | 8:
+            fresh = _options(a, rng, trial.arrays)
+            name = sorted({*fresh, *options})[int(rng.integers(len({*fresh, *options})))]
+            rest = {key: value for key, value in options.items() if key != name}
+            return replace(trial, options=fitting(rest | ({name: fresh[name]} if name in fresh else {})))
+        case 7 if "softcap" in options:
+            return replace(trial, options=options | {"softcap": _cap(options["softcap"] * 2.0 ** rng.uniform(-2, 2))})
+    name = list(trial.arrays)[int(rng.integers(len(trial.arrays)))]
+    x = trial.arrays[name]
+    return replace(trial, arrays=trial.arrays | {name: _held(mutated(x.reshape(-1, x.shape[-1]), rng).reshape(x.shape), a)})
+
+
+# -- error ÷ budget ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """The rows of the query heads that share a key head, but for those that may read nothing and do: their places among all of these, the
+    kernel, and its operands."""
+
+    places: NDArray[np.int64]
+    kernel: FeaturedKernel
+    x: dict[str, Array]
+
+
+def _problems(a: Arithmetic, trial: FeaturedTrial, reading: Reading) -> list[_Rows]:
+    """One for each key head, heads in the definitions' order."""
+    n_heads, n_q, n_k = reading.visible.shape
+    kv_heads = trial.arrays["k"].shape[-3]
+    group, c = n_heads // kv_heads, reading.conventions
+
+    def spread(name: str, axes: Any, columns: int) -> Array | None:
+        if name not in trial.arrays:
+            return None
+        x = reading.meant(trial.arrays[name][axes])
+        if name == "bias":
+            x = np.where(x == -np.inf, 0.0, x)  # which keys are read is said besides
+        return np.asarray(np.broadcast_to(x, (n_heads, n_q, columns)).reshape(kv_heads, group * n_q, columns))
+
+    of_head, of_row, full = (slice(None), None, None), (slice(None), slice(None), None), (...,)
+    by_row = {
+        "bias": spread("bias", full, n_k), "sink": spread("sink", of_head, 1), "of_lse": spread("grad_lse", of_row, 1),
+        "dbias": spread("dbias", full, n_k), "dsink": spread("dsink", of_head, 1),
+    }  # fmt: skip
+    alike = reading.dead & (c.dead_rows == "uniform")
+    left_out = (reading.dead & ~alike).reshape(kv_heads, group * n_q)
+    reads = (reading.visible | alike[..., None]).reshape(kv_heads, group * n_q, n_k)
+    found = []
+    for j in range(kv_heads):
+        places = np.flatnonzero(~left_out[j])
+        seen = reads[j][places]
+        given = Features(
+            trial.options.get("softcap"),
+            c.softcap_order != "before_bias",
+            base=c.lse_base,
+            blocked=~seen if reading.everything else None,
+            heads=places // n_q,
+            alone=c.lse_sink == "excluded" and "sink" in trial.arrays,
+            alike=alike.reshape(kv_heads, -1)[j][places][:, None],
+            flows=c.dead_rows_flow,
+            **{name: None if x is None else x[j][places] for name, x in by_row.items()},
+        )
+        keyless = not (seen.any(axis=1).all() or reading.everything)
+        form = replace(trial.form, sink="last") if keyless and trial.form.sink == "apart" else trial.form
+        scale = reading.said["scale"]
+        factor = trial.arrays["q"].shape[-1] ** -0.5 if scale is None else scale
+        kernel = FeaturedKernel(form, a, factor, None if reading.everything else seen, given, trial.seed)
+        of_rows = {
+            name: reading.meant(trial.arrays[name]).reshape(kv_heads, group * n_q, -1)[j][places]
+            for name in ("q", "dq", "grad_out") if name in trial.arrays
+        }  # fmt: skip
+        found.append(_Rows(places, kernel, of_rows | {name: trial.arrays[name][j] for name in ("k", "v", "dk", "dv")}))
+    return found
+
+
+def _gathered(trial: FeaturedTrial, reading: Reading, parts: list[tuple[NDArray[np.int64], Array]], dead: float) -> Array:
+    """Results of rows, each key head's with their places, as they are given (…, H, n_q, ·); another number in rows that are dead."""
+    n_heads, n_q, _ = reading.visible.shape
+    full = np.full((len(parts), n_heads * n_q // len(parts), parts[0][1].shape[-1]), dead)
+    for j, (places, x) in enumerate(parts):
+        full[j, places] = x
+    return reading.given(full.reshape(n_heads, n_q, -1))
+
+
+def _excess(budget: Any, found: Array) -> float:
+    return float(budget.excess(found.reshape(budget.mid.shape)).max(initial=0.0))
+
+
+def forward(a: Arithmetic, trial: FeaturedTrial) -> dict[str, float]:
+    """Of the output and the log-sum-exp."""
+    reading = read(trial.given())
+    outs, sums = [], []
+    for p in _problems(a, trial, reading):
+        q, k, v = (p.x[name] for name in ("q", "k", "v"))
+        found = p.kernel.forward(q, k, v)
+        lse = p.kernel.alone.forward(q, k, v).lse if p.kernel.of.alone else found.lse
+        outs.append((p.places, rounding(a.output, a.flush_to_zero)(found.out)))
+        sums.append((p.places, p.kernel.returned(lse, trial.form.base)))
+    budgets = oracles.attention(**trial.given(), arithmetic=a)
+    value = np.nan if reading.conventions.dead_rows == "nan" else 0.0
+    results = _gathered(trial, reading, outs, value), _gathered(trial, reading, sums, -np.inf)
+    return {name: _excess(budget, found) for name, budget, found in zip(("out", "lse"), budgets, results, strict=True)}
+
+
+def gradients(a: Arithmetic, trial: FeaturedTrial) -> dict[str, float]:
+    """Of the gradients of all inputs."""
+    reading = read(trial.given())
+    problems = _problems(a, trial, reading)
+    found = [p.kernel.gradients(*(p.x[name] for name in ("q", "k", "v", "grad_out"))) for p in problems]
+    budgets = oracles.attention_vjp(**trial.given("grad_out", "grad_lse"), arithmetic=a)
+
+    def parts(i: int) -> list[Array]:
+        return [x for each in found if (x := each[i]) is not None]
+
+    def of_rows(i: int) -> Array:
+        return _gathered(trial, reading, [(p.places, x) for p, x in zip(problems, parts(i), strict=True)], 0.0)
+
+    excess = {"dq": _excess(budgets[0], of_rows(0))}
+    excess |= {name: _excess(budgets[i], np.stack(parts(i))) for i, name in ((1, "dk"), (2, "dv"))}
+    shared = problems[0].kernel.shared
+    if "bias" in trial.arrays:
+        excess["dbias"] = _excess(budgets[3], shared(of_rows(3), trial.arrays["bias"].shape))
+    if "sink" in trial.arrays:
+        excess["dsink"] = _excess(budgets[4], shared(of_rows(4), (len(trial.arrays["sink"]), 1, 1)))
+    return excess
+
+
+def tangents(a: Arithmetic, trial: FeaturedTrial) -> dict[str, float]:
+    """Of the tangents of both results."""
+    reading = read(trial.given())
+    outs, sums = [], []
+    for p in _problems(a, trial, reading):
+        operands = [p.x[name] for name in ("q", "k", "v", "dq", "dk", "dv")]
+        dout, dlse = p.kernel.moved(*operands)
+        if p.kernel.of.alone:
+            dlse = p.kernel.alone.moved(*operands)[1]
+        outs.append((p.places, rounding(a.output, a.flush_to_zero)(dout)))
+        sums.append((p.places, p.kernel.returned(dlse)))
+    budgets = oracles.attention_jvp(**trial.given("dq", "dk", "dv", "dbias", "dsink"), arithmetic=a)
+    value = np.nan if reading.conventions.dead_rows == "nan" else 0.0
+    results = _gathered(trial, reading, outs, value), _gathered(trial, reading, sums, 0.0)
+    return {name: _excess(budget, found) for name, budget, found in zip(("dout", "dlse"), budgets, results, strict=True)}

@@ -1,0 +1,214 @@
+"""Honest kernels of attention as it is used today: the forms of `kernels`, with what stands between a score and its exponential.
+
+Query heads that share a key head are rows of one problem. Where an arithmetic stores scores, it stores the result of each operator on them.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from oracles.formats import Arithmetic
+from properties.strategies.climb import Array
+from research.benchmarks.attack.forms import Form
+from research.benchmarks.attack.kernels import LN2, LOG2E, Forward, Kernel, Part
+from research.benchmarks.attack.rounding import Sums, rounding
+from research.benchmarks.judge import Mask
+
+__all__ = ["FeaturedKernel", "Features"]
+
+
+class Features(NamedTuple):
+    """What a problem has besides scores, by rows: a bias (rows, keys), finite; sinks (rows, 1); the cotangent of the log-sum-exp (rows, 1);
+    the tangents of bias and sinks; what comes to −c (rows, keys); which query head a row is of; whether the log-sum-exp is that of keys
+    alone; which rows (rows, 1) may read nothing and read all keys alike; and whether derivatives flow there."""
+
+    cap: float | None = None
+    after_bias: bool = False
+    bias: Array | None = None
+    sink: Array | None = None
+    of_lse: Array | None = None
+    dbias: Array | None = None
+    dsink: Array | None = None
+    base: str = "e"
+    blocked: Mask | None = None
+    heads: NDArray[np.int64] | None = None
+    alone: bool = False
+    alike: Mask | None = None
+    flows: bool = False
+
+
+class FeaturedKernel(Kernel):
+    """A form of attention with features."""
+
+    def __init__(self, form: Form, a: Arithmetic, scale: float, mask: Mask | None, features: Features, seed: int = 0) -> None:
+        super().__init__(form, a, scale, mask, seed)
+        self.of, self.held = features, rounding(a.scores)
+        self.cap = None if features.cap is None else float(self.work(np.array(features.cap)))
+        self.sink = None if features.sink is None else self.in_base(features.sink)
+        self.by_keys: Array | None = None
+
+    @property
+    def alone(self) -> "FeaturedKernel":
+        """The same without sinks, of whose log-sum-exp a convention may speak."""
+        return FeaturedKernel(self.form, self.a, self.c, self.mask, self.of._replace(sink=None, dsink=None, alone=False), self.seed)
+
+    # -- Forward ---------------------------------------------------------------------------------------------------------------
+
+    def quotient(self, s: Array) -> Array:
+        """tanh(s/c)."""
+        assert self.cap is not None
+        x = self.work(s / self.cap) if self.form.divided else self.work(s * self.work(1 / np.array(self.cap)))
+        x = self.held(x)
+        y = np.tanh(x)
+        accuracy = self.a.exp if self.a.tanh is None else self.a.tanh
+        if self.form.tanh != "near":
+            u = self.a.elementwise.unit_roundoff
+            signs = np.random.default_rng(self.seed).choice([-1.0, 1.0], y.shape)
+            signs = signs if self.form.tanh == "random" else np.full(y.shape, 1.0 if self.form.tanh == "values" else -1.0)
+            room = accuracy.relative - 4 * u if accuracy.relative > 4 * u else accuracy.relative / 2
+            y = np.where((np.abs(y) < accuracy.flush) & (signs < 0), 0.0, y * (1 + signs * room))
+        return self.held(self.work(np.clip(y, -1, 1)))
+
+    def capped(self, s: Array) -> Array:
+        """c·tanh(s/c)."""
+        return s if self.cap is None else self.held(self.work(self.quotient(s) * self.cap))
+
+    def scores(self, q: Array, k: Array, sums: Sums | None = None) -> Array:
+        """One number for all keys in rows that read them alike."""
+        s = super().scores(q, k, sums)
+        return s if self.of.alike is None else np.where(self.of.alike, 0.0, s)
+
+    def live(self, x: Array) -> Array:
+        """A cotangent or a tangent of scores, which a row that reads all keys alike has none of, if these are constants."""
+        return x if self.of.alike is None or self.of.flows else np.where(self.of.alike, 0.0, x)
+
+    def logits(self, s: Array) -> Array:
+        """The cap, the bias, and the change of base."""
+        bias = self.of.bias
+        if self.of.after_bias:
+            s = s if bias is None else self.held(self.work(s + bias))
+            return self.in_base(self.capped(s if self.of.blocked is None else np.where(self.of.blocked, -np.inf, s)))
+        t = self.capped(s)
+        if bias is None:
+            return self.in_base(t)
+        if self.form.biased:
+            return self.in_base(self.held(self.work(t + bias)))
+        return self.held(self.work(self.in_base(t) + self.in_base(bias)))
+
+    def attended(self, s: Array, v: Array, signs: Array) -> Forward:
+        """With the sink among the keys, its value 0, where the form has it there."""
+        if self.sink is None or self.form.sink in ("apart", "merged"):
+            return super().attended(s, v, signs)
+        nothing, first = np.zeros((1, v.shape[1])), self.form.sink == "first"
+        with_sink = super().attended(
+            np.hstack([self.sink, s] if first else [s, self.sink]),
+            np.vstack([nothing, v] if first else [v, nothing]),
+            np.hstack([signs[:, :1], signs]),
+        )
+        return with_sink._replace(scores=s, weights=with_sink.weights[:, 1:] if first else with_sink.weights[:, :-1])
+
+    def parts(self, s: Array, v: Array, signs: Array) -> list[Part]:
+        """The parts, the sink a part of its own, or added to the only one, where the form has it so."""
+        if self.sink is None or self.form.sink in ("first", "last"):
+            return super().parts(s, v, signs)
+        if self.form.sink == "merged" or self.form.normalise == "each" or self.form.split > 1:
+            return [*super().parts(s, v, signs), (np.zeros((len(s), v.shape[1])), self.sink, np.zeros((len(s), 0)))]
+        return [self.part(s, v, signs, self.sink)]
+
+    def returned(self, x: Array, base: str = "e") -> Array:
+        """A log-sum-exp in units of a base, or its tangent in natural ones, as it comes out."""
+        units = {("e", "2"): LOG2E, ("2", "e"): LN2}.get((base, self.of.base))
+        x = x if units is None else self.work(x * float(self.work(np.array(units))))
+        return rounding(self.a.saved_lse)(x)
+
+    # -- Backward --------------------------------------------------------------------------------------------------------------
+
+    def natural(self, of_lse: Array) -> Array:
+        """The cotangent of a natural log-sum-exp."""
+        return of_lse if self.of.base == "e" else self.work(of_lse * float(self.work(np.array(LOG2E))))
+
+    def grad_logits(self, p: Array, dp: Array, delta: Array) -> Array:
+        """p ⊙ (dP − delta + g_lse)."""
+        if self.of.of_lse is None:
+            return self.live(super().grad_logits(p, dp, delta))
+        of, work, store = self.natural(self.of.of_lse), self.work, rounding(self.a.grad_scores)
+        if self.by_keys is not None:
+            return self.live(work(store(work(p * work(dp - delta))) + store(work(self.by_keys * of))))
+        return self.live(work(p * (work(dp - work(delta - of)) if self.form.added == "−delta" else work(work(dp - delta) + of))))
+
+    def bent(self, x: Array, q: Array, k: Array) -> Array:
+        """x ⊙ (1 − tanh²)."""
+        if self.cap is None:
+            return x
+        s = self.stored(q, k)
+        y = self.quotient(self.held(self.work(s + self.of.bias)) if self.of.after_bias and self.of.bias is not None else s)
+        work = self.work
+        h = work(1 - work(y * y)) if self.form.squared else work(work(1 - y) * work(1 + y))
+        return self.held(work(x * h if self.of.blocked is None else np.where(self.of.blocked, 0.0, x * h)))
+
+    def sink_weights(self, lse: Array, sign: float = 1.0) -> Array:
+        """exp(sink − lse)."""
+        assert self.sink is not None
+        return self.exp(self.work(self.sink - rounding(self.a.saved_lse)(lse)), np.full_like(lse, sign))
+
+    def sink_shift(self, lse: Array, delta: Array) -> Array:
+        """The sink's weight times what is taken from its dP, 0: delta − g_lse, in one product or in two."""
+        work, weights = self.work, self.sink_weights(lse)
+        if self.of.of_lse is None or self.of.alone:
+            return work(weights * delta)
+        of = self.natural(self.of.of_lse)
+        if self.form.added == "dU":
+            return work(work(weights * delta) - work(self.sink_weights(lse, -1.0) * of))
+        return work(weights * work(delta - of))
+
+    def weights_of_lse(self, q: Array, k: Array, v: Array) -> Array:
+        """∂lse/∂u: the weights of what the log-sum-exp is over, from it where the form has them made by themselves."""
+        kernel = self.alone if self.of.alone else self
+        found = kernel.forward(q, k, v)
+        if self.form.added != "dU":
+            return found.weights
+        weights = kernel.exp(self.work(found.scores - rounding(self.a.saved_lse)(found.lse)), kernel.signs(v, len(q)))
+        return np.where(found.lse == -np.inf, 0.0, weights)
+
+    def gradients(self, q: Array, k: Array, v: Array, g: Array) -> tuple[Array, Array, Array, Array | None, Array | None]:
+        """dq, dk and dv as they come out; dU where there is a bias, and the gradient of each row's sink, both not summed yet."""
+        if self.of.of_lse is not None and (self.of.alone or self.form.added == "dU"):
+            self.by_keys = self.weights_of_lse(q, k, v)
+        found, output = self.backward(q, k, v, g), rounding(self.a.output, self.a.flush_to_zero)
+        du = found.du if not self.of.after_bias else self.bent(found.du, q, k)
+        dsink = None
+        if self.sink is not None:
+            dsink = -self.sink_shift(found.lse, found.delta)
+        of_bias = None if self.of.bias is None else rounding(self.a.grad_scores)(du)
+        return output(found.dq), output(found.dk), output(found.dv), of_bias, dsink
+
+    def of_keys(self, left: Array, right: Array) -> Array:
+        """Of each query head alone, stored, and their sum, where the form has it so."""
+        heads = np.unique(np.zeros(0) if self.of.heads is None else self.of.heads)
+        if not self.form.heads or len(heads) < 2:
+            return super().of_keys(left, right)
+        parts = [self.gradient(left[self.of.heads == head], right[self.of.heads == head]) for head in heads]
+        stored = rounding(self.a.output)(np.stack(parts))
+        return self.work(self.grad_sums.total(stored.reshape(len(parts), -1))).reshape(parts[0].shape)
+
+    def shared(self, x: Array, shape: tuple[int, ...]) -> Array:
+        """x summed over the axes along which what has a shape is broadcast to it, as it comes out."""
+        given = (1,) * (x.ndim - len(shape)) + shape
+        axes = [axis for axis, n in enumerate(given) if n != x.shape[axis]]
+        rest = [axis for axis in range(x.ndim) if axis not in axes]
+        flat = x.transpose(*axes, *rest).reshape(-1, *(x.shape[axis] for axis in rest))
+        return rounding(self.a.output, self.a.flush_to_zero)(self.work(self.grad_sums.total(flat))).reshape(shape)
+
+    def tangents(self, t: Array, q: Array, k: Array) -> Array:
+        """Through the cap, and with the bias."""
+        if self.of.after_bias:
+            return self.live(self.bent(t if self.of.dbias is None else self.work(t + self.of.dbias), q, k))
+        t = self.bent(t, q, k)
+        return self.live(t if self.of.dbias is None else self.work(t + self.of.dbias))
+
+    def mean(self, of_keys: Array, lse: Array) -> Array:
+        """With the share of the sink."""
+        if self.sink is None or self.of.dsink is None:
+            return of_keys
+        return self.work(of_keys + self.work(self.sink_weights(lse) * self.of.dsink))

@@ -1,0 +1,99 @@
+"""The exact values of rotary frequencies, rotations and tables.
+
+Where `inv_freq` is a mapping, it is the arguments of `rotary_frequencies`: its exact frequencies and attention factor are those meant.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import flint
+import numpy as np
+
+from oracles import Conventions
+from research.benchmarks.exact.reading import Given
+from spec import ARB, tensor
+from spec.extended import rotary
+from spec.extended.frequency_bands import yarn_ramp
+from spec.extended.frequency_kinds import default_frequencies
+from spec.extended.rotary_frequencies import rotary_frequencies as literal
+from spec.tensor_core import Array as Balls
+
+__all__ = ["rope", "rope_vjp", "rotary_frequencies", "rotary_tables"]
+
+DECIDED = 1024
+"""Bits in which branches of frequencies are decided: the definitions refuse to guess one."""
+
+
+def rotary_frequencies(given: Given) -> tuple[Balls, ...]:
+    """(inv_freq, attention_factor)."""
+    said = dict(given)
+    c: Conventions = said.pop("conventions", Conventions())
+    kind, head_dim = said.pop("kind"), said.pop("head_dim")
+    last_pair = False
+    match kind:
+        case "yarn":
+            said.setdefault("truncate", c.yarn_truncate == "truncated")
+            last_pair = c.yarn_upper == "last_pair"
+        case "longrope" if c.longrope_switch == "below" and said.get("seq_len") == said["original_max_position_embeddings"]:
+            said["seq_len"] += 1
+        case "dynamic" if c.dynamic_length == "configured":
+            said["seq_len"] = None
+    with flint.ctx.workprec(max(flint.ctx.prec, DECIDED)):
+        inv_freq, factor = literal(kind, head_dim, **said, scalar=ARB)
+        if last_pair:
+            inv_freq = _to_the_last_pair(said.get("rotary_dim") or head_dim, said)
+        return inv_freq, np.array([factor], dtype=object)
+
+
+def _to_the_last_pair(channels: int, said: dict[str, Any]) -> Balls:
+    """YaRN's frequencies where the ramp ends at pair r/2 − 1 at the latest."""
+    names = ("original_max_position_embeddings", "base", "beta_fast", "beta_slow", "truncate")
+    ramp = yarn_ramp(channels, upper=max(channels // 2 - 1, 0), scalar=ARB, **{name: said[name] for name in names if name in said})
+    f, _ = default_frequencies(channels, base=said.get("base", 10000.0), scalar=ARB)
+    found: Balls = f * ((1 - ramp) + ramp / flint.arb(said["factor"]))
+    return found
+
+
+def rope(given: Given, back: bool = False) -> tuple[Balls, ...]:
+    """(rotated,): x, or rotated back grad_out."""
+    x, c = given["grad_out" if back else "x"], given.get("conventions") or Conventions()
+    channels = x.shape[-1] if given.get("rotary_dim") is None else given["rotary_dim"]
+    inv_freq, factor = _frequencies(given, channels, c)
+    positions = given.get("positions")
+    if positions is None:
+        counted = given.get("start_pos", 0) + np.arange(x.shape[-2])
+        positions = np.broadcast_to(counted, (3, x.shape[-2])) if given.get("sections") else counted
+    said = {"rotary_dim": channels, "sections": given.get("sections"), "rope_pairing": c.rope_pairing, "mrope": c.mrope}
+    turned = rotary.rope(tensor(x, ARB), -positions if back else positions, inv_freq=inv_freq, attention_factor=factor, scalar=ARB, **said)
+    return (turned,)
+
+
+def rope_vjp(given: Given) -> tuple[Balls, ...]:
+    """(dx,): rotation at −p is the adjoint of rotation at p."""
+    return rope(given, back=True)
+
+
+def rotary_tables(given: Given) -> tuple[Balls, ...]:
+    """(cos, sin): the first and the second channel of a pair that was (1, 0), for both channels of the pair."""
+    c, positions = given.get("conventions") or Conventions(), given["positions"]
+    of = given["inv_freq"]
+    pairs = len(rotary_frequencies(of)[0]) if isinstance(of, Mapping) else len(of)
+    rows = positions.shape[1:] if given.get("sections") else positions.shape
+    half = c.rope_pairing == "half"
+    first, second = (slice(0, pairs), slice(pairs, None)) if half else (slice(0, None, 2), slice(1, None, 2))
+    x = np.zeros((*rows, 2 * pairs))
+    x[..., first] = 1.0
+    (turned,) = rope({"x": x, **given})
+    return tuple(np.concatenate([y, y], axis=-1) if half else np.repeat(y, 2, axis=-1) for y in (turned[..., first], turned[..., second]))
+
+
+def _frequencies(given: Given, channels: int, c: Conventions) -> tuple[Balls, Any]:
+    """The frequency of each pair, and the attention factor."""
+    of = given.get("inv_freq")
+    if isinstance(of, Mapping):
+        inv_freq, (factor,) = rotary_frequencies(of)
+        return inv_freq, factor
+    factor = flint.arb(given.get("attention_factor", 1.0))
+    if of is not None:
+        return tensor(of, ARB), factor
+    return default_frequencies(channels, base=c.rope_base, scalar=ARB)[0] * flint.arb(c.rope_scale), factor

@@ -1,0 +1,58 @@
+"""`python -m research.checkers`: measure, and write docs/checkers.json, docs/checkers.md and docs/checkers.svg."""
+
+import argparse
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from properties.bugs import CATALOGUE
+from research.checkers.counts import by_group
+from research.checkers.exhibits import exhibits
+from research.checkers.page import markdown
+from research.checkers.picture import svg
+from research.checkers.table import COLUMNS, alarms, verdicts
+
+__all__ = ["as_json", "main", "measured", "write"]
+
+
+def as_json(found: dict[str, Any]) -> str:
+    """What was measured, as text: a bug a line."""
+    rows = ",\n".join(f"  {json.dumps(bug)}: {json.dumps(said, ensure_ascii=False)}" for bug, said in found["verdicts"].items())
+    others = {name: x for name, x in found.items() if name != "verdicts"}
+    return json.dumps(others, indent=1, ensure_ascii=False)[:-2] + ',\n "verdicts": {\n' + rows + "\n }\n}\n"
+
+
+def write(found: dict[str, Any], folder: Path) -> None:
+    """Write the three files into a folder."""
+    (folder / "checkers.json").write_text(as_json(found), "utf-8")
+    (folder / "checkers.md").write_text(markdown(found), "utf-8")
+    (folder / "checkers.svg").write_text(svg(by_group(found["verdicts"])), "utf-8")
+
+
+def measured(jobs: int, known: dict[str, Any]) -> dict[str, Any]:
+    """All that is written; of the bugs that are known what is known, and of the rest what is measured now."""
+    found = known or {"alarms": alarms(jobs), "exhibits": exhibits(), "verdicts": {}}
+    new = verdicts(jobs, [bug for bug in CATALOGUE if bug not in found["verdicts"]])
+    return found | {"verdicts": {bug: new.get(bug) or found["verdicts"][bug] for bug in CATALOGUE}}
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Measure and write; returns 1 if a bug of the catalogue is seen by none of our checks, 0 otherwise."""
+    parser = argparse.ArgumentParser(prog="python -m research.checkers", description=__doc__)
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--keep", action="store_true", help="keep what is known, and put only those bugs to the checkers that are new")
+    parser.add_argument("--output", type=Path, default=Path("docs"), help="the folder to write to (docs)")
+    options = parser.parse_args(arguments)
+    began = time.monotonic()
+    found = measured(options.jobs, json.loads((options.output / "checkers.json").read_text("utf-8")) if options.keep else {})
+    write(json.loads(json.dumps(found)), options.output)
+    ours = [name for name in COLUMNS if name.startswith("attnspec")]
+    missed = [bug for bug, said in found["verdicts"].items() if "seen" not in map(said.get, ours)]
+    print(f"{time.monotonic() - began:.0f} s. {len(missed)} bugs are seen by none of our checks: {', '.join(missed) or 'none'}.")
+    return bool(missed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

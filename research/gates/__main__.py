@@ -1,0 +1,152 @@
+"""`python -m research.gates` writes docs/gate.txt.
+
+The command is timed on a right candidate of NumPy's and of PyTorch's, and on a wrong one, by turns: seconds by the clock, and those of
+processors, of all processes together. Then right candidates in all structures and arithmetics are put to the gate with many seeds, and
+each adversary with one. It is for Linux, where the time of processes that outlive their parents can be known.
+"""
+
+import argparse
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from itertools import product
+from pathlib import Path
+from statistics import median
+from typing import NamedTuple
+
+from properties.gatehouse.gate import gate
+from properties.gatehouse.surroundings import surroundings
+from properties.verifier.report import counted
+from properties.views.whole import write_whole
+from research.gates.candidates import ARITHMETICS, RIGHT, WRONG, adversary, right
+from research.processors import measured
+
+__all__ = ["main"]
+
+_PAGE = Path(__file__).parents[2] / "docs/gate.txt"
+_TIMED = (("right", "plain"), ("right", "torch"), ("wrong", "the mean of the values"))
+
+
+def main() -> int:
+    """Measure, and write the page; 0 where every right candidate is accepted, and no adversary, of those that could be judged."""
+    parser = argparse.ArgumentParser(prog="python -m research.gates", description=main.__doc__)
+    parser.add_argument("--seeds", type=int, default=50, metavar="N", help="of each right candidate (50)")
+    parser.add_argument("--repeats", type=int, default=5, metavar="N", help="of each time (5)")
+    parser.add_argument("--adversaries", type=int, default=len(WRONG), metavar="N", help="the first of them (all)")
+    parser.add_argument("--jobs", type=int, default=2, metavar="N", help="candidates at a time, where nothing is timed (2)")
+    parser.add_argument("--output", type=Path, default=_PAGE, help="the page (docs/gate.txt)")
+    options = parser.parse_args()
+    busy = os.getloadavg()[0]
+    times, timed_right = _times(options.repeats)
+    with ProcessPoolExecutor(options.jobs) as pool, socket.create_server(("127.0.0.1", 0)) as listening:
+        accepted = [*pool.map(_accepted, product(RIGHT, ARITHMETICS, range(options.seeds)))]
+        names = list(WRONG)[: options.adversaries]
+        passed = [*pool.map(partial(_passed, listening.getsockname()[1]), names)]
+    judged = [each for each in passed if each is not None]
+    lines = [
+        f"A verdict on scaled_dot_product_attention in float32, by the command, on {counted(os.cpu_count() or 1, 'core')} "
+        f"with {busy:.1f} other processes at work before it: medians of {options.repeats}, by turns.",
+        "",
+        *times,
+        "",
+        f"Right candidates: {sum(accepted)} of {len(accepted)} accepted, in {len(RIGHT)} structures, {len(ARITHMETICS)} arithmetics, "
+        f"with {counted(options.seeds, 'seed')}, by the quick plan and its limits of time.",
+        f"Adversaries: {sum(each.accepted for each in judged)} of {len(judged)} accepted, by the quick plan.",
+        *_longest(judged, options.jobs),
+        *_unjudged(names, passed),
+    ]
+    text = "\n".join(lines) + "\n"
+    write_whole(options.output, text)
+    print(text, end="")
+    return 0 if timed_right and accepted and all(accepted) and judged and not any(each.accepted for each in judged) else 1
+
+
+class _Judged(NamedTuple):
+    """An adversary, whether it is accepted, and how long the verdict took."""
+
+    name: str
+    accepted: bool
+    seconds: float
+
+
+def _times(repeats: int) -> tuple[list[str], bool]:
+    """A row for each candidate and plan, the verdict and the medians of the seconds; and whether all verdicts are as they should be."""
+    with tempfile.TemporaryDirectory() as folder:
+        commands = {}
+        for (kind, name), plan in product(_TIMED, ("quick", "default")):
+            submission = adversary(name, 0) if kind == "wrong" else right(name)
+            file = Path(folder, f"{kind}_{submission.arrays}.py")
+            file.write_text(submission.sources["kernel.py"], "utf-8")
+            more = ["--quick"] if plan == "quick" else []
+            commands[kind, name, plan] = [str(file), "--arithmetic", "float32", "--arrays", submission.arrays, *more]
+        found = {key: list[tuple[int, float, float]]() for key in commands}
+        for key, command in [*commands.items()] * repeats:
+            found[key].append(_timed(command))
+    rows, fine = [f"{'candidate':{_WIDTH}}  plan     verdict       seconds  of processors"], True
+    for (kind, name, plan), times in found.items():
+        codes = {code for code, _, _ in times}
+        fine &= codes == {kind == "wrong"}
+        said = "accepted" if codes == {0} else "not accepted" if codes == {1} else f"exit {sorted(codes)}"
+        seconds, processors = (median(each) for each in list(zip(*times, strict=True))[1:])
+        rows.append(f"{f'{kind}: {name}':{_WIDTH}}  {plan:7}  {said:12}  {seconds:7.2f}  {processors:13.2f}")
+    return rows, fine
+
+
+_WIDTH = max(len(f"{kind}: {name}") for kind, name in _TIMED)
+
+
+def _timed(arguments: Iterable[str]) -> tuple[int, float, float]:
+    """The exit status of `attnspec gate`, its seconds, and those of processors, in it and all that it started."""
+    command = [sys.executable, "-P", "-m", "properties", "gate", *arguments]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "PYTHONDONTWRITEBYTECODE": ""}  # as it is installed
+    run = partial(subprocess.run, command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False, env=environment)
+    done, seconds, processors = measured(run)
+    return done.returncode, seconds, processors
+
+
+def _accepted(candidate: tuple[str, str, int]) -> bool:
+    """Whether a right candidate is accepted; what is wrong with one that is not is printed."""
+    structure, arithmetic, seed = candidate
+    verdict = gate(right(structure), arithmetic=arithmetic, quick=True, seed=seed)
+    if not verdict.accepted:
+        print(f"{structure}, {arithmetic}, seed {seed}: {verdict.cause}", file=sys.stderr)
+    return verdict.accepted
+
+
+def _passed(port: int, name: str) -> _Judged | None:
+    """What becomes of an adversary; None where the system does not hold it to what it needs to be wrong, and where it would end this
+    process."""
+    needs = set(WRONG[name][1].get("needs", "").split())
+    with tempfile.TemporaryDirectory() as folder:
+        if "processes" in needs and not surroundings(Path(folder).resolve(), (), {}).apart:
+            return None
+    verdict = gate(adversary(name, port), quick=True)
+    if not needs <= set(verdict.held):
+        return None
+    if verdict.accepted:
+        print(f"{name} is accepted with seed {verdict.report.settings['seed']}", file=sys.stderr)
+    return _Judged(name, verdict.accepted, verdict.seconds)
+
+
+def _longest(judged: list[_Judged], jobs: int) -> list[str]:
+    if not judged:
+        return []
+    longest = max(judged, key=lambda each: each.seconds)
+    return [
+        f"With {jobs} at a time a verdict on one took {median(each.seconds for each in judged):.1f} s in the median, and "
+        f"{longest.seconds:.1f} s at most: {longest.name}."
+    ]
+
+
+def _unjudged(names: list[str], passed: list[_Judged | None]) -> list[str]:
+    missing = [name for name, each in zip(names, passed, strict=True) if each is None]
+    return [f"Not judged, for want of what this system cannot hold them to: {', '.join(missing)}."] if missing else []
+
+
+if __name__ == "__main__":
+    sys.exit(main())

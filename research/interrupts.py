@@ -1,0 +1,166 @@
+"""The command ended at random moments: `python -m research.interrupts` writes docs/interrupts.txt.
+
+`attnspec verify` is run on the reference and a kernel with a known bug, and is sent SIGHUP, SIGINT, SIGTERM or SIGKILL at a moment drawn
+between its start and the time that it takes undisturbed. Whatever the moment: it ends soon, with the signal's exit status unless it was
+through; no process that it started lives on; the report and the page are there whole or not at all; and nothing is left in the folder of
+temporary files, but after SIGKILL, of which a process is not told.
+"""
+
+import argparse
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+
+from properties.bugs import CATALOGUE
+from properties.bugs.reference import OPERATIONS
+from properties.contract.implementation import Implementation
+
+__all__ = ["ADAPTERS", "main"]
+
+ADAPTERS = [
+    Implementation("right", {name: OPERATIONS[name] for name in ("rope", "hard_masked_softmax")}),
+    Implementation("wrong", {"rope": CATALOGUE["rope-half-split-pairs"].fresh()}),
+]
+_SIGNALS = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGKILL)
+_SOON = 60.0  # seconds in which it ends: what is known is written down first, and a page takes its time
+_PAGES = 0.25  # the share of runs that write a page, too
+_GRACE = 5.0  # seconds in which a process whose parent was killed notices it
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a run ended: the signal, its status as a shell gives it, and sentences on what is not as it should be."""
+
+    number: int
+    status: int
+    wrong: tuple[str, ...]
+    remains: int
+
+
+def run(number: int | None, moment: float, page: bool) -> Ended:
+    """One run, with a page or without, to which a signal is sent after so many seconds; None for none."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        for each in ("temporary", "out"):
+            (folder / each).mkdir()
+        command = [sys.executable, "-P", "-m", "properties", "verify", "research.interrupts:ADAPTERS", "--jobs", "2"]
+        command += ["--quick", "--max-examples", "10", "--json", str(folder / "out" / "report.json")]
+        command += ["--html", str(folder / "out" / "page")] if page else []
+        environment = {**os.environ, "TMPDIR": str(folder / "temporary"), "PYTHONPATH": os.pathsep.join(sys.path)}
+        started = subprocess.Popen(
+            command,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            env=environment,
+            start_new_session=True,
+            preexec_fn=lambda: [signal.signal(each, signal.SIG_DFL) for each in _SIGNALS[:-1]],
+        )
+        with started:
+            time.sleep(moment)
+            if number is not None:
+                started.send_signal(number)
+            try:
+                status = started.wait(_SOON if number is not None else None)
+            except subprocess.TimeoutExpired:
+                started.kill()
+                status = started.wait()
+                return Ended(number or 0, status, (f"It did not end within {_SOON:g} s.",), 0)
+        wrong = [*_orphans(folder), *_halves(folder / "out", number)]
+        remains = list((folder / "temporary").iterdir())
+        if remains and number != signal.SIGKILL:
+            wrong.append(f"{len(remains)} temporary folders were left.")
+        told = -status + 128 if status < 0 else status
+        if told not in (1, 128 + (number or 0)):  # one of the two adapters is wrong
+            wrong.append(f"The exit status was {told}.")
+        return Ended(number or 0, told, tuple(wrong), len(remains))
+
+
+def _orphans(folder: Path) -> list[str]:
+    """Sentences on the processes that live on: those whose temporary files would be in the folder."""
+    until = time.monotonic() + _GRACE
+    mark = f"TMPDIR={folder}".encode()
+    while living := [path.parent.name for path in Path("/proc").glob("[0-9]*/environ") if mark in _read(path)]:
+        if time.monotonic() > until:
+            return [f"{len(living)} processes live on."]
+        time.sleep(0.1)
+    return []
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError:  # it has just ended, or is another user's
+        return b""
+
+
+def _halves(folder: Path, number: int | None) -> list[str]:
+    """Sentences on files that are neither whole nor absent; after SIGKILL what was written beside its place may be there."""
+    wrong = []
+    for path in (path for path in folder.rglob("*") if path.is_file()):
+        text = path.read_text("utf-8")
+        if path.name == "report.json":
+            try:
+                json.loads(text)
+            except ValueError:
+                wrong.append("report.json is half written.")
+        elif path.name == "index.html":
+            if not text.rstrip().endswith("</html>"):
+                wrong.append("index.html is half written.")
+        elif number != signal.SIGKILL:
+            wrong.append(f"{path.name} was left.")
+    return wrong
+
+
+def _page(ended: list[Ended], seconds: dict[bool, float]) -> str:
+    lines = [
+        f"`attnspec verify` ended by a signal {len(ended)} times, each at a random moment of the time that it takes: "
+        f"{seconds[False]:.1f} s, and {seconds[True]:.1f} s where it writes a page.",
+        "",
+        f"{'signal':8}  {'runs':>5}  {'exit statuses':24}  {'temporary folders left':>22}  {'wrong':>5}",
+    ]
+    for number in _SIGNALS:
+        these = [e for e in ended if e.number == number]
+        statuses = ", ".join(f"{status} ({n})" for status, n in sorted(Counter(e.status for e in these).items()))
+        remains, wrong = sum(bool(e.remains) for e in these), sum(bool(e.wrong) for e in these)
+        lines.append(f"{signal.Signals(number).name:8}  {len(these):5}  {statuses:24}  {remains:22}  {wrong:5}")
+    told = [f"{signal.Signals(e.number).name}: {sentence}" for e in ended for sentence in e.wrong]
+    fine = (
+        "No process lived on, no file was half written, and each exit status was the signal's, or 1, the verdict's, where it was through."
+    )
+    return "\n".join([*lines, "", *(told or [fine])]) + "\n"
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run them; returns 1 if something was not as it should be."""
+    parser = argparse.ArgumentParser(prog="python -m research.interrupts", description=__doc__)
+    parser.add_argument("--runs", type=int, default=100, help="how many (100)")
+    parser.add_argument("--seed", type=int, default=0, help="what signals and moments are drawn from (0)")
+    parser.add_argument("--output", type=Path, default=Path("docs/interrupts.txt"))
+    options = parser.parse_args(arguments)
+    seconds: dict[bool, float] = {}
+    for page in (False, True):
+        start = time.monotonic()
+        if wrong := run(None, 0.0, page).wrong:
+            raise SystemExit(f"Undisturbed: {' '.join(wrong)}")
+        seconds[page] = time.monotonic() - start
+    ended, random = [], Random(options.seed)
+    for place in range(options.runs):
+        number, page = random.choice(_SIGNALS), random.random() < _PAGES
+        moment = random.uniform(0, seconds[page])
+        ended.append(run(number, moment, page))
+        print(f"[{place + 1}/{options.runs}] {signal.Signals(number).name} after {moment:.2f} s: {ended[-1]}", flush=True)
+        options.output.write_text(_page(ended, seconds))
+    print(options.output.read_text(), end="")
+    return 1 if any(e.wrong for e in ended) else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,233 @@
+"""What diagnosis names from outputs alone: `make named` writes docs/named.md.
+
+Of every convention each other reading, in each operation that it concerns, and every reported bug of attention with its features, caches
+and rotary frequencies: what follows it is declared to follow the defaults, or what the reading stands beside, and is verified by the laws
+of the quick plan, up to the first case that breaks one, as `verify` does it with `quick` and `fail_fast`. It is named if it is the first or
+the second diagnosis of the first cause: nothing tells two names of one function apart.
+"""
+
+import argparse
+import math
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, fields, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, get_args
+
+import numpy as np
+
+import oracles
+from oracles import Conventions
+from oracles.ball import Array
+from oracles.conventions import DEFAULT
+from properties.bugs import CATALOGUE, rotations
+from properties.bugs.reference_caches import Buffered
+from properties.contract.caches import left_bound
+from properties.contract.features import FEATURES
+from properties.contract.implementation import Implementation
+from properties.contract.operations import OPERATIONS, Operation
+from properties.verifier.explaining import causes_of
+from properties.verifier.plan import grouped, plan
+from properties.verifier.verify import examine
+from properties.views.whole import write_whole
+
+__all__ = ["Planted", "Row", "bugs", "markdown", "meaning", "named", "readings"]
+
+_PAGE = Path(__file__).parents[1] / "docs/named.md"
+
+CASES = 100
+LEAST = 0.9
+"""The share that is to be named, of conventions and of bugs."""
+SAME = {
+    **{("dead_rows", value, "causal_attention"): "from the top left every query sees a key" for value in ("nan", "uniform")},
+    ("dead_rows", "uniform", "hard_masked_softmax_vjp"): "equal weights of what is masked have no gradient either",
+    **{("odd_lane", "passthrough", o): "a channel without a partner has a frequency all the same" for o in ("inv_freq", "rope_angles")},
+    **{("odd_lane", value, "decode"): "no case of a cache that rotates has an odd width" for value in ("passthrough", "reject")},
+}
+"""Readings that no case tells from the default one in an operation, and why."""
+
+BESIDE = {"dead_gradients": Conventions(dead_rows="uniform")}
+"""Readings that differ only beside another one, which is declared."""
+
+_TODAY = ("attention", "attention_vjp", "attention_jvp", "merge_attention", "alibi_slopes", "alibi_bias", "decode", "rotary_frequencies")
+
+
+@dataclass(frozen=True)
+class Planted:
+    """What is to be named: its name, the operation in which it is, and what follows it."""
+
+    name: str
+    operation: str
+    function: Callable[..., Any]
+    conventions: Conventions = DEFAULT
+
+    @property
+    def implementation(self) -> Implementation:
+        """Float32 implementations by float64 arithmetic, so that no result is the reference's to the last bit; caches are of float64."""
+        function, arithmetic = (self.function, "float64") if self.operation == "decode" else (_in_float32(self.function), "float32")
+        return Implementation(self.name, {self.operation: function}, arithmetic=arithmetic, features=FEATURES, conventions=self.conventions)
+
+
+def _in_float32(function: Callable[..., Any]) -> Callable[..., Any]:
+    def doubled(x: Any) -> Any:
+        return x.astype(np.float64) if isinstance(x, np.ndarray) and x.dtype == np.float32 else x
+
+    def stored(x: Any) -> Any:
+        return x.astype(np.float32) if isinstance(x, np.ndarray) and x.dtype == np.float64 else x
+
+    def rounded(*arguments: Any, **options: Any) -> Any:
+        found = function(*map(doubled, arguments), **{name: doubled(x) for name, x in options.items()})
+        return tuple(map(stored, found)) if isinstance(found, tuple) else stored(found)
+
+    return rounded
+
+
+def readings() -> Iterator[Planted]:
+    """Each other value of every convention but the numbers, in each operation that it concerns, but where it is the same there."""
+    for field in fields(Conventions):
+        declared, usual = BESIDE.get(field.name, DEFAULT), getattr(DEFAULT, field.name)
+        for value in get_args(field.type):
+            for o in OPERATIONS.values():
+                if value != usual and field.name in o.conventions and (field.name, value, o.name) not in SAME:
+                    yield Planted(f"{field.name}={value}", o.name, meaning(o, replace(declared, **{field.name: value})), declared)
+
+
+def meaning(o: Operation, meant: Conventions) -> Callable[..., Any]:
+    """An operation in some conventions: the oracle's values, or caches as one writes them."""
+    if o.is_played:
+        return _cache_of(meant)
+
+    def answer(*arguments: Any, **options: Any) -> Any:
+        found = o.oracle(*arguments, arithmetic="float64", conventions=meant, **options)
+        values = tuple(getattr(x, "mid", x) for x in (found if isinstance(found, tuple) else (found,)))
+        return values if isinstance(found, tuple) else values[0]
+
+    return answer
+
+
+def _cache_of(meant: Conventions) -> type[Buffered]:
+    """Caches that mean other conventions: what they refuse follows from their own window."""
+    rotating = any(getattr(meant, name) != getattr(DEFAULT, name) for name in OPERATIONS["rope"].conventions)
+
+    class Cache(Buffered):
+        rotates = rotating
+
+        def __init__(self, d: int, d_v: int, window: int | None = None, capacity: int | None = None) -> None:
+            super().__init__(d, d_v, left_bound(window, meant), capacity)
+
+        def rotated(self, x: Array, start: int) -> Array:
+            return np.asarray(oracles.rope(x, start, conventions=meant).mid) if rotating else x
+
+        def attend(self, q: Array) -> tuple[Array, Array]:
+            out, lse = super().attend(q * (math.sqrt(q.shape[1]) if meant.scale_default == "one" else 1.0))
+            return out, lse / (math.log(2.0) if meant.lse_base == "2" else 1.0)
+
+    return Cache
+
+
+def bugs() -> Iterator[Planted]:
+    """Known bugs of attention with its features, caches and rotary frequencies that somebody reported, each where it was seen."""
+    for bug in CATALOGUE.values():
+        if "#" in bug.citation and (bug.operation in (*_TODAY, "rotary_tables") or bug in rotations.bug.bugs):
+            yield Planted(bug.id, bug.operation, bug.fresh(), bug.promises.get("conventions", DEFAULT))
+
+
+def named(planted: Planted, seed: int) -> tuple[str, ...]:
+    """What the first cause is diagnosed as, best first, without hints; ("held",) where no law is broken."""
+    implementation = planted.implementation
+    (laws,) = grouped(plan(implementation, None, long=False, quick=True))
+    found = [o.violation for o in examine(laws, implementation, CASES, seed, ends=lambda law: True) if o.status == "violated"]
+    causes = causes_of(implementation, [v for v in found if v is not None], shrinks=False)
+    return tuple(d.id for d in causes[0].diagnosis if not d.hint) if causes else ("held",)
+
+
+@dataclass(frozen=True)
+class Row:
+    """What was named with each seed of what was planted."""
+
+    name: str
+    operation: str
+    told: tuple[tuple[str, ...], ...]
+
+    def among(self, places: int) -> int:
+        """With how many seeds it is among so many first diagnoses."""
+        return sum(self.name in names[:places] for names in self.told)
+
+    @property
+    def instead(self) -> str:
+        """What was first where it was not among the first two, and how often."""
+        others = Counter(" ".join(names[:1]) or "nothing" for names in self.told if self.name not in names[:2])
+        return ", ".join(f"{'no law broken' if name == 'held' else name} {n}" for name, n in others.most_common())
+
+
+def share(rows: Sequence[Row]) -> float:
+    """The share of seeds with which what was planted was among the first two diagnoses."""
+    return sum(row.among(2) for row in rows) / sum(len(row.told) for row in rows)
+
+
+def _row(seeds: int, place: int) -> Row:
+    planted = [*readings(), *bugs()][place]
+    return Row(planted.name, planted.operation, tuple(named(planted, seed) for seed in range(seeds)))
+
+
+def markdown(conventions: Sequence[Row], known: Sequence[Row]) -> str:
+    """The page."""
+    lines = [
+        "# What diagnosis names",
+        "",
+        "Written by `make named`. Planted is each other reading of every convention, and each reported bug of attention with its features,",
+        f"caches and rotary frequencies, with seeds 0 to {len(known[0].told) - 1}: at most {CASES} cases and the laws of the quick plan,",
+        "up to the first case that breaks one. Results are of float64, rounded to float32; those of caches are of float64. What is planted",
+        "is named if it is the first or the second diagnosis of the first cause: two names of one function give the same on every call.",
+        "",
+        *_said("conventions", conventions),
+        *_said("bugs", known),
+        "## Conventions",
+        "",
+        *_table("reading", conventions),
+        "",
+        "Not planted are readings that no case tells from the default one:",
+        "",
+        *(f"- `{field}={value}` in `{operation}`: {why}." for (field, value, operation), why in SAME.items()),
+        "- `blocked_values=unread`: it promises more, and changes no result.",
+        "",
+        "Nor are other numbers as `rope_base` and `rope_scale`, of which diagnosis tries the usual ones.",
+        "",
+        "## Bugs",
+        "",
+        *_table("bug", known),
+    ]
+    return "\n".join([*lines, ""])
+
+
+def _said(what: str, rows: Sequence[Row]) -> tuple[str, str]:
+    of, one = sum(len(row.told) for row in rows), sum(row.among(1) for row in rows)
+    return f"Of the {what}, in {of} runs, {share(rows):.1%} are named: {one / of:.1%} first.", ""
+
+
+def _table(what: str, rows: Sequence[Row]) -> Iterator[str]:
+    yield f"| {what} | operation | first | first or second | of | told instead |"
+    yield "|---|---|---:|---:|---:|---|"
+    for row in rows:
+        yield f"| `{row.name}` | `{row.operation}` | {row.among(1)} | {row.among(2)} | {len(row.told)} | {row.instead} |"
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Write the page; returns 1 where less than nine tenths are named."""
+    parser = argparse.ArgumentParser(prog="python -m research.named", description=__doc__)
+    parser.add_argument("--seeds", type=int, default=10, help="how many, from 0 on (10)")
+    parser.add_argument("--jobs", type=int, default=1, help="processes (1)")
+    parser.add_argument("--output", type=Path, default=_PAGE, help="the page (docs/named.md)")
+    options = parser.parse_args(arguments)
+    conventions = len([*readings()])
+    with ProcessPoolExecutor(options.jobs) as pool:
+        rows = [*pool.map(partial(_row, options.seeds), range(conventions + len([*bugs()])))]
+    known = rows[conventions:]
+    write_whole(options.output, markdown(rows[:conventions], known))
+    return int(min(share(rows[:conventions]), share(known)) < LEAST)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

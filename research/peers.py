@@ -1,0 +1,257 @@
+"""docs/peers.md: what released libraries do, on inputs to paste: `make peers` writes it, of reports by `attnspec verify --json`.
+
+    python -m research.peers build/peers/*.json
+
+A matrix of libraries and kinds of operations; the laws that are declared not to hold; and every finding, each script run in a process of
+its own. Reports may be of parts: of what several have run, the newest counts. The exit status is 1 where a law is broken that is not
+declared, and where a finding no longer happens.
+"""
+
+import argparse
+import os
+import platform
+import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from properties.contract.operations import OPERATIONS
+from properties.verifier.reading import read
+from properties.views.html.environment import processor
+from research.findings import (
+    peers_jax,
+    peers_keras,
+    peers_language,
+    peers_local,
+    peers_mlx,
+    peers_models,
+    peers_modules,
+    peers_onnx,
+    peers_pytorch,
+    peers_transformers,
+    peers_x_transformers,
+    rotary_peers,
+)
+from research.findings.confirmed import confirmed
+from research.findings.shown import CAUSES, FAMILIES, Shown
+from systems.peers import GROUPS
+from systems.peers.transformers_models import DEVIATIONS, MODELS, PATHS, compared
+
+__all__ = ["FINDINGS", "families", "markdown"]
+
+FINDINGS: list[Shown] = [
+    found
+    for module in (
+        *(rotary_peers, peers_jax, peers_keras, peers_mlx, peers_onnx),
+        *(peers_transformers, peers_x_transformers, peers_local, peers_modules, peers_pytorch),
+        *(peers_language, peers_models),
+    )
+    for found in module.FINDINGS
+]
+"""All findings about released libraries."""
+
+_ROWS = {i.name.split()[0]: library for library, each in GROUPS.items() for i in each}
+"""The library, as the matrix has it, of each distribution, by whose name the names of implementations begin."""
+
+Row = dict[str, Any]
+Cells = dict[tuple[str, str], list[Shown]]
+
+
+def families() -> dict[str, str]:
+    """{operation: the column of the matrix that it is in}."""
+    return {o: next(family for family, names in FAMILIES.items() if any(o.startswith(n) for n in names)) for o in OPERATIONS}
+
+
+def _rows(reports: Sequence[dict[str, Any]]) -> list[Row]:
+    """The outcomes of all reports, in the order of the registry, with the library of each: those of the last report that could run it."""
+    groups = {entry["name"]: entry["group"] for report in reports for entry in report["settings"]["implementations"]}
+    found: dict[tuple[str, str, str], Row] = {}
+    for row in (row for report in reports for row in report["outcomes"]):
+        key = row["implementation"], row["operation"], row["law"]
+        if key not in found or row["status"] != "not run":
+            found[key] = row | {"group": groups[row["implementation"]]}
+    return sorted(found.values(), key=lambda row: _place(row["group"]))
+
+
+def _place(library: str) -> tuple[int, str]:
+    """What libraries are sorted by: their order in the registry, and behind them the names of others."""
+    return list(GROUPS).index(library) if library in GROUPS else len(GROUPS), library
+
+
+def _cells() -> Cells:
+    """{(library, family): its findings}, in the order of the matrix."""
+    cells: Cells = {}
+    for found in FINDINGS:
+        cells.setdefault((_ROWS.get(found.library, found.library), found.family), []).append(found)
+    return dict(sorted(cells.items(), key=lambda cell: (_place(cell[0][0]), list(FAMILIES).index(cell[0][1]))))
+
+
+def _laws(rows: Sequence[Row]) -> str:
+    """How many laws held, are declared not to hold, had budgets too wide to say, and are broken besides; that nothing was run."""
+    count = Counter(row["status"] for row in rows)
+    told = [
+        (count["held"] + count["suspicious"], "held"),
+        (count["declared"], "declared not to hold"),
+        (count["vacuous"], "undecided"),
+        (count["violated"], "**violated**"),
+    ]
+    if text := ", ".join(f"{n} {what}" for n, what in told if n):
+        return text
+    return "not run here" if count["not run"] else ""
+
+
+def _anchor(library: str, family: str) -> str:
+    """What a link to the heading of some findings has, as GitHub and MyST make it."""
+    return "#" + f"{library}, {family}".lower().replace(",", "").replace(" ", "-")
+
+
+def _link(library: str, family: str, findings: Sequence[Shown]) -> str:
+    """How many findings there are of each cause, as a link to their heading; "" of none."""
+    count = Counter(found.cause for found in findings)
+    one, more = ("defect", "convention", "of arithmetic"), ("defects", "conventions", "of arithmetic")
+    text = ", ".join(f"{count[cause]} {(one if count[cause] == 1 else more)[i]}" for i, cause in enumerate(CAUSES) if count[cause])
+    return f"[{text}]({_anchor(library, family)})" if text else ""
+
+
+def _matrix(rows: Sequence[Row], cells: Cells) -> Iterator[str]:
+    column = families()
+    yield f"| library | {' | '.join(FAMILIES)} |"
+    yield "|---" * (len(FAMILIES) + 1) + "|"
+    for library in sorted({row["group"] for row in rows} | {library for library, _ in cells}, key=_place):
+        texts = []
+        for family in FAMILIES:
+            laws = _laws([row for row in rows if row["group"] == library and column[row["operation"]] == family])
+            link = _link(library, family, cells.get((library, family), []))
+            texts.append("; ".join(filter(None, (laws, link))))
+        yield f"| {library} | {' | '.join(texts)} |"
+
+
+def _implementations(rows: Sequence[Row]) -> Iterator[str]:
+    """What was put to the laws of each library, with its version, and why something was not run."""
+    yield "| library | what of it | |\n|---|---|---|"
+    for library in dict.fromkeys(row["group"] for row in rows):
+        for name in dict.fromkeys(row["implementation"] for row in rows if row["group"] == library):
+            own = [row for row in rows if row["implementation"] == name]
+            reasons = {row["reason"] for row in own if row["status"] == "not run"}
+            yield f"| {library} | {name} | {'not run here: ' + ' '.join(sorted(reasons)) if reasons else ''} |"
+
+
+def _declared(rows: Sequence[Row]) -> Iterator[str]:
+    """The laws that are declared not to hold, by reason, which is the title of a finding."""
+    places = {found.title: _anchor(_ROWS.get(found.library, found.library), found.family) for found in FINDINGS}
+    declared = [row for row in rows if row["status"] == "declared"]
+    for reason in dict.fromkeys(row["reason"] for row in declared):
+        where = [row for row in declared if row["reason"] == reason]
+        names = ", ".join(dict.fromkeys(row["implementation"] for row in where))
+        laws = "; ".join(dict.fromkeys(f"{row['law']} [{row['operation']}]" for row in where))
+        yield f"\n[{reason}]({places[reason]})\n\n- {names}\n- {laws}"
+
+
+def _findings(cells: Cells, before: str, wrong: list[str]) -> Iterator[str]:
+    """Every finding, under a heading for each cell, two scripts at a time; what no longer happens, or happens otherwise than on the page
+    before, is noted."""
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(lambda found: find_spec(found.module.split(".")[0]) and found.actual, FINDINGS))
+    for (library, family), own in cells.items():
+        yield f"\n### {library}, {family}"
+        for found in own:
+            try:
+                yield from list(found.markdown(confirmed(found)))
+                if (seen := _seen(before, found)) not in ("", found.actual):
+                    wrong.append(f"{found.name} prints {found.actual} now, and printed {seen} before: look at it again.")
+            except ImportError as missing:
+                yield f"\n#### {found.name}\n\nNot run here: {missing}."
+            except ValueError as changed:
+                wrong.append(str(changed))
+
+
+def _seen(page: str, found: Shown) -> str:
+    """What the script of a finding printed when a page was written; "" where it is not there."""
+    _, _, own = page.partition(f"### {found.name}\n")
+    return own.partition("| actual | `")[2].partition("` |\n")[0].replace("\\|", "|")
+
+
+def _models(wrong: list[str]) -> Iterator[str]:
+    """Whole decoders: the error ÷ bound of each path against the eager one on whole sequences; what is not as declared is noted."""
+    if not find_spec("transformers"):
+        yield "Not run here: transformers is not installed."
+        return
+    yield f"| model | {' | '.join(PATHS)} |"
+    yield "|---" * (len(PATHS) + 1) + "|"
+    missing: dict[str, list[str]] = {}
+    for model in MODELS:
+        cells = []
+        for path, found in compared(model):
+            declared = (model.name, path) in DEVIATIONS
+            if found.missing:
+                reason = found.missing.partition(". ")[0].rstrip(".").replace(model.config.removesuffix("Config"), "…")
+                missing.setdefault(reason, []).append(f"{model.name} ({path})")
+            if found.agree == declared:
+                wrong.append(f"{model.name} by {path} is {'as' if declared else 'not as'} the eager path.")
+            cells.append("–" if found.missing else f"**{found.ratio:.2g}**" if declared else f"{found.ratio:.2g}")
+        yield f"| {model.name} | {' | '.join(cells)} |"
+    yield "\nWhat the library says of paths that are not there:\n"
+    yield from (f"- {reason}: {', '.join(names)}." for reason, names in missing.items())
+
+
+def markdown(reports: Sequence[dict[str, Any]], wrong: list[str], before: str = "", took: str = "") -> str:
+    """The page; what is not as declared, or not as on the page before, is added to a list."""
+    rows, cells, count = _rows(reports), _cells(), Counter(found.cause for found in FINDINGS)
+    wrong += [f"{r['implementation']} breaks {r['law']} [{r['operation']}]." for r in rows if r["status"] == "violated"]
+    lines = [
+        "# Released libraries under the suite",
+        "",
+        f"Written by `make peers`, on {platform.system()} with Python {platform.python_version()}, on {os.cpu_count()} cores of",
+        f"{processor()}, without a graphics processor. Versions are those of",
+        "`systems/peers/constraints.txt`. Verdicts are those of",
+        f"`--max-examples` {' or '.join(map(str, sorted({report['settings']['max_examples'] for report in reports})))}. {took}".rstrip(),
+        "",
+        "A law counts for each operation of each implementation. What is declared not to hold is below, by its reason; a release that",
+        "mends it fails `make peers` until the declaration is taken away. Whole models are put to no law: their paths are compared",
+        "[below](#whole-decoders). How many findings there are about something is a link to them.",
+        "",
+        *_matrix(rows, cells),
+        "",
+        "## What was put to the laws",
+        "",
+        *_implementations(rows),
+        "",
+        "## Laws that are declared not to hold",
+        *_declared(rows),
+        "",
+        "## Whole decoders",
+        "",
+        "Tiny and without weights: how far the logits of a path are from those of the eager path on whole sequences, in units of a",
+        "bound that is no proof (`systems.peers.transformers_models` derives it). Bold is declared, by a finding below;",
+        "– is a path that the model does not have.",
+        "",
+        *_models(wrong),
+        "",
+        "## What was found",
+        "",
+        f"{len(FINDINGS)} findings: {', '.join(f'{count[cause]} of cause {cause}' for cause in CAUSES)}. Each script needs the library",
+        "alone, and was run in a process of its own when this page was written. A *defect* is at odds with the library's documentation, or",
+        "with itself; a *convention* is one of several readings in use; *arithmetic* is what a type of numbers does not hold.",
+        "Twenty of those that expect numbers were drawn by chance, and the numbers computed once more by mpmath alone, which these say.",
+        "The line of each was looked up in the source of the library that is installed. Trackers were searched in November 2026:",
+        "*none found* is what a search gave, and no proof.",
+        *_findings(cells, before, wrong),
+    ]
+    return "\n".join([*lines, ""])
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(prog="python -m research.peers", description=__doc__)
+    parser.add_argument("reports", type=Path, nargs="+")
+    parser.add_argument("--output", type=Path, default=Path("docs/peers.md"))
+    parser.add_argument("--took", type=Path, help="a file that says how long it took")
+    options = parser.parse_args()
+    problems: list[str] = []
+    by_age = sorted(options.reports, key=lambda file: file.stat().st_mtime)
+    last = options.output.read_text("utf-8") if options.output.exists() else ""
+    told = options.took.read_text("utf-8") if options.took and options.took.exists() else ""
+    options.output.write_text(markdown([read(file) for file in by_age], problems, last, told), "utf-8")
+    sys.exit("\n".join(problems) or 0)

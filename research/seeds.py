@@ -1,0 +1,112 @@
+"""False alarms: `python -m research.seeds DATABASE` writes docs/seeds.txt from the campaign that `make seeds` runs.
+
+With `--later DATABASE`, implementations that another campaign has, run later by the same number of cases, are taken from that: of one whose
+declarations were mended, nothing else has to be run again. The page says which.
+
+It is of the implementations that come with attnspec, with their declared conventions and deviations. A law that is violated, or that says
+too little, is a false alarm, and so is a declared deviation that does not happen. A law is suspicious with a seed where some error was
+beyond the statistical line and within the budget: of correct code that is a false alarm of the line, and counted by itself.
+"""
+
+import argparse
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+from properties.campaign.store import reading
+from properties.verifier.plan import grouped, plan
+from properties.verifier.report import counted
+from properties.views.whole import write_whole
+from systems import GROUPS
+
+__all__ = ["main", "page"]
+
+_PAGE = Path(__file__).parents[1] / "docs/seeds.txt"
+_DRAWN = "kind = 'draw' AND chunk LIKE '% cases=' || (SELECT value FROM campaign WHERE name = 'max_examples')"  # not what was known before
+_SEEDS = f"SELECT seed FROM chunk WHERE {_DRAWN} GROUP BY seed HAVING count(*) = :rows"
+_IMPLEMENTATIONS = f"""
+SELECT implementation, sum(held), sum(declared), sum(cases), sum(examples), max(excess), max(line), sum(suspicious),
+    sum(violated + vacuous + not_run)
+FROM chunk WHERE {_DRAWN} AND seed IN ({_SEEDS}) GROUP BY implementation ORDER BY implementation
+"""
+_ALARMS = f"""
+SELECT implementation, seed, law, operation, summary FROM violation JOIN chunk USING (chunk) WHERE {_DRAWN} AND seed IN ({_SEEDS})
+ORDER BY 1, 2, 3, 4
+"""
+_EARLIER = "implementation NOT IN (SELECT implementation FROM later.chunk)"
+_TOGETHER = f"""
+CREATE TEMP VIEW chunk AS SELECT * FROM main.chunk WHERE {_EARLIER} UNION ALL SELECT * FROM later.chunk;
+CREATE TEMP VIEW violation AS
+    SELECT * FROM main.violation WHERE chunk IN (SELECT chunk FROM main.chunk WHERE {_EARLIER}) UNION ALL SELECT * FROM later.violation;
+"""
+
+
+def page(database: sqlite3.Connection, number: int) -> tuple[str, bool]:
+    """What the campaign says of the seeds that are done, in which so many operations of implementations are, as text; and whether there
+    are such seeds, without a false alarm."""
+
+    def rows(query: str) -> list[Any]:
+        return database.execute(query, {"rows": number}).fetchall()
+
+    seeds, every = [seed for (seed,) in rows(_SEEDS)], rows(_IMPLEMENTATIONS)
+    ((most,),) = rows("SELECT ifnull(max(cases), 0) FROM chunk")
+    width = max((len(row[0]) for row in every), default=0)
+    alarms = [f"{name}, seed {seed}: {law}[{operation}]: {summary}" for name, seed, law, operation, summary in rows(_ALARMS)]
+    lines = [
+        f"False alarms on what comes with attnspec: {counted(len(seeds), 'seed')}, {min(seeds, default=0)} to {max(seeds, default=0)}, "
+        f"{most} cases of each operation for each seed, {sum(row[3] for row in every):,} in all, "
+        f"of {number} operations of implementations.",
+        "",
+        f"{'implementation':{width}}  {'held':>7}  {'declared':>8}  {'cases':>7}  {'examples':>9}  {'max error ÷ budget':>18}  "
+        f"{'÷ line':>6}  {'suspicious':>10}  {'false alarms':>12}",
+        *(
+            f"{name:{width}}  {held:7}  {declared:8}  {cases:7}  {examples:9}  {excess:18.3g}  {line:6.2g}  {suspicious:10}  {wrong:12}"
+            for name, held, declared, cases, examples, excess, line, suspicious, wrong in every
+        ),
+        "",
+        *(alarms or ["No false alarm."]),
+    ]
+    return "\n".join(lines) + "\n", bool(seeds) and not alarms and not sum(row[-1] for row in every)
+
+
+def together(database: sqlite3.Connection, later: Path) -> list[str]:
+    """Take the implementations that a later campaign has from that, by views of the tables' names; returns which these are.
+
+    Raises ValueError where it is of another number of cases.
+    """
+    with reading(later) as other:
+        cases, before = (of.execute("SELECT value FROM campaign WHERE name = 'max_examples'").fetchall() for of in (other, database))
+        names = [name for (name,) in other.execute("SELECT DISTINCT implementation FROM chunk ORDER BY 1")]
+    if cases != before:
+        raise ValueError(f"{later} has max_examples={cases[0][0]}, but should have {before[0][0]} like the campaign before.")
+    database.execute("ATTACH ? AS later", (f"{later.resolve().as_uri()}?mode=ro",))
+    database.executescript(_TOGETHER)
+    return names
+
+
+def planned() -> int:
+    """How many operations of implementations come with attnspec that can be run here, and that some law is about."""
+    available = [i for group in GROUPS.values() for i in group if not i.unavailable]
+    return sum(len(grouped(plan(i))) for i in available)
+
+
+def main(arguments: list[str] | None = None, rows: int | None = None) -> int:
+    """Write the page; returns 1 if there was a false alarm, or no seed is done. The campaign has so many `rows`, or those `planned`."""
+    parser = argparse.ArgumentParser(prog="python -m research.seeds", description=__doc__)
+    parser.add_argument("database", type=Path, metavar="DATABASE", help="of the campaign")
+    parser.add_argument(
+        "--later", type=Path, metavar="DATABASE", help="of a campaign of some of the implementations, which counts for these"
+    )
+    parser.add_argument("--output", type=Path, default=_PAGE, help="the page (docs/seeds.txt)")
+    options = parser.parse_args(arguments)
+    with reading(options.database) as database:
+        names = together(database, options.later) if options.later else []
+        text, fine = page(database, planned() if rows is None else rows)
+    text += f"Of a later campaign by itself: {', '.join(names)}.\n" if names else ""
+    write_whole(options.output, text)
+    print(text, end="")
+    return 0 if fine else 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

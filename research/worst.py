@@ -1,0 +1,238 @@
+"""The worst inputs of PyTorch's kernels: `python -m research.worst` climbs on error ÷ budget, and writes docs/worst.md.
+
+A kernel is an operation of an implementation in float32 or bfloat16, and each of its results is climbed on by itself, in all domains of its
+cases by turns, from a case of a fresh seed, or from the worst one so far. All worst cases are kept in build/worst.json, from which the next
+run starts. Those near 1 are cut down as far as they stay there, and written as Python that makes the call again.
+"""
+
+import argparse
+import json
+import multiprocessing
+import os
+import platform
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from dataclasses import asdict, dataclass, replace
+from itertools import count
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from properties.campaign.climbing import Worst, climb, ratios
+from properties.campaign.packing import packed, unpacked
+from properties.contract.caller import Caller
+from properties.contract.implementation import Implementation
+from properties.contract.operations import OPERATIONS
+from properties.laws.agreement import AGREEMENT
+from properties.verifier.note import Noted
+from properties.verifier.report import counted
+from properties.verifier.script import script_of_call
+from properties.verifier.shrinking import simpler
+from systems import GROUPS
+
+__all__ = ["Kernel", "kernels", "main"]
+
+_FORMATS = ("binary32", "bfloat16")
+_STEPS = 200  # calls of one climb
+_NEAR = 0.9  # error ÷ budget from which an input is written out
+_KEPT = 0.99  # of it that a smaller input must have
+_TRIES = 600  # smaller inputs that are looked at
+_LONGEST = 6000  # characters of an input that is written out
+
+_LAWS = {law.operation: law for law in AGREEMENT}
+
+Kernel = tuple[str, str, str]
+"""An implementation, an operation, and a result."""
+
+
+def _implementations() -> dict[str, Implementation]:
+    return {i.name: i for group in GROUPS.values() for i in group}
+
+
+def kernels(only: str = "") -> tuple[list[Kernel], list[str]]:
+    """The results to climb on, of PyTorch's entries whose names hold a text, and why others are left out, in sentences."""
+    found: list[Kernel] = []
+    left = []
+    for name, i in _implementations().items():
+        if not name.startswith("torch") or only not in name or i.resolved_arithmetic.inputs.name not in _FORMATS:
+            continue
+        if i.unavailable:
+            left.append(f"{name}: {i.unavailable}")
+            continue
+        for operation in i.operations:
+            o, law = OPERATIONS[operation], _LAWS[operation]
+            if reason := i.known_deviations.get(law.name) or i.known_deviations.get(law.id):
+                left.append(f"{name}, {operation}: {reason}")
+            else:
+                found += [(name, operation, x) for x in o.outputs if not o.returns_booleans and x not in i.support.untold(o)]
+    return found, left
+
+
+@dataclass(frozen=True)
+class _Known:
+    """The worst case of a kernel so far, the domain that it was found in, and how many calls were made in all."""
+
+    worst: Worst | None = None
+    domain: str = ""
+    calls: int = 0
+
+    def after(self, found: Worst | None, domain: str) -> "_Known":
+        """With what one more climb found."""
+        calls = self.calls + (found.calls if found else _STEPS)
+        higher = found is not None and (self.worst is None or found.ratio > self.worst.ratio)
+        return _Known(found, domain, calls) if higher else replace(self, calls=calls)
+
+
+def _climbed(kernel: Kernel, domain: str, seed: int, known: Worst | None) -> Worst | None:
+    name, operation, output = kernel
+    return climb(_implementations()[name], operation, domain, seed, _STEPS, known.case if known else None, output)
+
+
+def _search(known: dict[Kernel, _Known], seed: int, jobs: int, seconds: float) -> None:
+    """Climb on all kernels by turns until the time is over; every other turn of a kernel begins where it is worst so far."""
+    start, turns = time.monotonic(), _turns(known, seed)
+    with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn")) as pool:
+        running: dict[Future[Worst | None], tuple[Kernel, str]] = {}
+        while True:
+            while len(running) < jobs and time.monotonic() - start <= seconds:
+                kernel, domain, number, begun = next(turns)
+                running[pool.submit(_climbed, kernel, domain, number, begun)] = kernel, domain
+            if not running:
+                return
+            for future in wait(running, return_when=FIRST_COMPLETED).done:
+                kernel, domain = running.pop(future)
+                known[kernel] = known[kernel].after(future.result(), domain)
+
+
+def _turns(known: dict[Kernel, _Known], seed: int) -> Iterator[tuple[Kernel, str, int, Worst | None]]:
+    """Kernels by turns, each with a domain, the number of the climb, and what it begins with: every other time the worst case so far, which
+    comes first where there is one."""
+    number = seed * 2**20
+    for turn in count():
+        for kernel, so_far in known.items():
+            number += 1
+            domains, again = _LAWS[kernel[1]].domains, turn % 2 == 0 and so_far.worst is not None
+            yield kernel, so_far.domain if again else domains[turn // 2 % len(domains)], number, so_far.worst if again else None
+
+
+# -- What is written -------------------------------------------------------------------------------------------------------------
+
+
+def _cut_down(kernel: Kernel, worst: Worst) -> Worst:
+    """A case that is as bad, nearly, and as small as is found."""
+    name, operation, _ = kernel
+    i, o = _implementations()[name], OPERATIONS[operation]
+    caller, best, left = Caller(i, operation), worst, _TRIES
+    cases = simpler(o, unpacked(worst.case), i)
+    while left and (case := next(cases, None)) is not None:
+        left -= 1
+        ratio = ratios(caller, case).get(worst.output, 0.0)
+        if ratio >= _KEPT * worst.ratio:
+            best, cases = replace(best, ratio=ratio, case=packed(case)), simpler(o, case, i)
+    return best
+
+
+def _script(kernel: Kernel, worst: Worst) -> str:
+    """Python that makes the call again, and prints the error ÷ budget."""
+    name, operation, _ = kernel
+    o, group = OPERATIONS[operation], next(title for title, those in GROUPS.items() if any(i.name == name for i in those))
+    case = unpacked(worst.case)
+    pick = f'next(i for i in GROUPS["{group}"] if i.name == "{name}")'
+    made = script_of_call(Noted(operation, tuple(case[p] for p in o.parameters), "contiguous"), "systems:GROUPS", pick)
+    shown = "print([float(result.budget.excess(result.value).max()) for result in (found if isinstance(found, tuple) else (found,))])"
+    return made.replace("\nproperties.call(", "\nfound = properties.call(") + shown
+
+
+def _page(known: dict[Kernel, _Known], left: list[str], settings: str) -> str:
+    lines = [
+        "# The worst inputs that were found",
+        "",
+        "Error ÷ budget of PyTorch's kernels, climbed on by changes of numbers, sizes, masks and options (`make worst`). Above 1 a",
+        "kernel, or its budget, is wrong; how far below 1 the worst input stays is what a wrong value may hide in. A dash: no budget",
+        "said anything.",
+        "",
+        settings,
+        "",
+        "| kernel | operation | result | worst | domain | seed | numbers | calls |",
+        "|---|---|---|---:|---|---:|---:|---:|",
+    ]
+    for (name, operation, output), of in sorted(known.items(), key=lambda item: -(item[1].worst.ratio if item[1].worst else -1.0)):
+        if of.worst is None:
+            lines.append(f"| {name} | {operation} | {output} | – | | | | {of.calls:,} |")
+        else:
+            n = sum(x.size for x in unpacked(of.worst.case).values() if isinstance(x, np.ndarray))
+            lines.append(
+                f"| {name} | {operation} | {output} | {of.worst.ratio:.3g} | {of.domain} | {of.worst.seed} | {n:,} | {of.calls:,} |"
+            )
+    if left:
+        lines += ["", "Left out:", "", *(f"- {sentence}" for sentence in left)]
+    near = {kernel: of.worst for kernel, of in known.items() if of.worst is not None and of.worst.ratio >= _NEAR}
+    lines += ["", f"## Inputs with {_NEAR} or more", "", *(() if near else ("There are none.",))]
+    for kernel, worst in sorted(near.items(), key=lambda item: -item[1].ratio):
+        smaller = _cut_down(kernel, worst)
+        text = _script(kernel, smaller)
+        lines += [f"### {kernel[0]}, {kernel[1]}, {kernel[2]}: {smaller.ratio:.4g}", ""]
+        lines += ["```python", text, "```", ""] if len(text) <= _LONGEST else ["Too large to be written out: build/worst.json has it.", ""]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _kept(file: Path) -> dict[Kernel, _Known]:
+    """What earlier runs kept."""
+    read = json.loads(file.read_text("utf-8")) if file.exists() else []
+    return {tuple(entry["kernel"]): _Known(Worst(**entry["worst"]), entry["domain"]) for entry in read}
+
+
+def _again(kernel: Kernel, known: _Known) -> _Known:
+    """What was kept of a kernel, measured again; nothing where it is no case any more."""
+    name, operation, output = kernel
+    kept = known.worst
+    found = kept and climb(_implementations()[name], operation, known.domain, kept.seed, 1, kept.case, output)
+    return replace(known, worst=found) if found else _Known()
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Search, and write the page; returns 1 if an input was beyond its budget."""
+    parser = argparse.ArgumentParser(prog="python -m research.worst", description=__doc__)
+    parser.add_argument("--minutes", type=float, default=60.0, help="how long to search (60)")
+    parser.add_argument("--seed", type=int, default=0, help="what climbs begin from (0)")
+    parser.add_argument("--jobs", type=int, default=2, help="processes (2)")
+    parser.add_argument("--only", default="", metavar="TEXT", help="those of PyTorch's entries whose names hold a text")
+    parser.add_argument("--kept", type=Path, default=Path("build/worst.json"), help="where worst cases are kept (build/worst.json)")
+    parser.add_argument("--output", type=Path, default=Path("docs/worst.md"), help="the page (docs/worst.md)")
+    options = parser.parse_args(arguments)
+    os.environ["OMP_NUM_THREADS"] = "1"  # the workers share the processors among them
+    those, left = kernels(options.only)
+    if not those:
+        print(f"--only {options.only!r} leaves none of PyTorch's entries in float32 and bfloat16. {' '.join(left)}", file=sys.stderr)
+        return 2
+    every, start = _kept(options.kept), time.monotonic()
+    known = {kernel: _again(kernel, every.get(kernel, _Known())) for kernel in those}
+    try:
+        _search(known, options.seed, options.jobs, 60 * options.minutes)
+    finally:  # what was found before an interrupt, or the death of a process, is not lost
+        worst = _write(options, every | known, known, left, (time.monotonic() - start) / 60)
+    return 1 if worst > 1 else 0
+
+
+def _write(options: argparse.Namespace, every: dict[Kernel, _Known], known: dict[Kernel, _Known], left: list[str], minutes: float) -> float:
+    """Keep the worst cases of every kernel, and write the page of those that were searched; the largest error ÷ budget."""
+    settings = (
+        f"{minutes:.3g} minutes on {counted(options.jobs, 'core')}, seed {options.seed}, "
+        f"{f'entries with {options.only!r} in their names alone, ' if options.only else ''}"
+        f"{sum(of.calls for of in known.values()):,} calls; torch {torch.__version__}, "
+        f"NumPy {np.__version__}, {platform.machine()}, {torch.backends.cpu.get_cpu_capability()}."
+    )
+    options.kept.parent.mkdir(parents=True, exist_ok=True)
+    kept = [{"kernel": kernel, "domain": of.domain, "worst": asdict(of.worst)} for kernel, of in every.items() if of.worst]
+    options.kept.write_text(json.dumps(kept), "utf-8")
+    options.output.write_text(_page(known, left, settings), "utf-8")
+    worst = max((of.worst.ratio for of in known.values() if of.worst), default=0.0)
+    print(f"{settings} The worst error is {worst:.4g} times its budget; see {options.output}.")
+    return worst
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,51 @@
+"""The implementations that come with attnspec, in groups that share a table."""
+
+from properties.bugs.reference import OPERATIONS
+from properties.contract.implementation import Implementation
+from properties.contract.operations import FEATURES
+from systems import (
+    caches,
+    fairseq2,
+    leximind,
+    mpmath_witness,
+    numpy_frequencies,
+    numpy_tiled,
+    onnx_engines,
+    positional_embeddings_jl,
+    torch_attention,
+    torch_compiled,
+    torch_cuda,
+    torch_encoder_layer,
+    torch_features,
+    torch_flex,
+    torch_frequencies,
+    torch_multi_head,
+    torch_positional,
+    torch_sdpa_features,
+    torchlean,
+    triton_attention,
+)
+
+__all__ = ["GROUPS"]
+
+GROUPS: dict[str, list[Implementation]] = {
+    "NumPy": [Implementation("NumPy float64", OPERATIONS, features=FEATURES), *numpy_tiled.IMPLEMENTATIONS],
+    "mpmath": [mpmath_witness.ATTENTION, mpmath_witness.POSITIONAL],
+    "PyTorch: attention": [
+        *torch_attention.IMPLEMENTATIONS,
+        *torch_flex.IMPLEMENTATIONS,
+        *torch_compiled.IMPLEMENTATIONS,
+        *torch_cuda.IMPLEMENTATIONS,
+        *triton_attention.IMPLEMENTATIONS,
+    ],
+    "PyTorch: attention with its features": [*torch_features.IMPLEMENTATIONS, *torch_sdpa_features.IMPLEMENTATIONS],
+    "ONNX": onnx_engines.IMPLEMENTATIONS,
+    "Caches": caches.IMPLEMENTATIONS,
+    "PyTorch: multi-head attention": [*torch_multi_head.IMPLEMENTATIONS, *torch_encoder_layer.IMPLEMENTATIONS],
+    "PyTorch: positional encodings": torch_positional.IMPLEMENTATIONS,
+    "Rotations as models use them": [*torch_frequencies.IMPLEMENTATIONS, *numpy_frequencies.IMPLEMENTATIONS],
+    "PositionalEmbeddings.jl": positional_embeddings_jl.IMPLEMENTATIONS,
+    "LexiMind": leximind.IMPLEMENTATIONS,
+    "fairseq2": fairseq2.IMPLEMENTATIONS,
+    "TorchLean": torchlean.IMPLEMENTATIONS,
+}

@@ -1,0 +1,124 @@
+"""`jax.nn.dot_product_attention`, with what it takes: masks, lengths, a bias, a scale, causality, local windows, and grouped heads.
+
+Its arrays are (batch, sequence, heads, width), or without the batch; masks and biases have four axes. A masked score is −0.7 times the
+largest number of float32, and the softmax is always in float32. Where nothing is said, `implementation` is None, which is `xla`.
+
+A bias of −∞ is written into the mask, and what else is below the fill raised to it: see the findings. In 16 bits it is called without jit,
+under which it raises on CPUs.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from oracles import Conventions
+from properties.contract.implementation import Implementation
+from properties.contract.twins import Twin
+from systems.peers.jax_arrays import FEW, JAX, SHAPES, SIZES, arrays, compiled, jvp, vjp
+
+__all__ = ["IMPLEMENTATIONS"]
+
+_FILL = -0.7 * 3.4028234663852886e38
+
+
+def _four(x: Any) -> Any:
+    return None if x is None else x.reshape((1,) * (4 - x.ndim) + x.shape)
+
+
+def _attend(
+    q: Any, k: Any, v: Any, *, mask: Any = None, bias: Any = None, scale: Any = None, causal: bool = False, window: Any = (None, None),
+    implementation: Any = None, residual: bool = True, lengths: Any = None,
+) -> Any:  # fmt: skip
+    """(out, lse) of arrays (batch, heads, sequence, width), or without the batch; an open side of a window is as wide as the sequences."""
+    import jax
+
+    if bias is not None:
+        mask, bias = (bias > -jax.numpy.inf) & (True if mask is None else mask), jax.numpy.maximum(bias, _FILL)
+    far = max(q.shape[-2], k.shape[-2])
+    sides = None if window == (None, None) else tuple(far if side is None else side for side in window)
+    found = jax.nn.dot_product_attention(
+        *(x.swapaxes(-2, -3) for x in (q, k, v)), _four(bias), _four(mask), scale=scale, is_causal=causal, local_window_size=sides,
+        implementation=implementation, return_residual=residual, key_value_seq_lengths=lengths,
+    )  # fmt: skip
+    out, lse = found if residual else (found, None)
+    return out.swapaxes(-2, -3), lse if lse is None else lse.swapaxes(-1, -2)
+
+
+def _plain(q: Any, k: Any, v: Any, mask: Any = None, **options: Any) -> Any:
+    return _attend(q, k, v, mask=mask, **options)[0]
+
+
+def _plain_vjp(q: Any, k: Any, v: Any, mask: Any, grad_out: Any) -> Any:
+    return vjp(partial(_plain, mask=mask), (q, k, v), grad_out)
+
+
+def _plain_jvp(q: Any, k: Any, v: Any, mask: Any, *tangents: Any) -> Any:
+    return jvp(partial(_plain, mask=mask), (q, k, v), tangents)
+
+
+def _of_lengths(q: Any, k: Any, v: Any, *, mask: Any = None, **options: Any) -> Any:
+    return _attend(q, k, v, lengths=None if mask is None else mask.astype("int32"), **options)
+
+
+def _vjp(q: Any, k: Any, v: Any, grad_out: Any, *, bias: Any = None, **options: Any) -> Any:
+    def attend(q: Any, k: Any, v: Any, *bias: Any) -> Any:
+        return _attend(q, k, v, bias=bias[0] if bias else None, **options)[0]
+
+    found = vjp(attend, (q, k, v) if bias is None else (q, k, v, bias), grad_out)
+    return (*found, *[None] * (5 - len(found)))
+
+
+_STATIC = ("causal", "window", "implementation", "residual")
+
+
+def _implementation(
+    name: str, arithmetic: Any, operations: dict[str, Callable[..., Any]], *supports: str, shapes: str = SHAPES, **promises: Any
+) -> Implementation:
+    return Implementation(
+        name=JAX.called(name),
+        operations=operations,
+        arithmetic=arithmetic,
+        arrays=arrays,
+        refuses=(ValueError, TypeError, AssertionError, ZeroDivisionError),
+        supports=[shapes, *supports, SIZES | {"value_dim_minus_head_dim": [0]}],
+        unavailable=JAX.unavailable,
+        **{"conventions": Conventions(dead_rows="uniform"), "batch_ranks": (1, 2), **promises},
+    )
+
+
+_PLAIN: dict[str, Callable[..., Any]] = {
+    "scaled_dot_product_attention": compiled(_plain, *_STATIC),
+    "scaled_dot_product_attention_vjp": compiled(_plain_vjp),
+    "scaled_dot_product_attention_jvp": compiled(_plain_jvp),
+}
+_OTHERS: dict[str, dict[str, Any]] = {"implementation='xla'": {"implementation": "xla"}, "without return_residual": {"residual": False}}
+_TWINS = {
+    name: Twin({"scaled_dot_product_attention": partial(_PLAIN["scaled_dot_product_attention"], **options)}, exactly=True)
+    for name, options in _OTHERS.items()
+}
+_FEATURES = ("mask", "bias", "scale", "causal", "window")
+
+IMPLEMENTATIONS = [
+    _implementation(
+        "attention float32",
+        "float32",
+        _PLAIN | {"causal_attention": partial(_PLAIN["scaled_dot_product_attention"], causal=True)},
+        twins=_TWINS,
+    ),
+    _implementation("attention bfloat16", "bfloat16", {"scaled_dot_product_attention": _plain}, shapes=FEW),
+    _implementation("attention float16", "float16", {"scaled_dot_product_attention": _plain}, shapes=FEW),
+    _implementation(
+        "attention with features float32",
+        "float32",
+        {"attention": compiled(_attend, *_STATIC), "attention_vjp": compiled(_vjp, *_STATIC)},
+        features=_FEATURES,
+    ),
+    _implementation(
+        "attention by lengths float32",
+        "float32",
+        {"attention": compiled(_of_lengths, *_STATIC)},
+        "key lengths",
+        batch_ranks=(2,),
+        features=("mask", "scale", "causal", "window"),
+    ),
+]

@@ -1,0 +1,83 @@
+"""mlx-lm: its caches, `KVCache` and `RotatingKVCache`, under the masks that they make, and its `create_causal_mask`.
+
+Keys come in the call of their queries: here a cache keeps what was appended, and an attend hands it to a new one, piece by piece as it
+came, its queries' own positions last and together. A rotating one is as large as the window.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from oracles import Conventions
+from properties.contract.caches import Decoder
+from properties.contract.implementation import Implementation
+from systems.peers.library import Library
+
+__all__ = ["IMPLEMENTATIONS"]
+
+_LIBRARY = Library("mlx-lm", "mlx_lm")
+
+
+def _mask(n_q: int, n_k: int | None = None) -> Any:
+    from mlx_lm.models.base import create_causal_mask
+
+    n_k = n_q if n_k is None else n_k
+    if n_k < n_q:
+        raise ValueError(f"{n_q} queries are asked of {n_k} positions.")
+    return np.array(create_causal_mask(n_q, offset=n_k - n_q))
+
+
+class _Cache:
+    """A cache of one head, which rotates where there is a window."""
+
+    def __init__(self, d: int, d_v: int, window: int | None = None) -> None:
+        self.window, self.pieces = window, list[tuple[Any, Any]]()
+
+    def append(self, k: Any, v: Any) -> None:
+        """Add positions."""
+        self.pieces.append((k, v))
+
+    def attend(self, q: Any) -> Any:
+        """The output of the last positions' queries."""
+        import mlx.core as mx
+        from mlx_lm.models.base import scaled_dot_product_attention
+        from mlx_lm.models.cache import KVCache, RotatingKVCache
+
+        first, seen = sum(len(k) for k, _ in self.pieces) - len(q), 0
+        if first < 0:
+            raise ValueError(f"{len(q)} queries are asked, of {first + len(q)} positions.")
+        if 0 in (q.shape[-1], self.pieces[0][1].shape[-1]):
+            raise ValueError("A width is 0, but all should be positive.")
+        cache = KVCache() if self.window is None else RotatingKVCache(max_size=self.window)
+        last: list[tuple[Any, Any]] = []
+        for piece in self.pieces:
+            before = min(max(first - seen, 0), len(piece[0]))
+            if before:
+                cache.update_and_fetch(*(mx.array(x[None, None, :before]) for x in piece))
+            last.append((piece[0][before:], piece[1][before:]))
+            seen += len(piece[0])
+        mask = cache.make_mask(len(q), return_array=False, window_size=self.window)
+        keys, values = cache.update_and_fetch(*(mx.array(np.concatenate(x)[None, None]) for x in zip(*last, strict=True)))
+        scale = q.shape[-1] ** -0.5
+        out = scaled_dot_product_attention(mx.array(q[None, None]), keys, values, cache=cache, scale=scale, mask=mask)
+        return np.array(out)[0, 0]
+
+
+IMPLEMENTATIONS = [
+    Implementation(
+        name=_LIBRARY.called("caches float32"),
+        operations={"decode": Decoder(_Cache)},
+        arithmetic="float32",
+        conventions=Conventions(window="count"),
+        supports="positive sizes",
+        unavailable=_LIBRARY.unavailable,
+    ),
+    Implementation(
+        name=_LIBRARY.called("create_causal_mask float32"),
+        operations={"causal_mask": _mask},
+        arithmetic="float32",
+        conventions=Conventions(causal="bottom_right"),
+        supports=["positive sizes", {"n_k_minus_n_q": lambda n: n >= 0}],
+        unavailable=_LIBRARY.unavailable,
+    ),
+]

@@ -1,0 +1,256 @@
+"""Released libraries: the registry needs none of them, findings are consistent and their scripts stand alone, and the page has them all."""
+
+import ast
+import re
+import subprocess
+import sys
+from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
+
+import mpmath
+import numpy as np
+import pytest
+
+import properties
+from oracles import Conventions
+from properties.contract.operations import OPERATIONS
+from properties.laws.twins import TWINS
+from properties.verifier.plan import plan
+from research import peers
+from research.findings.confirmed import REFERENCES, confirmed, drawn
+from research.findings.shown import CAUSES, FAMILIES, Shown
+from research.peers import FINDINGS, families, markdown
+from systems import peers as released
+from systems.peers import GROUPS
+from systems.peers.library import Library
+
+PAGE = (Path(__file__).parents[2] / "docs" / "peers.md").read_text("utf-8")
+LIBRARIES = ("jax", "flax", "equinox", "haiku", "keras", "keras_hub", "mlx", "onnx", "onnxruntime", "transformers")
+EACH = pytest.mark.parametrize("found", FINDINGS, ids=lambda found: found.name)
+
+
+def test_the_registry_imports_no_library():
+    script = f"import sys\nimport systems.peers\nprint([name for name in {LIBRARIES} if name in sys.modules])"
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert run.stdout == "[]\n"
+
+
+def test_an_absent_library_is_not_run_and_a_present_one_has_its_version():
+    absent, present = Library("no-such-library", "no_such_library"), Library("numpy")
+    assert absent.unavailable == "no-such-library is not installed: make peers."
+    assert absent.called("attention") == "no-such-library attention"
+    assert present.unavailable == ""
+    assert present.called("attention") == f"numpy {np.__version__} attention"
+
+
+def test_declarations_are_of_the_versions_that_are_pinned():
+    pinned = dict(re.findall(r"^([\w.-]+)==(\S+)$", (Path(released.__file__).parent / "constraints.txt").read_text("utf-8"), re.MULTILINE))
+    pinned = {name.lower().replace("_", "-"): version for name, version in pinned.items()}
+    declared = {i.name.split()[0] for group in GROUPS.values() for i in group if i.known_deviations}
+    assert declared
+    assert {name.lower().replace("_", "-") for name in declared} <= set(pinned)
+    if find_spec("haiku") is None:
+        pytest.skip("Versions are those of the constraints in the environment of `make peers` alone.")
+    assert {name: Library(name).version for name in declared} == {name: pinned[name.lower().replace("_", "-")] for name in declared}
+
+
+def test_a_library_that_is_not_installed_is_not_run():
+    for name, group in {"JAX": "jax", "Flax": "flax", "Equinox": "equinox", "Haiku": "haiku", "MLX": "mlx"}.items():
+        for implementation in GROUPS[name]:
+            assert bool(implementation.unavailable) is (find_spec(group) is None)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("group", GROUPS.values(), ids=GROUPS)
+def test_a_small_share_of_a_library_is_judged_where_it_is_installed(group):
+    one = next((i for i in group if not i.unavailable), group[0])
+    if one.unavailable:
+        pytest.skip(one.unavailable)
+    laws = {law.name for law in plan(one) if law.agreement or law.name == TWINS}
+    report = properties.verify(one, laws=sorted(laws), max_examples=3)
+    assert any(outcome.status == "held" for outcome in report.outcomes)
+    assert report.ok, [(c.example.summary, c.example.counterexample, c.laws) for c in report.causes]
+
+
+def test_at_least_eight_libraries_name_paths_that_must_agree():
+    assert sum(any(i.twins for i in group) for group in GROUPS.values()) >= 8
+
+
+def test_every_declared_deviation_is_explained_by_a_finding():
+    reasons = {reason for group in GROUPS.values() for i in group for reason in i.known_deviations.values()}
+    assert reasons
+    assert reasons <= {found.title for found in FINDINGS}
+
+
+@EACH
+def test_a_finding_is_a_row(found):
+    assert found.cause in CAUSES
+    assert found.family in FAMILIES
+    assert found.detail.endswith(".")
+    assert found.wanted()
+    assert sum(other.title == found.title and other.library == found.library for other in FINDINGS) == 1
+
+
+@EACH
+def test_a_script_stands_alone(found):
+    tree = ast.parse(found.script)
+    imported = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
+    imported |= {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+    assert not {name.split(".")[0] for name in imported} & {"properties", "oracles", "spec"}
+    assert "print(" in found.script
+
+
+@EACH
+def test_the_page_has_a_finding(found):
+    assert f"### {found.name}\n\n{found.detail}" in PAGE
+    assert f"| expected | `{found.wanted()}` |" in PAGE
+    assert found.script in PAGE
+
+
+def test_the_findings_that_are_drawn_have_a_reference_and_no_others():
+    assert sorted(found.name for found in drawn(FINDINGS)) == sorted(REFERENCES)
+
+
+@pytest.mark.parametrize("found", drawn(FINDINGS), ids=lambda found: found.name)
+def test_mpmath_confirms_what_a_drawn_finding_expects(found):
+    told = confirmed(found)
+    assert f"| confirmed by mpmath | {told} |" in PAGE.split(f"### {found.name}\n")[1].split("```")[0]
+
+
+def test_another_number_than_mpmath_has_is_told(monkeypatch):
+    found = Shown("fms", "rotary", "A pair", "defect", "It is.", "fms", "", "none", "", lambda: [-0.4161, 0.9092])
+    assert confirmed(found) == ""
+    monkeypatch.setitem(REFERENCES, found.name, lambda: [mpmath.cos(2), mpmath.sin(2)])
+    with pytest.raises(
+        ValueError, match=r"fms: A pair: \[-0.4161, 0.9092\] is expected, but mpmath gives -0.416146836547, 0.909297426826\."
+    ):
+        confirmed(found)
+
+
+@EACH
+def test_the_line_of_a_finding_is_in_the_library_that_is_installed(found):
+    if found.line and find_spec(found.module.split(".")[0]) is None:
+        pytest.skip(f"{found.library} is in the environment of `make peers` alone")
+    assert f"| source | {found.where} |" in PAGE.split(f"### {found.name}\n")[1].split("```")[0]
+
+
+def test_a_line_is_looked_up_by_what_is_there_once():
+    def finding(line: str) -> Shown:
+        return Shown("ours", "masks", "A line", "defect", "It is.", "research.findings.shown", line, "none", "", lambda: 0)
+
+    assert finding("class Shown:").where.startswith("research/findings/shown.py:")
+    first, second = (
+        int(finding(line).where.split(":")[1]) for line in ("@dataclass(frozen=True)", "@dataclass(frozen=True)\nclass Shown:")
+    )
+    assert second == first + 1
+    for line in ("class Absent:", "def "):
+        with pytest.raises(ValueError, match=r"in \d+ places, but should have it in one: see 'A line' again"):
+            _ = finding(line).where
+
+
+def test_the_page_has_no_other_finding():
+    assert PAGE.count("\n| expected | ") == len(FINDINGS)
+
+
+def test_every_operation_has_a_column():
+    assert set(families()) == set(OPERATIONS)
+
+
+def _report(status: str, reason: str = "", group: str = "A") -> dict:
+    row = {"implementation": "a 1", "operation": "rope", "law": "pairs", "status": status, "reason": reason}
+    return {"settings": {"max_examples": 10, "implementations": [{"name": "a 1", "group": group}]}, "outcomes": [row]}
+
+
+@pytest.fixture
+def page(monkeypatch) -> str:
+    """The page with a law of JAX, on which no script is run and no model compared."""
+    monkeypatch.setattr(Shown, "actual", "")
+    monkeypatch.setattr(Shown, "markdown", lambda found, confirmed: [f"\n#### {found.name}"])
+    monkeypatch.setattr(peers, "_models", lambda wrong: [])
+    return markdown([_report("held", group="JAX")], [])
+
+
+def test_every_finding_stands_under_the_library_and_the_family_that_it_is_of(page):
+    named, seen = {found.name: found for found in FINDINGS}, []
+    for part in page.split("\n### ")[1:]:
+        library, family = part.splitlines()[0].split(", ")
+        for name in re.findall(r"^#### (.+)", part, re.MULTILINE):
+            assert named[name].family == family
+            assert any(i.name.split()[0] == named[name].library for i in GROUPS[library])
+            seen.append(name)
+    assert sorted(seen) == sorted(named)
+
+
+def test_a_cell_counts_its_findings_and_its_link_has_a_heading(page):
+    counted = re.findall(r"[|;] \[([^]]+)\]\(#", page)
+    assert sum(int(n) for n in re.findall(r"\d+", " ".join(counted))) == len(FINDINGS)
+    headings = [re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in re.findall(r"^#+ (.+)", page, re.MULTILINE)]
+    links = re.findall(r"\]\(#([^)]+)\)", page)
+    assert links
+    assert all(headings.count(link) == 1 for link in links)
+
+
+def test_a_cell_has_its_laws_before_its_findings_and_may_have_either(monkeypatch):
+    def finding(library: str, family: str, cause: str) -> Shown:
+        return Shown(library, family, "It", cause, "It is.", "no_such_library", "It.", "none", "", lambda: 0)
+
+    causes = ("defect", "defect", "convention", "arithmetic")
+    monkeypatch.setattr(peers, "FINDINGS", [*(finding("jax", "rotary", cause) for cause in causes), finding("other", "caches", "defect")])
+    page = markdown([_report("held", group="JAX")], [])
+    assert "| JAX |  |  |  |  | 1 held; [2 defects, 1 convention, 1 of arithmetic](#jax-rotary) |  |  |\n" in page
+    assert "| other |  |  | [1 defect](#other-caches) |  |  |  |  |\n" in page
+
+
+def test_what_one_report_could_not_run_is_taken_from_another(monkeypatch):
+    monkeypatch.setattr(peers, "FINDINGS", [])
+    wrong: list[str] = []
+    assert "| A |  |  |  |  | not run here |  |  |" in markdown([_report("not run", "why")], wrong)
+    assert "| A |  |  |  |  | 1 held |  |  |" in markdown([_report("not run"), _report("held")], wrong)
+    assert wrong == []
+    assert "| A |  |  |  |  | 1 **violated** |  |  |" in markdown([_report("violated")], wrong)
+    assert wrong == ["a 1 breaks pairs [rope]."]
+
+
+def test_a_later_report_of_a_part_counts(monkeypatch):
+    monkeypatch.setattr(peers, "FINDINGS", [])
+    assert "| A |  |  |  |  | 1 held |  |  |" in markdown([_report("violated"), _report("held"), _report("not run")], [])
+
+
+def test_a_finding_that_no_longer_happens_and_an_absent_library_are_noted(monkeypatch):
+    def finding(library: str, module: str) -> Shown:
+        return Shown(
+            library, "masks", "Two is one", "defect", "It is.", module, '"""What mathematics', "none", "print([1.0])", lambda: [1.0]
+        )
+
+    gone, absent = finding("numpy", "numpy"), finding("absent", "no_such_library")
+    monkeypatch.setattr(Shown, "where", "")
+    monkeypatch.setattr(peers, "FINDINGS", [gone])
+    wrong: list[str] = []
+    markdown([], wrong)
+    assert wrong == ["numpy prints [1.0] now, as it should: take the finding 'Two is one' away."]
+    monkeypatch.setattr(peers, "FINDINGS", [changed := replace(gone, expected=lambda: [2.0])])
+    wrong = []
+    page = markdown([], wrong, "#### numpy: Two is one\n| actual | `[1.5]` |\n")
+    assert wrong == [f"{changed.name} prints [1.0] now, and printed [1.5] before: look at it again."]
+    markdown([], wrong := [], page)
+    assert wrong == []
+    monkeypatch.undo()
+    monkeypatch.setattr(peers, "FINDINGS", [absent])
+    assert "#### absent: Two is one\n\nNot run here: No module named 'no_such_library'." in markdown([], [])
+
+
+def test_a_law_about_means_leaves_keys_and_values_with_as_many_heads():
+    def attend(q, k, v, mask=None):
+        if k.shape[-3] != v.shape[-3]:
+            raise ValueError(f"k has {k.shape[-3]} heads, but v has {v.shape[-3]}.")
+        k, v = (np.repeat(x, q.shape[-3] // x.shape[-3], axis=-3) for x in (k, v))
+        scores = np.where(True if mask is None else mask, q @ k.swapaxes(-1, -2) / np.sqrt(q.shape[-1]), -1e300)
+        weights = np.exp(scores - scores.max(-1, keepdims=True))
+        return weights @ v / weights.sum(-1, keepdims=True)
+
+    uniform = Conventions(dead_rows="uniform")
+    i = properties.Implementation("means", {"grouped_query_attention": attend}, conventions=uniform, supports="positive sizes")
+    law = "a query with no allowed key follows its convention[grouped_query_attention]"
+    (outcome,) = properties.verify(i, laws=[law], max_examples=5).outcomes
+    assert outcome.status == "held"
