@@ -12,7 +12,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "ARCHITECTURE.md"
 PACKAGES = ("spec", "oracles", "properties")
-WHOLE = ("systems", "research")
+WHOLE = ("attnspec", "systems", "research")
 """Packages that the picture shows as one box each."""
 
 Edges = dict[str, set[str]]

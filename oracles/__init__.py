@@ -19,9 +19,6 @@ One module per idea:
     enclosure                         what comes out, and the judgement of an implementation's output by it
 """
 
-from importlib.util import find_spec
-from pathlib import Path
-
 from oracles.alibi import alibi_bias, alibi_slopes
 from oracles.conventions import Conventions
 from oracles.dot_product import (
@@ -124,17 +121,3 @@ __all__ = [
     "table_lookup",
     "tensor2tensor_sinusoidal",
 ]
-
-
-def _require_beside(name: str) -> None:
-    """Raise ImportError unless the package that `import name` finds lies beside this one: both are generic names."""
-    found, home = find_spec(name), Path(__file__).resolve().parent.parent
-    origin = found.origin if found is not None else None
-    if origin is None or Path(origin).resolve().parent.parent != home:
-        raise ImportError(
-            f"import {name} finds {origin or 'no package'}, but should find {home / name}: "
-            f"another distribution shadows a package of attnspec."
-        )
-
-
-_require_beside("spec")

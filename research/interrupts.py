@@ -51,7 +51,7 @@ def run(number: int | None, moment: float, page: bool) -> Ended:
         folder = Path(name)
         for each in ("temporary", "out"):
             (folder / each).mkdir()
-        command = [sys.executable, "-P", "-m", "properties", "verify", "research.interrupts:ADAPTERS", "--jobs", "2"]
+        command = [sys.executable, "-P", "-m", "attnspec", "verify", "research.interrupts:ADAPTERS", "--jobs", "2"]
         command += ["--quick", "--max-examples", "10", "--json", str(folder / "out" / "report.json")]
         command += ["--html", str(folder / "out" / "page")] if page else []
         environment = {**os.environ, "TMPDIR": str(folder / "temporary"), "PYTHONPATH": os.pathsep.join(sys.path)}

@@ -70,7 +70,7 @@ def printed(page: str) -> str:
     with TemporaryDirectory() as folder:
         Path(folder, name).write_text(text)
         run = subprocess.run(
-            [sys.executable, "-m", "properties", *command(page), "--jobs", "1"],
+            [sys.executable, "-m", "attnspec", *command(page), "--jobs", "1"],
             cwd=folder,
             env={**os.environ, "COLUMNS": COLUMNS, "PYTHONPATH": os.pathsep.join([folder, str(ROOT)])},
             capture_output=True,

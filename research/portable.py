@@ -107,7 +107,7 @@ def another(found: Iterable[Setting]) -> Setting:
 
 def _outcomes(setting: Setting, examples: int, jobs: int) -> dict[str, dict[str, Any]]:
     """{law: its outcome} on NumPy's own implementation."""
-    command = [sys.executable, "-m", "properties", "verify", "systems:GROUPS", "--only", "NumPy", "--json", "-"]
+    command = [sys.executable, "-m", "attnspec", "verify", "systems:GROUPS", "--only", "NumPy", "--json", "-"]
     options = ["--max-examples", str(examples), "--jobs", str(jobs)]
     ran = subprocess.run([*command, *options], env={**os.environ, **setting.environment}, stdout=subprocess.PIPE, text=True, cwd=ROOT)
     if ran.returncode == 2:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 from rich.console import Console
 from rich.table import Table
@@ -137,16 +137,16 @@ def print_status(console: Console, found: Found) -> None:
 
 def write_page(found: Found, directory: Path) -> Path:
     """Write what is found as a page, index.html in a directory, all of it or nothing; returns the file."""
+    folder = Path(__file__).parents[1] / "views/html/templates"
     templates = Environment(
-        loader=PackageLoader("properties.views.html"), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+        loader=FileSystemLoader(folder), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    style = Path(__file__).parents[1] / "views/html/templates/page.css"
     templates.filters |= {"counted": counted, "thousands": "{:,}".format, "brief": "{:.2g}".format, "moment": _moment}
     page = templates.get_template("campaign.html").render(
         found=found,
         violations=found.violations[:_MOST],
         signs={status: sign for status, (sign, _) in SIGNS.items()},
-        style=Markup(style.read_text("utf-8")),
+        style=Markup((folder / "page.css").read_text("utf-8")),
     )
     directory.mkdir(parents=True, exist_ok=True)
     write_whole(directory / "index.html", page)

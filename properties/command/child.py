@@ -18,7 +18,7 @@ from properties.verifier.note import Note
 
 __all__ = ["Child"]
 
-_BOOT = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from properties.command.worker import main; main()"
+_BOOT = f"import json, sys; sys.path[:] = json.loads(sys.argv[1]); from {__package__}.worker import main; main()"
 _FROM_OUTSIDE = (1, 2, 9, 15)  # SIGHUP, SIGINT, SIGKILL, SIGTERM: what people send, and Linux where memory is short
 _IMPORTS = 10  # timeouts that an import may take: compilers run there
 

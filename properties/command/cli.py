@@ -1,7 +1,5 @@
 """The command `attnspec`: verify implementations, and read about the laws and the known bugs."""
 
-# PYTHON_ARGCOMPLETE_OK: who has argcomplete's global completion needs no other
-
 import argparse
 import os
 import signal

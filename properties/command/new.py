@@ -198,7 +198,7 @@ def adapter(name: str, operations: Iterable[str], library: str, dtype: str) -> s
     kind = _LIBRARIES[library]
     wanted = {each: None for o in operations for each in ((OPERATIONS[o].forward, o) if _body(OPERATIONS[o], kind) else (o,))}
     chosen = [OPERATIONS[o] for o in wanted]
-    others = sorted((*kind.others, "import oracles", "import properties"), key=lambda line: (line.startswith("from"), line))
+    others = sorted((*kind.others, "from attnspec import oracles, properties"), key=lambda line: (line.startswith("from"), line))
     settings = _JAX_SETTINGS.get(dtype, "") if library == "jax" else ""
     return "".join(
         [

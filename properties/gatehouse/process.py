@@ -10,7 +10,6 @@ import signal
 import subprocess
 import time
 from contextlib import suppress
-from importlib.resources import files
 from pathlib import Path
 from select import select
 from typing import Any
@@ -72,7 +71,7 @@ class Process:
             "readable": around.readable,
             "writable": around.writable,
         }
-        texts = {name: (files("properties.gatehouse") / f"{name}.py").read_text("utf-8") for name in ("fence", "wire", "server")}
+        texts = {name: Path(__file__).with_name(f"{name}.py").read_text("utf-8") for name in ("fence", "wire", "server")}
         self._first = json.dumps([settings, texts]).encode() + b"\n"
 
     def ask(self, header: dict[str, Any], chunks: list[bytes], seconds: float, doing: str) -> tuple[dict[str, Any], memoryview]:

@@ -11,12 +11,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import Distribution, PackageNotFoundError, distribution
-from importlib.util import find_spec
 from pathlib import Path
 
 __all__ = ["Surroundings", "surroundings"]
 
-_HIDDEN = ("spec", "oracles", "properties")
+_HIDDEN = ("attnspec", "spec", "oracles", "properties")
+_HOME = Path(__file__).resolve().parents[2]
 _ETC = ("ld.so.cache", "ld.so.conf", "ld.so.conf.d", "localtime", "passwd", "group", "nsswitch.conf")
 _TOLD = ("/sys/devices/system/cpu", "/dev/urandom", "/dev/zero", "/proc/cpuinfo", "/proc/meminfo")
 _SYSTEM = ("/usr", "/lib", "/lib64", "/bin", *(f"/etc/{name}" for name in _ETC), *_TOLD)
@@ -106,11 +106,10 @@ def _tops(there: Distribution) -> Iterator[Path]:
 @cache
 def _of_the_interpreter() -> tuple[str, ...]:
     """The paths of the system and the standard library, without what is installed besides, and without ours, wherever they are."""
-    ours = [spec.origin for name in _HIDDEN if (spec := find_spec(name)) and spec.origin]
     installed = [sysconfig.get_path(kind) for kind in ("purelib", "platlib")]
     standard = [sysconfig.get_path(kind) for kind in ("stdlib", "platstdlib")]
     there = [Path(folder, name) for folder in standard for name in ("site-packages", "dist-packages")]
-    hidden = {place.resolve() for place in (*(Path(path).parent for path in ours), *map(Path, installed), *there)}
+    hidden = {place.resolve() for place in (*(_HOME / name for name in _HIDDEN), *map(Path, installed), *there)}
     above = {parent for place in hidden for parent in place.parents}
     roots = (Path(root).resolve() for root in (*_SYSTEM, *standard, f"{sys.base_prefix}/bin"))
     return tuple(path for root in roots for path in _visible(root, hidden, above))

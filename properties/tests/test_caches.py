@@ -245,7 +245,7 @@ def test_the_command_shows_the_shortest_program_and_a_script_that_runs_it_again(
     options = ["--laws", "decoding is within its budget", "--json", "out.json", "--html", "page"]
     environment = {**os.environ, "PYTHONPATH": str(Path(properties.__file__).parents[1]), "COLUMNS": "120"}
     run = partial(subprocess.run, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
-    ran = run([sys.executable, "-m", "properties", "verify", "mine.py", *options])
+    ran = run([sys.executable, "-m", "attnspec", "verify", "mine.py", *options])
     assert ran.returncode == 1
     assert "cache-ring-read-by-its-length" in ran.stdout
     (cause,) = read(tmp_path / "out.json")["causes"]

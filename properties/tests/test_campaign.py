@@ -491,7 +491,7 @@ def test_a_worker_that_does_not_start_ends_nothing_while_others_work(tmp_path):
 
 
 def test_a_driver_that_is_killed_is_gone_on_with_and_nothing_counts_twice(kernels, capsys):
-    command = [sys.executable, "-P", "-m", "properties", "campaign", "kernels.py:right", "--database", "c.db", "--max-examples", "20"]
+    command = [sys.executable, "-P", "-m", "attnspec", "campaign", "kernels.py:right", "--database", "c.db", "--max-examples", "20"]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     driver = subprocess.Popen([*command, "--climb", "0"], env=environment, stderr=subprocess.DEVNULL)
     end = time.monotonic() + 60

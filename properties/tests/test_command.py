@@ -19,7 +19,7 @@ from properties.command.cli import main
 from properties.laws import LAWS
 from properties.views.pages import print_bugs
 
-COMMAND = [sys.executable, "-P", "-m", "properties"]
+COMMAND = [sys.executable, "-P", "-m", "attnspec"]
 LAW = "a second call gives the same[rope]"
 ADAPTERS = """
 import ctypes, itertools, os, time

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+import attnspec.__main__
 from oracles.formats import PRESETS
 from properties.bugs import CATALOGUE
 from properties.command.cli import main
@@ -21,7 +22,7 @@ def ask(line, folder, *flags):
     answer = folder / "answer"
     asked = {"_ARGCOMPLETE": "1", "_ARGCOMPLETE_IFS": "\n", "COMP_LINE": line, "COMP_POINT": str(len(line)), "COMP_TYPE": "9"}
     environment = {**os.environ, **asked, "_ARGCOMPLETE_STDOUT_FILENAME": str(answer)}
-    command = [sys.executable, *flags, "-P", "-m", "properties"]
+    command = [sys.executable, *flags, "-P", "-m", "attnspec"]
     ran = subprocess.run(command, env=environment, cwd=folder, capture_output=True, text=True, timeout=60, check=True)
     return [word.strip() for word in answer.read_text().split("\n")], ran.stderr
 
@@ -73,7 +74,7 @@ def test_tab_completes_the_line(shell, tmp_path):
     if shutil.which(name) is None:
         pytest.skip(f"There is no {name} here.")
     on_path = tmp_path / "attnspec"
-    on_path.write_text(f'#!/bin/sh\nexec {sys.executable} -P -m properties "$@"\n')
+    on_path.write_text(f'#!/bin/sh\nexec {sys.executable} -P -m attnspec "$@"\n')
     on_path.chmod(0o755)
     load = {
         "bash": 'eval "$(attnspec completion bash)"',
@@ -105,9 +106,7 @@ def imported(said):
 
 
 def test_the_command_starts_without_argcomplete_or_anything_heavy():
-    ran = subprocess.run(
-        [sys.executable, "-X", "importtime", "-P", "-m", "properties", "--help"], capture_output=True, text=True, check=True
-    )
+    ran = subprocess.run([sys.executable, "-X", "importtime", "-P", "-m", "attnspec", "--help"], capture_output=True, text=True, check=True)
     assert "argparse" in imported(ran.stderr)
     assert not (HEAVY | {"argcomplete"}) & imported(ran.stderr)
 
@@ -121,4 +120,4 @@ def test_subcommands_and_options_are_completed_without_anything_heavy(tmp_path):
 
 
 def test_the_marker_for_global_completion_is_where_argcomplete_looks():
-    assert "PYTHON_ARGCOMPLETE_OK" in (Path(__file__).parents[1] / "command" / "cli.py").read_text("utf-8")[:1024]
+    assert "PYTHON_ARGCOMPLETE_OK" in Path(attnspec.__main__.__file__).read_text("utf-8")[:1024]

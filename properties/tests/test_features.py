@@ -254,7 +254,7 @@ adapter = properties.Implementation("mine", {name: make() for name, make in wron
 
 def test_the_command_passes_options_and_names_the_cause(tmp_path):
     (tmp_path / "mine.py").write_text(WRONG)
-    line = [sys.executable, "-P", "-m", "properties", "verify", "mine.py", "--max-examples", "30", "--json", "r.json", "--html", "page"]
+    line = [sys.executable, "-P", "-m", "attnspec", "verify", "mine.py", "--max-examples", "30", "--json", "r.json", "--html", "page"]
     ran = subprocess.run(line, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False)
     assert (ran.returncode, ran.stderr.count("Traceback")) == (1, 0)
     assert "✗ attention-window-one-key-too-many breaks " in ran.stdout

@@ -15,11 +15,11 @@ import tempfile
 import pytest
 
 from properties.command.cli import main
+from properties.conformance import Check
 from properties.contract.implementation import Implementation
 from properties.contract.results import BrokenError
 from properties.contract.wording import printable, said, shown
 from properties.laws import find
-from properties.pytest_plugin import Check
 from properties.views.html import page
 from research.interrupts import run
 

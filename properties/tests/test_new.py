@@ -124,7 +124,7 @@ def test_a_c_library_is_called_through_ctypes_when_it_is_filled_in(folder):
     (folder / "kernels.c").write_text(C)
     subprocess.run(["cc", "-shared", "-fPIC", "-o", "libkernels.so", "kernels.c"], check=True)
     text = filled_in(adapter("kernels", ["rotate_half"], "ctypes", "float32"), rotate_half=THROUGH_CTYPES)
-    (folder / "kernels.py").write_text(text.replace("import oracles", "import numpy as np\nimport oracles", 1))
+    (folder / "kernels.py").write_text(text.replace("from attnspec", "import numpy as np\nfrom attnspec", 1))
     assert main(["verify", "kernels.py", "--max-examples", "20", "--jobs", "1"]) == 0
 
 

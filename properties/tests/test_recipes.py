@@ -38,7 +38,7 @@ def project(tmp_path, monkeypatch):
 def run(command, **environment):
     """A command as a shell runs it, by this Python."""
     words = shlex.split(command, comments=True)
-    ours = {"attnspec": ["-P", "-m", "properties"], "python": []}[words[0]]
+    ours = {"attnspec": ["-P", "-m", "attnspec"], "python": []}[words[0]]
     line = [sys.executable, *ours, *words[1:], *(["-p", "no:xdist", "-p", "no:cacheprovider"] if "pytest" in words else [])]
     known = {key: value for key, value in os.environ.items() if not key.startswith("GITHUB_")}
     return subprocess.run(line, capture_output=True, text=True, env={**known, **environment}, timeout=300, check=False)

@@ -234,7 +234,7 @@ adapter = properties.Implementation("mine", {"rope": wrong["rope"]()}, features=
 
 def test_the_command_shows_options_that_are_given_and_no_others(tmp_path):
     (tmp_path / "mine.py").write_text(WRONG)
-    line = [sys.executable, "-P", "-m", "properties", "verify", "mine.py", "--max-examples", "30", "--json", "r.json", "--html", "page"]
+    line = [sys.executable, "-P", "-m", "attnspec", "verify", "mine.py", "--max-examples", "30", "--json", "r.json", "--html", "page"]
     ran = subprocess.run(line, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False)
     assert (ran.returncode, ran.stderr.count("Traceback")) == (1, 0)
     assert "✗ rope-axes-in-reverse breaks " in ran.stdout

@@ -88,7 +88,7 @@ def test_without_a_target_there_is_a_line_to_fill_in():
     violation = Violation("a law", "rope", "mine", "is wrong.", {"x": np.eye(2), "start_pos": 3}, 2.0)
     assert script(violation) == (
         "import numpy as np\n\n"
-        "import properties\n\n"
+        "from attnspec import properties\n\n"
         "implementation = ...  # the implementation under test\n"
         "x = np.array([[1.0, 0.0], [0.0, 1.0]])\n"
         'properties.replay("a law[rope]", implementation, x=x, start_pos=3)\n'

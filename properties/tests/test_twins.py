@@ -186,7 +186,7 @@ adapter = Implementation("mine", {"rope": OPERATIONS["rope"]}, twins={"compiled"
 )
 def test_the_command_tells_which_path_differs_and_survives_one_that_ends_the_process(tmp_path, function, said):
     (tmp_path / "kernels.py").write_text(ADAPTER.replace("FUNCTION", function))
-    command = [sys.executable, "-m", "properties", "verify", "kernels.py", "--laws", LAW, "--max-examples", "10"]
+    command = [sys.executable, "-m", "attnspec", "verify", "kernels.py", "--laws", LAW, "--max-examples", "10"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 1, done.stderr
     assert said in " ".join(done.stdout.split())

@@ -96,8 +96,8 @@ def _text(function: str, what: str, implementation: tuple[list[str], list[str], 
     text = "\n".join([*setup, call])
     usual = [f"import {name}" for name in ("base64", "dataclasses", "zlib") if f"{name}." in text]
     arrays = ["import numpy as np", ""] if "np." in text else []
-    ours = ["import oracles"] if "oracles." in call else []
-    return "\n".join([*usual, *([""] if usual else []), *arrays, *ours, "import properties", *imports, "", *bound, text, ""])
+    ours = "oracles, properties" if "oracles." in call else "properties"
+    return "\n".join([*usual, *([""] if usual else []), *arrays, f"from attnspec import {ours}", *imports, "", *bound, text, ""])
 
 
 def _implementation(target: str, pick: str, case: Mapping[str, Any]) -> tuple[list[str], list[str], str]:

@@ -64,7 +64,7 @@ class Row:
         """How long it takes in a tree, imports left out where it is Python; fails with what it printed if it does."""
         numpy = "properties.bugs.reference" if (tree / "properties/bugs/reference.py").exists() else "properties.reference"
         python = ["-c", _IN_TIME.format(numpy=numpy, body=self.body, setup=self.setup, times=self.times)]
-        code = python if self.body else ["-m", "properties", "verify", self.target or numpy]
+        code = python if self.body else ["-m", "attnspec", "verify", self.target or numpy]
         with tempfile.TemporaryDirectory() as folder:
             Path(folder, "chosen.py").write_text(self.chosen.format(numpy=numpy))
             environment = {"PYTHONPATH": f"{tree}:{folder}", "PATH": "/usr/bin:/bin"}

@@ -24,7 +24,7 @@ def started(
     folder: Path, database: Path, *more: str, target: str = TARGET, engine: str = "local", jobs: int = 2
 ) -> "subprocess.Popen[str]":
     """A campaign that has been started, whose examples are its own, in a folder; what it says is to be read."""
-    command = [sys.executable, "-P", "-m", "properties", "campaign", target, "--database", str(database), "--engine", engine]
+    command = [sys.executable, "-P", "-m", "attnspec", "campaign", target, "--database", str(database), "--engine", engine]
     command += ["--jobs", str(jobs), "--examples", f"{folder / database.stem}-examples", *more]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "COLUMNS": "200"}
     return subprocess.Popen(

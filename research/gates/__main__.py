@@ -102,7 +102,7 @@ _WIDTH = max(len(f"{kind}: {name}") for kind, name in _TIMED)
 
 def _timed(arguments: Iterable[str]) -> tuple[int, float, float]:
     """The exit status of `attnspec gate`, its seconds, and those of processors, in it and all that it started."""
-    command = [sys.executable, "-P", "-m", "properties", "gate", *arguments]
+    command = [sys.executable, "-P", "-m", "attnspec", "gate", *arguments]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "PYTHONDONTWRITEBYTECODE": ""}  # as it is installed
     run = partial(subprocess.run, command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False, env=environment)
     done, seconds, processors = measured(run)

@@ -16,9 +16,10 @@ THIRD_PARTY = {
     "properties": {
         *("numpy", "jaxtyping", "flint", "mpmath", "hypothesis", "pytest", "torch", "rich", "argcomplete", "ml_dtypes"),
         *("jsonschema", "junitparser"),  # forms of reports
+        "attnspec",  # which of its own names are another module's
         *("jinja2", "markupsafe", "matplotlib"),  # the page, by which nothing is judged
     },
-    "systems": {"numpy", "mpmath", "torch", "ml_dtypes"},
+    "systems": {"attnspec", "numpy", "mpmath", "torch", "ml_dtypes"},
     "research": {"numpy", "flint", "mpmath", "hypothesis", "torch", "ml_dtypes", "jsonschema", "rich", "matplotlib", "threadpoolctl"},
 }
 # … and these inside a function only: what prints a table, formats for those who have them, engines, and released libraries under test.
@@ -53,7 +54,9 @@ def imports(tree, inside_function=False):
 
 def violations(package, source, is_test=False):
     """The imports of a module of `package` that may not be there. Tests may import any third party, but no package after their own."""
-    ours = set(PACKAGES[: PACKAGES.index(package) + 1])
+    ours = (
+        {"attnspec", *PACKAGES[: PACKAGES.index(package) + 1]} if package in PACKAGES[2:] else set(PACKAGES[: PACKAGES.index(package) + 1])
+    )
     found = []
     for name, line, inside_function in imports(ast.parse(source)):
         if name in PACKAGES:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from properties.verifier.report import counted
@@ -35,8 +35,9 @@ def html(reports: Sequence[dict[str, Any]]) -> str:
         its = causes.get(i.name, [])
         findings.append(_by_cause({law_id(o): finding(o, f"finding-{column}-{laws[law_id(o)]}", its) for o in i.broken}, its))
     figures = [picture for picture in (budgets_used(found), *(draw() for draw in FIGURES)) if picture is not None]
+    folder = Path(__file__).with_name("templates")
     templates = Environment(
-        loader=PackageLoader("properties.views.html"), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+        loader=FileSystemLoader(folder), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     templates.filters |= {"linked": linked, "budgets": _budgets, "counted": counted, "thousands": "{:,}".format}
     return templates.get_template("page.html").render(

@@ -1,0 +1,43 @@
+"""The name that is ours: `attnspec.verify(...)`, and the packages `spec`, `oracles` and `properties` under it.
+
+    import attnspec
+    report = attnspec.verify({"rope": my_rope}, arithmetic="float32")
+    budget = attnspec.oracles.rope(x, arithmetic="float32")
+
+`attnspec.oracles` is the package that `import oracles` finds. Where a project has a module of that name, `attnspec.oracles` is ours all the
+same; `own_names` says how.
+"""
+
+from importlib import import_module
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any
+
+from attnspec import own_names
+
+if TYPE_CHECKING:
+    import oracles as oracles
+    import properties as properties
+    import spec as spec
+    from oracles import Conventions as Conventions
+    from oracles import assert_within as assert_within
+    from properties import Implementation as Implementation
+    from properties import verify as verify
+
+    __version__: str
+
+__all__ = ["Conventions", "Implementation", "__version__", "assert_within", "oracles", "properties", "spec", "verify"]
+
+own_names.install()
+
+_HOMES = {"Conventions": "oracles", "Implementation": "properties", "assert_within": "oracles", "verify": "properties"}
+
+
+def __getattr__(name: str) -> Any:
+    """Import a package, or the package of a name, when it is first used: pytest loads this module in every session."""
+    if name in own_names.PACKAGES:
+        return import_module(f"attnspec.{name}")
+    if name == "__version__":
+        return version("attnspec")
+    if name in _HOMES:
+        return getattr(import_module(f"attnspec.{_HOMES[name]}"), name)
+    raise AttributeError(f"module 'attnspec' has no attribute {name!r}")

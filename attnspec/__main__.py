@@ -1,0 +1,32 @@
+"""The command `attnspec`, and `python -m attnspec`."""
+
+# PYTHON_ARGCOMPLETE_OK: who has argcomplete's global completion needs no other
+
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from pathlib import Path
+
+from attnspec.own_names import shadowing
+
+__all__ = ["main"]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command, and return its exit status; `attnspec --help` lists what it understands.
+
+    A folder with a module of the name of ours, which the files to verify may import, comes first on the path before anything of ours is
+    imported, so that both are found.
+    """
+    given = sys.argv[1:] if arguments is None else arguments
+    files = [Path(text.partition(":")[0]) for text in given if text.partition(":")[0].endswith(".py")]
+    for folder in dict.fromkeys([os.getcwd(), *(str(file.resolve().parent) for file in files)]):
+        if shadowing([folder]):
+            sys.path.insert(0, folder)
+    status: int = import_module("attnspec.properties.command.cli").main(arguments)
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,129 @@
+"""Imports `attnspec.oracles`, `attnspec.properties` and `attnspec.spec`, also in a project that has modules of these names.
+
+The three names are generic. Where `import oracles` finds ours, `attnspec.oracles` is the same module. Where it finds a module of the
+project, the project keeps its module, and ours is loaded under the name `attnspec.oracles` alone: in its source, and in the source of what
+imports it, `oracles` is read as `attnspec.oracles`.
+"""
+
+import ast
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
+from importlib.util import spec_from_file_location, spec_from_loader
+from pathlib import Path
+from types import CodeType, ModuleType
+from typing import Any
+
+__all__ = ["PACKAGES", "install", "shadowing"]
+
+PACKAGES = ("spec", "oracles", "properties")
+_HOME = Path(__file__).resolve().parents[1]
+
+
+def install() -> None:
+    """Let `import attnspec.oracles` and the like be found."""
+    if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
+        sys.meta_path.insert(0, _Finder())  # before Python's own, which would find what is in the packages
+
+
+def shadowing(path: Sequence[str] | None = None) -> dict[str, str]:
+    """{package: file} of the modules that `import` finds in the place of ours, on a path or on `sys.path`."""
+    found = {}
+    for name in PACKAGES:
+        loaded = sys.modules.get(name) if path is None else None
+        origin = getattr(loaded, "__file__", None)
+        if loaded is None:
+            spec = PathFinder.find_spec(name, path)
+            origin = spec.origin if spec is not None else None
+        if origin is not None and not Path(origin).resolve().is_relative_to(_HOME / name):
+            found[name] = origin
+    return found
+
+
+class _Finder(MetaPathFinder):
+    """Finds the three packages, and what is in them, under the name `attnspec`.
+
+    `renamed` are the packages that bear no other name. `properties` imports the other two, so it is one where any of them is. It is settled
+    when the first package is imported: two copies of a class would not be equal.
+    """
+
+    def __init__(self) -> None:
+        self.renamed: frozenset[str] | None = None
+
+    def find_spec(self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
+        """The spec of a module of ours; None for any other."""
+        top, _, name = fullname.partition(".")
+        package = name.partition(".")[0]
+        if top != "attnspec" or package not in PACKAGES:
+            return None
+        if self.renamed is None:
+            taken = {*shadowing()}
+            self.renamed = frozenset(taken | {"properties"} if taken else ())
+        if package not in self.renamed:
+            return spec_from_loader(fullname, _Same(name))
+        place = _HOME.joinpath(*name.split("."))
+        file = place / "__init__.py" if place.is_dir() else place.with_suffix(".py")
+        return spec_from_file_location(fullname, file, loader=_Renamed(fullname, str(file), self.renamed)) if file.exists() else None
+
+
+class _Same(Loader):
+    """Loads a module by importing it under its usual name."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        """The module itself."""
+        module = import_module(self.name)
+        self.own = module.__spec__
+        return module
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Give the module back its own spec, which Python has just replaced."""
+        module.__spec__ = self.own
+
+
+class _Renamed(SourceFileLoader):
+    """Loads a module of ours from its source, in which the renamed packages are read as `attnspec.…`."""
+
+    def __init__(self, fullname: str, path: str, renamed: frozenset[str]) -> None:
+        super().__init__(fullname, path)
+        self.renamed = renamed
+
+    def get_code(self, fullname: str) -> CodeType:
+        """The code; it is not kept in a file, since the file that Python would take belongs to the usual name."""
+        tree = _Renaming(self.renamed).visit(ast.parse(self.get_data(self.path), self.path))
+        return compile(ast.fix_missing_locations(tree), self.path, "exec", dont_inherit=True)
+
+
+class _Renaming(ast.NodeTransformer):
+    """Puts `attnspec.` before the renamed packages in import statements."""
+
+    def __init__(self, renamed: frozenset[str]) -> None:
+        self.renamed = renamed
+
+    def visit_ImportFrom(self, node: ast.ImportFrom) -> ast.AST:
+        """`from oracles.ball import x` becomes `from attnspec.oracles.ball import x`."""
+        if node.level == 0 and node.module and node.module.partition(".")[0] in self.renamed:
+            node.module = f"attnspec.{node.module}"
+        return node
+
+    def visit_Import(self, node: ast.Import) -> list[ast.stmt]:
+        """`import oracles` becomes `import attnspec.oracles as oracles`; `import oracles.ball` loads the module and binds the package."""
+        found: list[ast.stmt] = []
+        for alias in node.names:
+            package, dot, _ = alias.name.partition(".")
+            if package not in self.renamed:
+                found.append(self._import(alias.name, alias.asname, node))
+            elif alias.asname or not dot:
+                found.append(self._import(f"attnspec.{alias.name}", alias.asname or alias.name, node))
+            else:
+                found.append(self._import(f"attnspec.{alias.name}", "_", node))
+                found.append(self._import(f"attnspec.{package}", package, node))
+        return found
+
+    @staticmethod
+    def _import(name: str, asname: str | None, node: Any) -> ast.stmt:
+        return ast.copy_location(ast.Import([ast.alias(name, asname)]), node)

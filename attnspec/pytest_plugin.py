@@ -1,0 +1,95 @@
+"""The plugin of pytest: `pytest --attnspec TARGET`, and a summary of the laws that were checked.
+
+pytest loads this module in every project of everyone who has attnspec installed. It imports nothing of `spec`, `oracles` and `properties`
+before `--attnspec` is given or a check has run.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+_PROPERTY = "attnspec"
+
+
+class _Target(pytest.Collector):
+    """The items of one `--attnspec TARGET`."""
+
+    def collect(self) -> Iterator["_Item"]:
+        from attnspec.properties.command.targets import TargetError, load
+        from attnspec.properties.conformance import Check, checks
+
+        try:
+            found = [
+                Check(check.law, check.implementation, target=one.target, pick=one.pick, beside=one.beside)
+                for one in load([self.name])
+                for check in checks([one.implementation])
+            ]
+        except (TargetError, ValueError) as error:
+            raise pytest.UsageError(f"--attnspec {self.name}: {error}") from None
+        if not found:
+            raise pytest.UsageError(f"--attnspec {self.name}: no law applies to it.")
+        for check in found:
+            yield _Item.from_parent(self, name=check.id, check=check)
+
+
+class _Item(pytest.Item):
+    """One law on one implementation, without a test file."""
+
+    def __init__(self, *, check: Any, **options: Any) -> None:
+        super().__init__(**options)
+        self.check = check
+
+    def runtest(self) -> None:
+        self.check()
+
+    def reportinfo(self) -> tuple[Any, int | None, str]:
+        return self.path, None, self.name
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """`--attnspec`."""
+    group = parser.getgroup("attnspec", "conformance to the laws of attention and positional encodings")
+    sentence = "check the laws on the implementations there, as `attnspec verify` does, without a test file; may be repeated"
+    group.addoption("--attnspec", action="append", default=[], metavar="TARGET", help=sentence)
+
+
+@pytest.hookimpl(tryfirst=True)  # before items are deselected, by -k and the like
+def pytest_collection_modifyitems(session: pytest.Session, config: pytest.Config, items: list[pytest.Item]) -> None:
+    """The items of `--attnspec` come after those of test files."""
+    for target in config.getoption("--attnspec"):
+        collector = _Target.from_parent(session, name=target, nodeid=f"attnspec::{target}")
+        items.extend(collector.collect())
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: Any) -> Iterator[None]:
+    """What became of a law travels with the item's report, from a process of pytest-xdist too."""
+    check = item.check if isinstance(item, _Item) else getattr(getattr(item, "callspec", None), "params", {}).get("check")
+    outcome = getattr(check, "attnspec_outcome", None)
+    if call.when == "call" and isinstance(outcome, tuple):
+        item.user_properties.append((_PROPERTY, list(outcome)))
+    yield
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """How many laws held on each implementation, if any was checked."""
+    found: dict[str, dict[str, int]] = {}
+    examples: dict[str, int] = {}
+    for reports in terminalreporter.stats.values():
+        for report in reports:
+            if getattr(report, "when", "") != "call":
+                continue
+            for name, value in report.user_properties:
+                if name == _PROPERTY:
+                    implementation, status, number, _ = value
+                    counts = found.setdefault(implementation, {})
+                    counts[status] = counts.get(status, 0) + 1
+                    examples[implementation] = examples.get(implementation, 0) + number
+    if found:
+        from attnspec.properties.verifier.report import counted
+
+        terminalreporter.section("attnspec")
+        for implementation, counts in sorted(found.items()):
+            told = ", ".join(f"{counts.get(status, 0)} {status}" for status in ("held", *sorted(set(counts) - {"held"})))
+            terminalreporter.write_line(f"{implementation}: {told}, on {counted(examples[implementation], 'example')}")

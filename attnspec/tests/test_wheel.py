@@ -1,0 +1,42 @@
+"""The wheel has the product alone: what it holds, and that it works without a checkout."""
+
+import subprocess
+import zipfile
+
+WRONG = """
+import numpy as np
+
+def scaled_dot_product_attention(q, k, v, mask=None):
+    scores = q @ k.swapaxes(-1, -2)
+    weights = np.exp(scores - scores.max(-1, keepdims=True))
+    return weights / weights.sum(-1, keepdims=True) @ v
+"""
+
+
+def test_the_wheel_holds_four_packages_without_tests_and_without_tools_of_maintainers(wheel):
+    names = zipfile.ZipFile(wheel).namelist()
+    assert {name.partition("/")[0] for name in names if ".dist-info/" not in name} == {"attnspec", "oracles", "properties", "spec"}
+    assert not [name for name in names if "tests" in name.split("/")]
+    assert not [name for name in names if name.endswith(("choosing.py", "kills.py", "matrix.py", "chosen.json")) and "vectors" in name]
+    kept = {name.rpartition(".")[2] for name in names if ".dist-info/" not in name}
+    assert kept == {"py", "typed", "json", "html", "css", "js"}
+
+
+def test_the_wheel_has_at_most_41000_lines_of_python(wheel):
+    with zipfile.ZipFile(wheel) as file:
+        lines = sum(file.read(name).count(b"\n") for name in file.namelist() if name.endswith(".py"))
+    assert lines <= 41_000
+
+
+def test_the_wheel_alone_gives_a_verdict(installed, tmp_path):
+    (tmp_path / "kernels.py").write_text(WRONG)
+    line = [installed / "attnspec", "verify", "kernels.py", "--quick"]
+    ran = subprocess.run(line, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
+    assert ran.returncode == 1, ran.stderr
+    assert "Divide the scores by" in ran.stdout or "scale" in ran.stdout
+
+
+def test_nothing_of_the_checkout_is_needed_or_found(installed, tmp_path):
+    code = "import importlib.util as u; print([n for n in ('systems', 'research', 'docs') if u.find_spec(n)])"
+    ran = subprocess.run([installed / "python", "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert ran.stdout == "[]\n"

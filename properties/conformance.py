@@ -1,0 +1,110 @@
+"""Conformance in pytest: one check for each law and implementation, and the decorator that makes tests of them."""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, TypeVar
+
+import pytest
+
+from properties.command.targets import distinct, interleaved
+from properties.contract.implementation import Implementation, implementation_of
+from properties.laws.law import Law
+from properties.verifier.examination import Examination
+from properties.verifier.plan import plan, require_planned, without
+from properties.verifier.report import Outcome
+from properties.verifier.script import script
+from properties.verifier.verify import check
+from properties.views.violation import violation_text
+
+__all__ = ["Check", "checks", "parametrize_with_laws"]
+
+_Test = TypeVar("_Test", bound=Callable[..., Any])
+
+
+class Check:
+    """A law on an implementation: calling it fails the test, with what `attnspec verify` would print, where the law does not hold.
+
+    A law that is declared to be broken, and is, is an expected failure; one whose examples said nothing fails.
+    """
+
+    def __init__(
+        self,
+        law: Law,
+        implementation: Implementation,
+        max_examples: int | None = None,
+        target: str = "",
+        pick: str = "",
+        beside: tuple[str, ...] = ("...",),
+    ) -> None:
+        self.law, self.implementation, self.max_examples = law, implementation, max_examples
+        self.target, self.pick, self.beside = target, pick, beside  # where it is, for the script that shows a violation again
+        self.outcome: Outcome | None = None
+
+    @property
+    def attnspec_outcome(self) -> tuple[str, str, int, float] | None:
+        """What the plugin counts: the implementation, the status, the number of test inputs and the worst error ÷ budget."""
+        o = self.outcome
+        return None if o is None else (o.implementation, o.status, o.examples, o.worst_excess)
+
+    @property
+    def id(self) -> str:
+        """law[operation]-implementation, words joined by hyphens."""
+        return re.sub(r"\s+", "-", f"{self.law.id}-{self.implementation.name}")
+
+    def __repr__(self) -> str:
+        return f"<{self.law.id} on {self.implementation.name}>"
+
+    def __call__(self) -> None:
+        """Check it on as many cases as the caller's Hypothesis profile has, or as many as were asked for."""
+        __tracebackhide__ = True
+        outcome = self.outcome = check(self.law, self.implementation, self.max_examples, random_seed=None)
+        if outcome.status == "violated" and outcome.violation is not None:
+            code = script(outcome.violation, self.target, self.pick, beside=self.beside if self.implementation.beside else ())
+            pytest.fail(violation_text(replace(outcome.violation, script=code)), pytrace=False)
+        if outcome.status == "declared":
+            pytest.xfail(outcome.reason)
+        if outcome.status == "not applicable" or outcome.unavailable:
+            pytest.skip(outcome.reason)
+        if outcome.status not in ("held", "suspicious"):
+            pytest.fail(f"{self.law.id}: {outcome.reason}", pytrace=False)
+
+
+def checks(
+    implementations: Sequence[Any], laws: Sequence[str] | None = None, max_examples: int | None = None, exclude: Sequence[str] = ()
+) -> list[Check]:
+    """The checks of all laws, or some, on implementations: those that apply, implementation by implementation."""
+    if isinstance(implementations, Mapping | str) or not isinstance(implementations, Sequence):
+        raise TypeError(f"implementations has type {type(implementations).__name__}, but should be a list of implementations.")
+    if max_examples is not None and (isinstance(max_examples, bool) or not isinstance(max_examples, int) or max_examples < 1):
+        raise ValueError(f"max_examples={max_examples!r}, but should be a whole number from 1.")
+    resolved = interleaved(distinct([implementation_of(target) for target in implementations]))
+    plans = [plan(i, laws) for i in resolved]
+    require_planned(laws, [law for planned in plans for law in planned])
+    left = [without(planned, exclude) for planned in plans]
+    return [Check(law, i, max_examples) for i, some in zip(resolved, left, strict=True) for law in some if _applies(law, i)]
+
+
+def _applies(law: Law, implementation: Implementation) -> bool:
+    """Whether a law is about an implementation, and has cases that it supports."""
+    settled = Examination(implementation, law.operation, [law]).settled.get(law.id)
+    return settled is None or settled.status != "not applicable"
+
+
+def parametrize_with_laws(
+    implementations: Sequence[Any], laws: Sequence[str] | None = None, max_examples: int | None = None, *, exclude: Sequence[str] = ()
+) -> Callable[[_Test], _Test]:
+    """A decorator for a test that takes `check` and calls it: one item for each law that applies to each implementation.
+
+        @properties.parametrize_with_laws([my_implementation])
+        def test_conformance(check): check()
+
+    Implementations are what `properties.verify` takes: mappings, modules, objects, or `properties.Implementation`. `laws` names some laws,
+    "law" or "law[operation]", and `exclude` some to leave out. Cases are drawn by the caller's Hypothesis profile, `max_examples` of them
+    if it is given. Raises TypeError and ValueError, in a sentence, for arguments that are none of these, and for laws that are not about
+    any of the implementations.
+    """
+    found = checks(implementations, laws, max_examples, exclude)
+    if not found:
+        raise ValueError("No law applies to any of the implementations.")
+    return pytest.mark.parametrize("check", [pytest.param(check, id=check.id) for check in found])
