@@ -5,6 +5,7 @@ before `--attnspec` is given or a check has run.
 """
 
 from collections.abc import Iterator
+from importlib import import_module
 from typing import Any
 
 import pytest
@@ -16,16 +17,14 @@ class _Target(pytest.Collector):
     """The items of one `--attnspec TARGET`."""
 
     def collect(self) -> Iterator["_Item"]:
-        from attnspec.properties.command.targets import TargetError, load
-        from attnspec.properties.conformance import Check, checks
-
+        targets, conformance = (import_module(f"attnspec.properties.{name}") for name in ("command.targets", "conformance"))
         try:
             found = [
-                Check(check.law, check.implementation, target=one.target, pick=one.pick, beside=one.beside)
-                for one in load([self.name])
-                for check in checks([one.implementation])
+                conformance.Check(check.law, check.implementation, target=one.target, pick=one.pick, beside=one.beside)
+                for one in targets.load([self.name])
+                for check in conformance.checks([one.implementation])
             ]
-        except (TargetError, ValueError) as error:
+        except ValueError as error:
             raise pytest.UsageError(f"--attnspec {self.name}: {error}") from None
         if not found:
             raise pytest.UsageError(f"--attnspec {self.name}: no law applies to it.")
@@ -87,8 +86,7 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
                     counts[status] = counts.get(status, 0) + 1
                     examples[implementation] = examples.get(implementation, 0) + number
     if found:
-        from attnspec.properties.verifier.report import counted
-
+        counted = import_module("attnspec.properties.verifier.report").counted
         terminalreporter.section("attnspec")
         for implementation, counts in sorted(found.items()):
             told = ", ".join(f"{counts.get(status, 0)} {status}" for status in ("held", *sorted(set(counts) - {"held"})))
