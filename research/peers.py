@@ -21,43 +21,22 @@ from typing import Any
 from properties.contract.operations import OPERATIONS
 from properties.verifier.reading import read
 from properties.views.html.environment import processor
-from research.findings import (
-    peers_jax,
-    peers_keras,
-    peers_language,
-    peers_local,
-    peers_mlx,
-    peers_models,
-    peers_modules,
-    peers_onnx,
-    peers_pytorch,
-    peers_transformers,
-    peers_x_transformers,
-    rotary_peers,
-)
 from research.findings.confirmed import confirmed
-from research.findings.shown import CAUSES, FAMILIES, Shown
+from research.findings.library import CAUSES, FAMILIES, LibraryFinding
+from research.findings.loader import read as read_findings
 from systems.peers import GROUPS
 from systems.peers.transformers_models import DEVIATIONS, MODELS, PATHS, compared
 
 __all__ = ["FINDINGS", "families", "markdown"]
 
-FINDINGS: list[Shown] = [
-    found
-    for module in (
-        *(rotary_peers, peers_jax, peers_keras, peers_mlx, peers_onnx),
-        *(peers_transformers, peers_x_transformers, peers_local, peers_modules, peers_pytorch),
-        *(peers_language, peers_models),
-    )
-    for found in module.FINDINGS
-]
+FINDINGS = read_findings(Path(__file__).parent / "findings" / "libraries", LibraryFinding)
 """All findings about released libraries."""
 
 _ROWS = {i.name.split()[0]: library for library, each in GROUPS.items() for i in each}
 """The library, as the matrix has it, of each distribution, by whose name the names of implementations begin."""
 
 Row = dict[str, Any]
-Cells = dict[tuple[str, str], list[Shown]]
+Cells = dict[tuple[str, str], list[LibraryFinding]]
 
 
 def families() -> dict[str, str]:
@@ -108,7 +87,7 @@ def _anchor(library: str, family: str) -> str:
     return "#" + f"{library}, {family}".lower().replace(",", "").replace(" ", "-")
 
 
-def _link(library: str, family: str, findings: Sequence[Shown]) -> str:
+def _link(library: str, family: str, findings: Sequence[LibraryFinding]) -> str:
     """How many findings there are of each cause, as a link to their heading; "" of none."""
     count = Counter(found.cause for found in findings)
     one, more = ("defect", "convention", "of arithmetic"), ("defects", "conventions", "of arithmetic")
@@ -168,7 +147,7 @@ def _findings(cells: Cells, before: str, wrong: list[str]) -> Iterator[str]:
                 wrong.append(str(changed))
 
 
-def _seen(page: str, found: Shown) -> str:
+def _seen(page: str, found: LibraryFinding) -> str:
     """What the script of a finding printed when a page was written; "" where it is not there."""
     _, _, own = page.partition(f"### {found.name}\n")
     return own.partition("| actual | `")[2].partition("` |\n")[0].replace("\\|", "|")

@@ -4,6 +4,7 @@ import textwrap
 import warnings
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 from properties.contract.implementation import Implementation
 from properties.laws import find
@@ -11,14 +12,15 @@ from properties.verifier.plan import plan
 from properties.verifier.report import Outcome
 from properties.verifier.shrinking import smallest
 from properties.verifier.verify import check
-from research.findings import fairseq2, leximind, onnx, positional_embeddings_jl, pytorch
-from research.findings.finding import Finding
+from research.findings.loader import read
+from research.findings.system import SystemFinding
 from spec.errata import ERRATA
 from systems import GROUPS
 
 __all__ = ["FINDINGS", "declared", "errata", "findings", "markdown"]
 
-FINDINGS = [f for module in (positional_embeddings_jl, leximind, fairseq2, pytorch, onnx) for f in module.finding.found]
+FINDINGS = read(Path(__file__).parent / "systems", SystemFinding)
+"""All findings about systems under test that differ from their documentation."""
 _EXAMPLES = 100
 
 
@@ -55,20 +57,12 @@ def markdown() -> str:
 
 def findings() -> Iterator[str]:
     """The findings, system by system."""
-    for system in dict.fromkeys(f.system for f in FINDINGS):
+    for system in dict.fromkeys(f.library for f in FINDINGS):
         yield f"\n## {system}"
-        for f in FINDINGS:
-            if f.system == system:
-                yield from _finding(f)
-
-
-def _finding(f: Finding) -> Iterator[str]:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        seen = f.measure()
-    yield f"\n### {f.title}\n"
-    yield f"{f.detail}\n"
-    yield from _rows({"promised": f.promised, "input": seen.input, "expected": seen.expected, "actual": seen.actual, "source": f.source})
+        for f in (f for f in FINDINGS if f.library == system):
+            yield f"\n### {f.title}\n"
+            yield f"{f.detail}\n"
+            yield from _rows({"promised": f.promised, "input": f.input, "expected": f.expected, "actual": f.actual, "source": f.source})
 
 
 def _rows(fields: dict[str, str]) -> Iterator[str]:

@@ -8,7 +8,6 @@ from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 
-import mpmath
 import numpy as np
 import pytest
 
@@ -18,8 +17,8 @@ from properties.contract.operations import OPERATIONS
 from properties.laws.twins import TWINS
 from properties.verifier.plan import plan
 from research import peers
-from research.findings.confirmed import REFERENCES, confirmed, drawn
-from research.findings.shown import CAUSES, FAMILIES, Shown
+from research.findings.confirmed import confirmed, drawn
+from research.findings.library import LibraryFinding
 from research.peers import FINDINGS, families, markdown
 from systems import peers as released
 from systems.peers import GROUPS
@@ -28,6 +27,13 @@ from systems.peers.library import Library
 PAGE = (Path(__file__).parents[2] / "docs" / "peers.md").read_text("utf-8")
 LIBRARIES = ("jax", "flax", "equinox", "haiku", "keras", "keras_hub", "mlx", "onnx", "onnxruntime", "transformers")
 EACH = pytest.mark.parametrize("found", FINDINGS, ids=lambda found: found.name)
+
+
+def finding(**fields: str) -> LibraryFinding:
+    """A finding about no library, with some fields of a test's own."""
+    texts = {"library": "ours", "title": "It", "detail": "It is.", "family": "masks", "cause": "defect", "known": "none"}
+    texts |= {"module": "no_such_library", "line": "It.", "script": "print([1.0])", "expected": "[1.0]"}
+    return LibraryFinding(**(texts | fields))
 
 
 def test_the_registry_imports_no_library():
@@ -84,11 +90,8 @@ def test_every_declared_deviation_is_explained_by_a_finding():
 
 
 @EACH
-def test_a_finding_is_a_row(found):
-    assert found.cause in CAUSES
-    assert found.family in FAMILIES
+def test_a_finding_has_a_name_of_its_own_and_ends_in_a_sentence(found):
     assert found.detail.endswith(".")
-    assert found.wanted()
     assert sum(other.title == found.title and other.library == found.library for other in FINDINGS) == 1
 
 
@@ -104,12 +107,12 @@ def test_a_script_stands_alone(found):
 @EACH
 def test_the_page_has_a_finding(found):
     assert f"### {found.name}\n\n{found.detail}" in PAGE
-    assert f"| expected | `{found.wanted()}` |" in PAGE
+    assert f"| expected | `{found.expected}` |" in PAGE
     assert found.script in PAGE
 
 
 def test_the_findings_that_are_drawn_have_a_reference_and_no_others():
-    assert sorted(found.name for found in drawn(FINDINGS)) == sorted(REFERENCES)
+    assert sorted(found.name for found in drawn(FINDINGS)) == sorted(found.name for found in FINDINGS if found.mpmath)
 
 
 @pytest.mark.parametrize("found", drawn(FINDINGS), ids=lambda found: found.name)
@@ -118,14 +121,13 @@ def test_mpmath_confirms_what_a_drawn_finding_expects(found):
     assert f"| confirmed by mpmath | {told} |" in PAGE.split(f"### {found.name}\n")[1].split("```")[0]
 
 
-def test_another_number_than_mpmath_has_is_told(monkeypatch):
-    found = Shown("fms", "rotary", "A pair", "defect", "It is.", "fms", "", "none", "", lambda: [-0.4161, 0.9092])
+def test_another_number_than_mpmath_has_is_told():
+    found = finding(title="A pair", expected="[-0.4161, 0.9092]")
     assert confirmed(found) == ""
-    monkeypatch.setitem(REFERENCES, found.name, lambda: [mpmath.cos(2), mpmath.sin(2)])
     with pytest.raises(
-        ValueError, match=r"fms: A pair: \[-0.4161, 0.9092\] is expected, but mpmath gives -0.416146836547, 0.909297426826\."
+        ValueError, match=r"ours: A pair: \[-0.4161, 0.9092\] is expected, but mpmath gives -0.416146836547, 0.909297426826\."
     ):
-        confirmed(found)
+        confirmed(replace(found, mpmath="rotated(2)"))
 
 
 @EACH
@@ -136,17 +138,16 @@ def test_the_line_of_a_finding_is_in_the_library_that_is_installed(found):
 
 
 def test_a_line_is_looked_up_by_what_is_there_once():
-    def finding(line: str) -> Shown:
-        return Shown("ours", "masks", "A line", "defect", "It is.", "research.findings.shown", line, "none", "", lambda: 0)
+    def at(line: str) -> int:
+        file, _, number = finding(module="research.findings.library", line=line).where.partition(":")
+        assert file == "research/findings/library.py"
+        return int(number)
 
-    assert finding("class Shown:").where.startswith("research/findings/shown.py:")
-    first, second = (
-        int(finding(line).where.split(":")[1]) for line in ("@dataclass(frozen=True)", "@dataclass(frozen=True)\nclass Shown:")
-    )
-    assert second == first + 1
+    decorated = "@dataclass(frozen=True, kw_only=True)"
+    assert at(f"{decorated}\nclass LibraryFinding(Finding):") == at("class LibraryFinding(Finding):") == at(decorated) + 1
     for line in ("class Absent:", "def "):
-        with pytest.raises(ValueError, match=r"in \d+ places, but should have it in one: see 'A line' again"):
-            _ = finding(line).where
+        with pytest.raises(ValueError, match=r"in \d+ places, but should have it in one: see 'It' again"):
+            at(line)
 
 
 def test_the_page_has_no_other_finding():
@@ -165,8 +166,8 @@ def _report(status: str, reason: str = "", group: str = "A") -> dict:
 @pytest.fixture
 def page(monkeypatch) -> str:
     """The page with a law of JAX, on which no script is run and no model compared."""
-    monkeypatch.setattr(Shown, "actual", "")
-    monkeypatch.setattr(Shown, "markdown", lambda found, confirmed: [f"\n#### {found.name}"])
+    monkeypatch.setattr(LibraryFinding, "actual", "")
+    monkeypatch.setattr(LibraryFinding, "markdown", lambda found, confirmed: [f"\n#### {found.name}"])
     monkeypatch.setattr(peers, "_models", lambda wrong: [])
     return markdown([_report("held", group="JAX")], [])
 
@@ -192,11 +193,8 @@ def test_a_cell_counts_its_findings_and_its_link_has_a_heading(page):
 
 
 def test_a_cell_has_its_laws_before_its_findings_and_may_have_either(monkeypatch):
-    def finding(library: str, family: str, cause: str) -> Shown:
-        return Shown(library, family, "It", cause, "It is.", "no_such_library", "It.", "none", "", lambda: 0)
-
-    causes = ("defect", "defect", "convention", "arithmetic")
-    monkeypatch.setattr(peers, "FINDINGS", [*(finding("jax", "rotary", cause) for cause in causes), finding("other", "caches", "defect")])
+    own = [finding(library="jax", family="rotary", cause=cause) for cause in ("defect", "defect", "convention", "arithmetic")]
+    monkeypatch.setattr(peers, "FINDINGS", [*own, finding(library="other", family="caches")])
     page = markdown([_report("held", group="JAX")], [])
     assert "| JAX |  |  |  |  | 1 held; [2 defects, 1 convention, 1 of arithmetic](#jax-rotary) |  |  |\n" in page
     assert "| other |  |  | [1 defect](#other-caches) |  |  |  |  |\n" in page
@@ -218,18 +216,13 @@ def test_a_later_report_of_a_part_counts(monkeypatch):
 
 
 def test_a_finding_that_no_longer_happens_and_an_absent_library_are_noted(monkeypatch):
-    def finding(library: str, module: str) -> Shown:
-        return Shown(
-            library, "masks", "Two is one", "defect", "It is.", module, '"""What mathematics', "none", "print([1.0])", lambda: [1.0]
-        )
-
-    gone, absent = finding("numpy", "numpy"), finding("absent", "no_such_library")
-    monkeypatch.setattr(Shown, "where", "")
+    gone, absent = finding(library="numpy", module="numpy", title="Two is one"), finding(title="Two is one")
+    monkeypatch.setattr(LibraryFinding, "where", "")
     monkeypatch.setattr(peers, "FINDINGS", [gone])
     wrong: list[str] = []
     markdown([], wrong)
     assert wrong == ["numpy prints [1.0] now, as it should: take the finding 'Two is one' away."]
-    monkeypatch.setattr(peers, "FINDINGS", [changed := replace(gone, expected=lambda: [2.0])])
+    monkeypatch.setattr(peers, "FINDINGS", [changed := replace(gone, expected="[2.0]")])
     wrong = []
     page = markdown([], wrong, "#### numpy: Two is one\n| actual | `[1.5]` |\n")
     assert wrong == [f"{changed.name} prints [1.0] now, and printed [1.5] before: look at it again."]
@@ -237,7 +230,7 @@ def test_a_finding_that_no_longer_happens_and_an_absent_library_are_noted(monkey
     assert wrong == []
     monkeypatch.undo()
     monkeypatch.setattr(peers, "FINDINGS", [absent])
-    assert "#### absent: Two is one\n\nNot run here: No module named 'no_such_library'." in markdown([], [])
+    assert "#### ours: Two is one\n\nNot run here: No module named 'no_such_library'." in markdown([], [])
 
 
 def test_a_law_about_means_leaves_keys_and_values_with_as_many_heads():

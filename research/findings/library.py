@@ -1,22 +1,21 @@
 """What is found about a released library: a script that shows it, what should come out, and the line of source that is its cause.
 
-A script needs the library and nothing of ours. It is run in a process of its own, and what it prints is compared with what the oracles say;
+A script needs the library and nothing of ours. It is run in a process of its own, and what it prints is compared with what is expected;
 the line of the library's source is looked up by its text, so that both say when a release has changed.
 """
 
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
-import numpy as np
+from research.findings.finding import Finding
 
-__all__ = ["CAUSES", "FAMILIES", "Shown", "shown"]
+__all__ = ["CAUSES", "FAMILIES", "LibraryFinding"]
 
 CAUSES = ("defect", "convention", "arithmetic")
 """What a finding may be: at odds with the library's documentation or with itself; one of several readings; rounding, or overflow."""
@@ -34,31 +33,23 @@ _SECONDS = 300
 _ERROR = re.compile(r"[\w.]*(Error|Exception)\b")
 
 
-@dataclass(frozen=True)
-class Shown:
-    """A finding: its library, what is the matter and why, the line of source by module and text, a script, and what it should print.
+@dataclass(frozen=True, kw_only=True)
+class LibraryFinding(Finding):
+    """A finding about a released library, whose script prints something else than `expected`.
 
     library is the name of a distribution. family is one of `FAMILIES`: what is at fault; what is kept between calls counts as caches, and
-    whole models are what no single operation explains. cause is one of `CAUSES`; known is where it was reported, as far as was found. A
-    line that stands in several places comes with the one before. Of compiled code no line can be looked up: `line` is "", and `module`
-    says where it stands upstream.
+    whole models are what no single operation explains. cause is one of `CAUSES`; known is where it was reported, as far as was found.
+    module and line say where the cause stands, by module and text; a line that stands in several places comes with the one before. Of
+    compiled code no line can be looked up: `line` is not given, and `module` says where it stands upstream. mpmath is a Python expression
+    that computes the expected numbers by mpmath alone, with the names of `research.findings.confirmed`.
     """
 
-    library: str
-    family: str
-    title: str
-    cause: str
-    detail: str
-    module: str
-    line: str
+    family: str = field(metadata={"choices": FAMILIES})
+    cause: str = field(metadata={"choices": CAUSES})
     known: str
-    script: str
-    expected: Callable[[], Any]
-
-    @property
-    def name(self) -> str:
-        """Its library and its title: the heading of it on the page."""
-        return f"{self.library}: {self.title}"
+    module: str
+    line: str = ""
+    mpmath: str = ""
 
     @property
     def where(self) -> str:
@@ -86,24 +77,15 @@ class Shown:
         errors = [line for line in lines if run.returncode and _ERROR.match(line)]  # behind which a library may have notes of its own
         return (errors or lines or ["nothing"])[-1].strip()
 
-    def wanted(self) -> str:
-        """What it should print."""
-        return shown(self.expected())
-
     def markdown(self, confirmed: str) -> Iterator[str]:
         """It, measured now, and what confirmed it. Raises ImportError without the library, and ValueError where nothing is the matter."""
-        where, wanted, actual = self.where, self.wanted(), self.actual
+        where, actual = self.where, self.actual
         yield f"\n#### {self.name}\n"
         yield f"{self.detail}\n"
         yield "| | |\n|---|---|"
-        fields = {"expected": f"`{wanted}`", "actual": f"`{actual}`", "cause": self.cause, "source": where, "known upstream": self.known}
-        fields |= {"confirmed by mpmath": confirmed} if confirmed else {}
+        fields = {"expected": f"`{self.expected}`", "actual": f"`{actual}`", "cause": self.cause, "source": where}
+        fields |= {"known upstream": self.known} | ({"confirmed by mpmath": confirmed} if confirmed else {})
         yield from (f"| {name} | {text.replace('|', chr(92) + '|')} |" for name, text in fields.items())
-        yield f"\n```python\n{self.script}\n```"
-        if actual == wanted:
+        yield f"\n```python\n{self.script}```"
+        if actual == self.expected:
             raise ValueError(f"{self.library} prints {actual} now, as it should: take the finding {self.title!r} away.")
-
-
-def shown(x: Any) -> str:
-    """Numbers to four digits after the point, as the scripts print them."""
-    return x if isinstance(x, str) else str(np.round(np.asarray(x, dtype=np.float64), 4).tolist())
