@@ -1,8 +1,8 @@
 """Twenty findings about released libraries, drawn by chance, whose expected numbers are computed once more by mpmath, without the oracles.
 
-Drawn are those whose digests come first, among the findings that expect numbers: not that two runs agree, a type, a shape or an error. A
-finding that is added is drawn instead of one of them at most. Each finding that is drawn has a key `mpmath`: a Python expression of the
-numbers that its script should print, one after the other, with the names of this module.
+The draw takes the findings whose digests come first, among those that expect numbers: not that two runs agree, a type, a shape or an
+error. A new finding replaces at most one of them. Each finding that is drawn has a key `mpmath`: a Python expression of the numbers that
+its script should print, one after the other, with the names of this module.
 """
 
 import re
@@ -35,7 +35,7 @@ def rotated(angle: Any) -> list[Any]:
 
 
 def drawn(findings: Iterable[LibraryFinding]) -> list[LibraryFinding]:
-    """The findings that are drawn among some."""
+    """The findings that the draw takes from some."""
     numeric = [found for found in findings if _NUMBER.search(found.expected) and found.expected != "0.0"]
     return sorted(numeric, key=lambda found: sha256(f"{_SEED} {found.name}".encode()).hexdigest())[:_MANY]
 

@@ -78,7 +78,8 @@ class LibraryFinding(Finding):
         return (errors or lines or ["nothing"])[-1].strip()
 
     def markdown(self, confirmed: str) -> Iterator[str]:
-        """It, measured now, and what confirmed it. Raises ImportError without the library, and ValueError where nothing is the matter."""
+        """The finding, measured now, with what mpmath confirmed. Raises ImportError without the library, and ValueError where the script
+        prints what it should."""
         where, actual = self.where, self.actual
         yield f"\n#### {self.name}\n"
         yield f"{self.detail}\n"

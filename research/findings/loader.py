@@ -41,7 +41,7 @@ def _check(where: str, entry: Mapping[str, Any], keys: Mapping[str, Field[Any]])
         raise ValueError(f"{where} has the unknown key {key!r}. {told}")
     for key, field in keys.items():
         choices = field.metadata.get("choices", ())
-        told = f'Type {key} = "{"|".join(choices) or "…"}".'
+        told = f'Type {key} = "…"' + (f" with one of {', '.join(choices)}." if choices else ".")
         if key not in entry and field.default is MISSING:
             raise ValueError(f"{where} has no {key!r}. {told}")
         if key in entry and not (isinstance(entry[key], str) and entry[key].strip()):
