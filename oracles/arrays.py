@@ -25,24 +25,24 @@ _CHUNK = 1 << 18
 LARGEST = 2**28  # entries: 2 GiB of float64, of which some more are made
 
 
-def float_array(x: Any, name: str, *, arithmetic: Arithmetic | None = None) -> NDArray[np.float64]:
+def float_array(x: Any, name: str, *, arithmetic: Arithmetic | None = None, number: bool = False) -> NDArray[np.float64]:
     """The values of an array as float64, exactly, and read-only.
 
     The result shares memory with x where x already is float64 in native byte order; it is never written, and no
     operation returns it.  With an arithmetic, every finite entry must be a number of its input format: budgets don't
-    charge the rounding of inputs.
+    charge the rounding of inputs.  Where a number may be given, a float is an array of shape ().
 
     Raises TypeError for what is not an array of one of the element types above, ValueError for an array without axes
-    and for an entry that the target format cannot hold, which it names.
+    where no number may be given, and for an entry that the target format cannot hold, which it names.
     """
-    array = as_numpy(x, name)
+    array = as_numpy(np.asarray(x) if number and isinstance(x, float | np.floating) else x, name)
     element = array.dtype.type
     if (array.size or prod(n for n in array.shape if n)) > LARGEST:  # what is made for a batch of 0 has entries all the same
         besides = " besides its axes of size 0" if 0 in array.shape else ""
         raise ValueError(f"{name} has shape {array.shape}, but should have at most {LARGEST} entries{besides}.")
     if element not in _ELEMENTS:
         raise TypeError(f"{name} has element type {array.dtype}, but should be {_ELEMENT_NAMES}.")
-    if array.ndim == 0:
+    if array.ndim == 0 and not number:
         raise ValueError(f"{name} has shape (), but should have at least one axis.")
     values: NDArray[np.float64] = array
     if element is not np.float64 or not array.dtype.isnative:
@@ -205,8 +205,8 @@ def _require(wrong: NDArray[np.bool_], array: NDArray[Any], name: str, target: s
 
 
 def _not_a_number_of(name: str, index: tuple[Any, ...], value: Any, target: str) -> str:
-    where = ", ".join(map(str, index))
-    return f"{name}[{where}]={value!s}, but should be a {target} number: inputs are not rounded."
+    where = f"[{', '.join(map(str, index))}]" if index else ""
+    return f"{name}{where}={value!s}, but should be a {target} number: inputs are not rounded."
 
 
 def _short(value: int) -> str:

@@ -26,8 +26,8 @@ _TIES = 2.0**-50
 class Enclosure:
     """All arrays whose every element is within `rad` of `mid`.
 
-    mid, rad   float64 arrays of one shape.  Midpoint NaN or ±∞ with radius 0 means that this is the expected value; an
-               infinite radius promises nothing, and any element is within it
+    mid, rad   float64 arrays of one shape, () for a number.  Midpoint NaN or ±∞ with radius 0 means that this is the
+               expected value; an infinite radius promises nothing, and any element is within it
     format     the output format that is judged: an interval that reaches beyond its largest number contains ±∞ there
     vacuous    whether it says nothing: in at least half of the rows it is as wide as what it judges, or outputs without
                information are within it everywhere: all zero; for attention's output the mean of the allowed values, where
@@ -61,7 +61,7 @@ class Enclosure:
 
     def contains(self, out: Any) -> NDArray[np.bool_]:
         """Whether each element of an output of the same shape is within the radius: its `excess` is at most 1."""
-        return self.excess(out) <= 1
+        return np.asarray(self.excess(out) <= 1)
 
     def excess(self, out: Any) -> Array:
         """|out − mid| / rad for each element of an output of the same shape: more than 1 is a violation.
@@ -113,7 +113,7 @@ class Enclosure:
         return np.where(leaves, np.where(outward > 0, mid, limit), got)
 
     def _output(self, out: Any) -> Array:
-        got = arrays.float_array(out, "out")
+        got = arrays.float_array(out, "out", number=not self.mid.shape)
         if got.shape != self.mid.shape:
             raise ValueError(f"out has shape {got.shape}, but should be {self.mid.shape}.")
         return got
@@ -129,16 +129,16 @@ def assert_within(out: Any, enclosure: Enclosure, *, name: str = "out") -> None:
     """
     if not isinstance(enclosure, Enclosure):
         raise TypeError(f"enclosure has type {type(enclosure).__name__}, but should be an oracles.Enclosure.")
-    got = arrays.float_array(out, name)
+    got = arrays.float_array(out, name, number=not enclosure.mid.shape)
     if got.shape != enclosure.mid.shape:
         raise AssertionError(f"{name}.shape={got.shape}, but should be {enclosure.mid.shape}.")
     excess = enclosure.excess(got)
     outside = int((excess > 1).sum())
     if outside:
         index = np.unravel_index(int(excess.argmax()), excess.shape)
-        mid, rad = enclosure.mid[index], enclosure.rad[index]
+        mid, rad, place = enclosure.mid[index], enclosure.rad[index], ", ".join(map(str, index))
         raise AssertionError(
-            f"{name}[{', '.join(map(str, index))}]={got[index]}, but should be {mid} ± {rad:.3g} "
+            f"{name}{f'[{place}]' if place else ''}={got[index]}, but should be {mid} ± {rad:.3g} "
             f"(error / budget = {excess[index]:.4g}); {outside} of {excess.size} elements are outside."
         )
     if enclosure.vacuous:
@@ -149,7 +149,7 @@ def assert_within(out: Any, enclosure: Enclosure, *, name: str = "out") -> None:
 
 def _plain(given: Any, name: str) -> Array:
     """The given array itself if it is a float64 one, else a copy of its values."""
-    is_plain = type(given) is np.ndarray and given.dtype == np.float64 and given.ndim > 0 and given.size <= arrays.LARGEST
+    is_plain = type(given) is np.ndarray and given.dtype == np.float64 and given.size <= arrays.LARGEST
     return given if is_plain else arrays.float_array(given, name).copy()
 
 

@@ -70,7 +70,7 @@ def rotary_frequencies(
     beta_fast, beta_slow, truncate, mscale, mscale_all_dim, attention_factor, low_freq_factor, high_freq_factor, short_factor,
     long_factor, partial_rotary_factor.  The base is a parameter: `conventions.rope_base` and `rope_scale` are not read.
 
-    Shapes: (r/2,) and (1,).
+    Shapes: (r/2,) and (), which is that of a number.
     Edge cases: r = 0 has no pair; without seq_len `dynamic` is `default`, and `longrope` short.
     Raises ValueError and TypeError for an unknown kind, for a parameter that the kind does not have or misses, and for values that make
     no sense: an odd r, a ramp that does not rise, a list of other than r/2 factors.
@@ -87,7 +87,7 @@ def rotary_frequencies(
         powers, inv_freq, factor = values()
         return (inv_freq, factor) if model is None else _budgets(bent, powers, inv_freq, factor, model)
 
-    result = settle(Evaluation(model, method, fast, lambda: values()[1:], ARB_WORK * bent.of.channels))
+    result = settle(Evaluation(model, method, fast, lambda: values()[1:], ARB_WORK * bent.of.channels, shaped=_shaped))
     target = None if model is None else _format(model)
     inv_freq, attention_factor = (replace(x, format=target) for x in result)
     return inv_freq, attention_factor
@@ -153,6 +153,12 @@ def _budgets(bent: Default, powers: Ball, inv_freq: Ball, factor: Ball, model: A
     if lost_parameter:
         rad, scale = np.full(rad.shape, np.inf), np.full(scale.shape, np.inf)
     return ball(inv_freq.mid, rad), ball(factor.mid, scale)
+
+
+def _shaped(balls: Balls) -> Balls:
+    """The frequencies as they are, and the attention factor as a number."""
+    inv_freq, factor = balls
+    return inv_freq, Ball(factor.mid.reshape(()), factor.rad.reshape(()))
 
 
 def _numbers(bent: Default) -> list[float]:

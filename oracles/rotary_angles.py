@@ -215,6 +215,6 @@ def _factor(attention_factor: Any) -> Ball:
             raise TypeError("attention_factor is None, but should be a real number, or an oracles.Enclosure of one.")
         return exact(np.array([number]))
     mid, rad = attention_factor.mid, attention_factor.rad
-    if mid.shape != (1,) or not (isfinite(mid[0]) and isfinite(rad[0])):
-        raise ValueError(f"attention_factor is an enclosure of shape {mid.shape}, but should be of one finite number, (1,).")
-    return Ball(mid, rad)
+    if mid.shape != () or not (isfinite(mid) and isfinite(rad)):
+        raise ValueError(f"attention_factor is an enclosure of shape {mid.shape}, but should be of one finite number, shape ().")
+    return Ball(mid.reshape(1), rad.reshape(1))

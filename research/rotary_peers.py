@@ -49,7 +49,7 @@ def model_row(model: Released, length: int) -> tuple[Row, float]:
     conventions = oracles.Conventions(rope_pairing="adjacent" if model.module == "deepseek_v3" else "half", mrope=model.mrope)
     budget = rotation(x, positions, kind, sections=model.sections, conventions=conventions)
     rotated = transformers_rotary.rotated(model, x, positions)
-    worst = [float(b.excess(v).max()) for b, v in ((inv_freq, frequencies), (factor, np.array([scaling])), (budget, rotated))]
+    worst = [float(b.excess(v).max()) for b, v in ((inv_freq, frequencies), (factor, scaling), (budget, rotated))]
     return (model.name, model.kind, str(length), *(f"{e:.2g}" for e in worst), model.source), max(worst)
 
 

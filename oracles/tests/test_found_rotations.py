@@ -230,7 +230,7 @@ def test_what_an_attention_factor_multiplies_is_stored_in_16_bits(factor: float,
 def test_an_attention_factor_that_may_be_1_may_be_another() -> None:
     """Half of the smallest number of binary16 is stored as 0, before it is rotated by nothing."""
     model = replace(FLOAT32, name="tables in binary16", angle=replace(FLOAT32.angle, table=BINARY16))
-    factor = Enclosure(np.array([0.75]), np.array([0.25]))
+    factor = Enclosure(np.array(0.75), np.array(0.25))
     assert (rope(np.array([[2.0**-24, 0.0]]), 0, attention_factor=factor, arithmetic=model).excess(np.zeros((1, 2))) <= 1).all()
 
 

@@ -80,7 +80,19 @@ def require_frequencies(found: Any, kind: str, dim: int, given: dict[str, Any]) 
     """Assert that the definition's balls are within what is found."""
     inv_freq, factor = literal.rotary_frequencies(kind, dim, scalar=context.ARB, **given)
     require_encloses(found[0], inv_freq)
-    require_encloses(found[1], np.array([factor], dtype=object))
+    require_encloses(found[1], np.array(factor, dtype=object))
+
+
+@pytest.mark.parametrize("method", ["fast", "arb"])
+@pytest.mark.parametrize("arithmetic", [None, "float32"])
+def test_the_attention_factor_is_a_number(arithmetic: str | None, method: Any) -> None:
+    _, factor = oracles.rotary_frequencies("yarn", 64, **YARN, arithmetic=arithmetic, method=method)
+    assert factor.mid.shape == factor.rad.shape == factor.excess(1.5).shape == ()
+    oracles.assert_within(float(factor.mid), factor, name="factor")
+    with pytest.raises(AssertionError, match=r"^factor=1\.5, but should be 1\.34657\d* ± "):
+        oracles.assert_within(1.5, factor, name="factor")
+    with pytest.raises(AssertionError, match=r"^out\.shape=\(1,\), but should be \(\)\.$"):
+        oracles.assert_within(factor.mid.reshape(1), factor)
 
 
 @SETTINGS
@@ -203,7 +215,7 @@ def test_code_as_libraries_write_it_is_within_its_budget(name: str, power: str, 
         found, scale = written(POWERS[power], kind, dim, given, of, multiply)
         assert found.dtype == scale.dtype == of
         oracles.assert_within(found, inv_freq)
-        oracles.assert_within(np.array([scale]), factor)
+        oracles.assert_within(scale, factor)
         assert inv_freq.format == factor.format == (BINARY64 if of is np.float64 else BINARY32)
 
 
@@ -278,7 +290,7 @@ def test_the_worst_base_band_and_factors_leave_the_budget_without_their_terms(mo
         bent_budget = oracles.rotary_frequencies("yarn", 64, **YARN, **options)[0]
         yarn = oracles.rotary_frequencies("yarn", 64, factor=40.0, original_max_position_embeddings=4096, **options)[1]
         phi = oracles.rotary_frequencies("longrope", 96, **PHI_3, **options)[1]
-        found = zip((slow, bent, np.array([mscale]), np.array([root])), (slow_budget, bent_budget, yarn, phi), strict=True)
+        found = zip((slow, bent, mscale, root), (slow_budget, bent_budget, yarn, phi), strict=True)
         return [bool(budget.contains(out).all()) for out, budget in found]
 
     assert inside() == [True] * 4

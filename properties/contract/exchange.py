@@ -119,15 +119,15 @@ def received(raw: Any, implementation: Implementation, target: Format | None, sh
 
 
 def number(raw: Any) -> Array:
-    """One number, as a fresh array with one entry; raises ReturnedError unless it is a float, or an array with one."""
+    """One number, as a fresh array of shape (); raises ReturnedError unless it is a float, or an array with one."""
     try:
         one = isinstance(raw, Real) or getattr(raw, "ndim", None) == 0
-        found = np.array([float(raw)]) if one else arrays.float_array(raw, "it").copy()
+        found = np.array(float(raw)) if one else arrays.float_array(raw, "it").copy()
     except (TypeError, ValueError):
         raise ReturnedError(f"has type {type(raw).__name__}, but should be a number, or an array with one.") from None
     if found.size != 1:
         raise ReturnedError(f"has shape {found.shape}, but should be a number, or an array with one.")
-    return found.reshape(1)
+    return found.reshape(())
 
 
 def type_of(array: Any) -> str:

@@ -206,7 +206,7 @@ class Operation:
                 yield from lead if axis == BATCH else (sizes[axis],)
 
         return tuple(
-            each["bias"].shape if name == "dbias" else (1,) if self.is_number(name) else tuple(shape(self.axes[name]))
+            each["bias"].shape if name == "dbias" else () if self.is_number(name) else tuple(shape(self.axes[name]))
             for name in self.returned(arguments)
         )
 

@@ -112,7 +112,7 @@ def an_attention_factor_that_is_given_is_returned(subject: Subject, *arguments: 
     if subject.implementation.lacks("attention_factor"):
         return False
     given = x["attention_factor"] or choose.among([1.25, 0.5, 1.0])
-    subject.close(frequencies_of(subject, x, attention_factor=given)[1], np.array([given]), "attention_factor")
+    subject.close(frequencies_of(subject, x, attention_factor=given)[1], np.array(given), "attention_factor")
     return True
 
 
@@ -125,10 +125,10 @@ def _without(subject: Subject, x: Given, **others: Any) -> Ball:
 def an_attention_factor_is_a_quotient_of_two_weights(subject: Subject, *arguments: Any, choose: Choices) -> None:
     """For every two weights w and v that are not 0: the attention factor, times 1 + v·(a − 1), is 1 + w·(a − 1), where a is the one without
     weights; equal weights make it 1. With one of them alone, or a weight of 0, it is a."""
-    x, one = by_name(subject, arguments), exact(np.ones(1))
+    x, one = by_name(subject, arguments), exact(1.0)
     w, v = choose.among([(0.707, 1.0), (1.0, 0.707), (2.0, 0.5), (1.0, 1.0)])
     a = _without(subject, x)
-    above, below = (one + exact(np.array([weight])) * (a - one) for weight in (w, v))
+    above, below = (one + exact(weight) * (a - one) for weight in (w, v))
     subject.close(_without(subject, x, mscale=w, mscale_all_dim=v) * below, above, "attention_factor · m(s, mscale_all_dim)")
     for alone in ({"mscale": w}, {"mscale_all_dim": v}, {"mscale": w, "mscale_all_dim": 0.0}):
         subject.close(_without(subject, x, **alone), a, "attention_factor")
@@ -139,14 +139,14 @@ def an_attention_factor_is_a_quotient_of_two_weights(subject: Subject, *argument
 def an_attention_factor_grows_as_the_logarithm_of_the_factor(subject: Subject, *arguments: Any) -> None:
     """For every factor s above 1 and the attention factor a where none is given: a − 1 for YaRN, and a² − 1 for longrope, is twice as large
     for s²; and it is 1 where s is e¹⁰, for YaRN, or the original length, for longrope."""
-    x, one = by_name(subject, arguments), exact(np.ones(1))
+    x, one = by_name(subject, arguments), exact(1.0)
 
     def grown(s: float) -> Ball:
         a = _without(subject, x, factor=s)
         return a - one if x["kind"] == "yarn" else a * a - one
 
     s = x["factor"] if x["factor"] > 1 else 2.0
-    off = Ball(np.zeros(1), np.array([2.0**-50]))  # s² and e¹⁰ are rounded, by which their logarithms move
-    subject.close(grown(s * s), exact(np.array([2.0])) * grown(s) + off, "attention_factor less 1")
+    off = Ball(np.array(0.0), np.array(2.0**-50))  # s² and e¹⁰ are rounded, by which their logarithms move
+    subject.close(grown(s * s), exact(2.0) * grown(s) + off, "attention_factor less 1")
     known = exp(10.0) if x["kind"] == "yarn" else float(x["original_max_position_embeddings"])
-    subject.close(grown(known), exact(np.ones(1)) + off, "attention_factor less 1")
+    subject.close(grown(known), one + off, "attention_factor less 1")

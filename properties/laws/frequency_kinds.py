@@ -63,7 +63,7 @@ def a_kind_with_a_factor_of_one_is_the_default(subject: Subject, *arguments: Any
         nothing |= dict.fromkeys(("short_factor", "long_factor"), (1.0,) * (width_of(x) // 2))
     if x["kind"] == "dynamic" and not subject.implementation.lacks("seq_len"):
         nothing["seq_len"] = choose.among([None, original_of(x), 1])
-    _same(subject, frequencies_of(subject, x, **nothing), (plain(subject, x), exact(np.ones(1))))
+    _same(subject, frequencies_of(subject, x, **nothing), (plain(subject, x), exact(1.0)))
 
 
 @law(FREQUENCIES, domains=("linear", "longrope", "proportional"))

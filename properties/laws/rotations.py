@@ -217,7 +217,7 @@ def a_scale_of_the_softmax_makes_up_for_the_attention_factor(subject: Subject, *
     def factor(**weights: float) -> Any:
         return subject.rotary_frequencies(*({**given, **weights}.get(p) for p in o.parameters))[1]
 
-    above, below = (exact(np.ones(1)) + exact(np.array([weight])) * (factor().ball - exact(np.ones(1))) for weight in (w, v))
+    above, below = (exact(1.0) + exact(weight) * (factor().ball - exact(1.0)) for weight in (w, v))
     weighted = factor(mscale=w, mscale_all_dim=v)
     where = channels(subject.implementation, _width(x))
 
@@ -228,4 +228,4 @@ def a_scale_of_the_softmax_makes_up_for_the_attention_factor(subject: Subject, *
     off = Ball(weighted.value, weighted.ball.rad)
     squared, exactly = off * off, exact(weighted.value) * exact(weighted.value)
     subject.close(squared * below * below, above * above, "(attention_factor · m(s, mscale_all_dim))²")
-    subject.close(scores(float(weighted.value[0])), scores(None) * exactly, "scores")
+    subject.close(scores(float(weighted.value)), scores(None) * exactly, "scores")

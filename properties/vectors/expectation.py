@@ -1,7 +1,7 @@
 """What must come of a call: certified bounds of the exact value, the correctly rounded value, and how far code may be from it."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -82,7 +82,8 @@ def _enclosures(
 ) -> tuple[Enclosure, ...]:
     with np.errstate(all="ignore"):
         found = o.call(o.oracle, arguments, arithmetic=arithmetic, conventions=reading, method=method)
-    return tuple(x for x in found if x is not None) if isinstance(found, tuple) else (found,)
+    each = tuple(x for x in found if x is not None) if isinstance(found, tuple) else (found,)
+    return tuple(replace(x, mid=np.atleast_1d(x.mid), rad=np.atleast_1d(x.rad)) for x in each)  # files hold a number as one entry
 
 
 def _expected(name: str, target: Format, slack: float, exact: Enclosure, budget: Enclosure) -> Expected:

@@ -203,7 +203,8 @@ def _useless(e: Enclosure) -> bool:
     """Whether a row with finite radii has one above all its midpoints: nothing is known of that row."""
     if not e.mid.size:
         return False
-    mid, rad = np.abs(e.mid.reshape(-1, e.mid.shape[-1])), e.rad.reshape(-1, e.mid.shape[-1])
+    columns = e.mid.shape[-1] if e.mid.shape else 1
+    mid, rad = np.abs(e.mid.reshape(-1, columns)), e.rad.reshape(-1, columns)
     finite = np.isfinite(rad).all(axis=1) & np.isfinite(mid).all(axis=1)
     return bool(((rad.max(axis=1) > mid.max(axis=1)) & (rad.max(axis=1) > SMALLEST) & finite).any())
 

@@ -42,7 +42,7 @@ def rotary_frequencies(given: Given) -> tuple[Balls, ...]:
         inv_freq, factor = literal(kind, head_dim, **said, scalar=ARB)
         if last_pair:
             inv_freq = _to_the_last_pair(said.get("rotary_dim") or head_dim, said)
-        return inv_freq, np.array([factor], dtype=object)
+        return inv_freq, np.array(factor, dtype=object)
 
 
 def _to_the_last_pair(channels: int, said: dict[str, Any]) -> Balls:
@@ -91,8 +91,8 @@ def _frequencies(given: Given, channels: int, c: Conventions) -> tuple[Balls, An
     """The frequency of each pair, and the attention factor."""
     of = given.get("inv_freq")
     if isinstance(of, Mapping):
-        inv_freq, (factor,) = rotary_frequencies(of)
-        return inv_freq, factor
+        inv_freq, factor = rotary_frequencies(of)
+        return inv_freq, factor.item()
     factor = flint.arb(given.get("attention_factor", 1.0))
     if of is not None:
         return tensor(of, ARB), factor
