@@ -160,4 +160,4 @@ def rotary_frequencies(
     r = rotating_width(head_dim, rotary_dim)
     base = base_of(kind, base, r, seq_len, given)
     f = powers(base, r)
-    return np.asarray(f * gains(kind, f, base, seq_len, given)), np.array([multiplier(kind, given)])
+    return np.asarray(f * gains(kind, f, base, seq_len, given)), np.array(multiplier(kind, given))
