@@ -10,7 +10,7 @@ from properties.laws.names import parts_of
 from properties.verifier.comparison import Known
 from properties.verifier.report import Violation
 
-__all__ = ["Climb", "Entry", "Explain", "Order", "Task"]
+__all__ = ["Climb", "Entry", "Explain", "Failed", "Order", "Task"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,3 +110,10 @@ class Explain:
     shrinks: bool = True
     until: float = inf
     lost: int = 0
+
+
+@dataclass(frozen=True)
+class Failed:
+    """attnspec itself failed in a task, which the implementation has nothing to do with: what to say of it, in sentences."""
+
+    why: str

@@ -12,7 +12,7 @@ from types import TracebackType
 from properties.campaign.climbing import Worst
 from properties.command.child import Child
 from properties.command.deaths import death
-from properties.command.messages import Climb, Entry, Explain, Order, Task
+from properties.command.messages import Climb, Entry, Explain, Failed, Order, Task
 from properties.command.signals import Signals
 from properties.command.targets import TargetError
 from properties.laws.names import parts_of
@@ -144,7 +144,9 @@ class Runner:
             child.task = None
             if isinstance(answer, str):
                 raise UnwritableError(answer)
-            if isinstance(task, Climb):
+            if isinstance(answer, Failed):
+                yield from self._without_verdict(task, answer.why)
+            elif isinstance(task, Climb):
                 yield task.entry, answer
             elif isinstance(task, Explain):
                 if self.order.fail_fast and not all(map(self.order.known.may_be, answer)):
@@ -217,10 +219,17 @@ class Runner:
         if task.shrinks:
             self._tasks.append(replace(task, shrinks=False))  # which calls nothing
             return
-        why = f"When smaller inputs were looked for, the implementation {how}."
-        first = task.violations[0]
-        example = replace(first, notes=(*first.notes, why)).without_calls()
-        yield task.entry, (Cause(example.implementation, tuple(v.law_id for v in task.violations), example, searched=False),)
+        yield task.entry, _unknown_cause(task, f"When smaller inputs were looked for, the implementation {how}.")
+
+    def _without_verdict(self, task: Task | Explain | Climb, why: str) -> Iterator[tuple[int, Found]]:
+        """What is told of a task in which attnspec itself failed: its laws have no verdict, its violations no cause."""
+        if isinstance(task, Explain):
+            yield task.entry, _unknown_cause(task, why)
+            return
+        entry = self.entries[task.entry]
+        laws = [entry.laws[place] for place in (task.laws if isinstance(task, Task) else entry.groups[task.operation][:1])]
+        found = [Outcome(*parts_of(law), entry.name, "not run", reason=why, defect=True) for law in laws]
+        yield from self._known(task.entry, found) if isinstance(task, Task) else [(task.entry, found[0])]
 
     def _bury(self, child: Child) -> None:
         self._children.remove(child)
@@ -251,3 +260,10 @@ class Runner:
         ready, _, _ = select(watched, (), (), min(0.5, self.order.timeout / 4))
         self.signals.obey()
         return [child for child in children if child in ready]
+
+
+def _unknown_cause(task: Explain, why: str) -> tuple[Cause, ...]:
+    """One cause of all violations of a task, of which is known why it could not be searched for."""
+    first = task.violations[0]
+    example = replace(first, notes=(*first.notes, why)).without_calls()
+    return (Cause(example.implementation, tuple(v.law_id for v in task.violations), example, searched=False),)

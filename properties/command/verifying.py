@@ -19,7 +19,7 @@ from properties.laws.names import parts_of
 from properties.verifier.comparison import Comparison, Known, against
 from properties.verifier.plan import QUICKLY
 from properties.verifier.reading import read
-from properties.verifier.report import Outcome, Report, with_causes
+from properties.verifier.report import Outcome, Report, counted, with_causes
 from properties.verifier.trial import FAILED
 from properties.views.compared import print_comparison
 from properties.views.html.environment import environment
@@ -123,9 +123,12 @@ def _print(options: argparse.Namespace, report: Report, changes: Comparison | No
 
 
 def _status(report: Report, stopped: Exception | None, lost: list[str]) -> int:
-    """The exit status. Raises ValueError, with the sentences, where something could not be written, or the run was ended by no signal."""
+    """The exit status. Raises ValueError, with the sentences, where something could not be written, or the run was ended by no signal, or
+    attnspec itself failed and no law did."""
     if isinstance(stopped, StoppedError) and not lost:
         return stopped.status
     if lost or stopped is not None:
         raise ValueError(" ".join([*lost, *([str(stopped)] if stopped is not None else [])]))
+    if (failed := sum(o.defect and not o.known for o in report.outcomes)) and not report.violations:
+        raise ValueError(f"attnspec itself failed: {counted(failed, 'law')} could not be checked. The report says why.")
     return 0 if report.ok else 1

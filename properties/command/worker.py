@@ -22,13 +22,14 @@ import numpy as np
 
 from properties.campaign.climbing import Worst, climb
 from properties.command.configuration import deviating
-from properties.command.messages import Climb, Entry, Explain, Order, Task
+from properties.command.messages import Climb, Entry, Explain, Failed, Order, Task
 from properties.command.sources import sources
 from properties.command.targets import Found, TargetError, load
 from properties.contract.implementation import Implementation
 from properties.contract.results import Call
 from properties.laws.law import Law
 from properties.verifier.explaining import causes_of
+from properties.verifier.failures import failure
 from properties.verifier.note import Note, UnwritableError
 from properties.verifier.plan import plan, without
 from properties.verifier.report import Cause, Outcome, Violation
@@ -63,6 +64,9 @@ def main() -> None:
     except (TargetError, ValueError) as error:
         answer(str(error))
         return
+    except Exception as error:
+        answer(failure("it read what there is to verify", error))
+        return
     answer([_entry(one, laws, order) for one, laws in zip(found, plans, strict=True)])
     for task in _requests(requests):
         os.ftruncate(2, 0)
@@ -75,6 +79,8 @@ def main() -> None:
                 answer(_causes(one, task, order, calls) if isinstance(task, Explain) else _worst(one, task, calls))
         except UnwritableError as error:
             answer(str(error))
+        except Exception as error:
+            answer(Failed(failure("it did what the command had asked for", error)))
 
 
 def _requests(requests: BinaryIO) -> Any:

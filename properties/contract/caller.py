@@ -119,8 +119,12 @@ class Caller:
         return self.watch(operation, arguments, layout).found
 
     def watch(self, operation: str, arguments: tuple[Any, ...], layout: str = "contiguous") -> Watched:
-        """A call, its results, and what can be seen of it besides; raises BrokenError as `call` does."""
+        """A call, its results, and what can be seen of it besides; raises BrokenError as `call` does.
+
+        A result of another call may be an argument, and is refused where it is no number: what follows from a NaN is not this call's.
+        """
         o, i = OPERATIONS[operation], self.implementation
+        arguments = tuple(x.handed_on if isinstance(x, Result) else x for x in arguments)
         if i.restricted and not i.takes(o, arguments):
             raise OutsideError(f"It would take a call of {operation} with sizes, or a position, that it does not support.")
         arguments = i.support.promised(o, arguments)
@@ -294,3 +298,7 @@ class Caller:
             raise BrokenError(f"{name} {wrong}") from None
         except ValueError as wrong:  # an entry that is none of a mask
             raise BrokenError(f"{name}{wrong}") from None
+        except BaseException as error:
+            if type(raw) is np.ndarray or isinstance(error, KeyboardInterrupt):  # what else raises is an array of the implementation's kind
+                raise
+            raise BrokenError(f"{name} cannot be read: it {raised(error).rstrip('.')}.") from error

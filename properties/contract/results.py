@@ -79,6 +79,12 @@ class Result:
         rad = budget.rad + _rounding_of_others(value, budget) if wrong else budget.rad
         return ball(np.where(np.isfinite(value), value, np.nan), rad)
 
+    @property
+    def handed_on(self) -> Array:
+        """The numbers, as the argument of another call. Raises BrokenError for a NaN or ±∞ where a finite number should be."""
+        self.require_numbers()
+        return self.value
+
     def require_numbers(self) -> None:
         """Raise BrokenError for a NaN or ±∞ where a finite number should be."""
         unknown = ~np.isfinite(self.value)

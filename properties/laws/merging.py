@@ -99,8 +99,7 @@ def merging_is_associative(subject: Subject, out_a: Any, lse_a: Any, out_b: Any,
     alive = np.isfinite(lse_a) & np.isfinite(lse_b)
     third = out_a, lse_b
     first, last = subject(out_a, lse_a, out_b, lse_b), subject(out_b, lse_b, *third)
-    left = subject(first[0].value, first[1].value, *third)
-    right = subject(out_a, lse_a, last[0].value, last[1].value)
+    left, right = subject(*first, *third), subject(out_a, lse_a, *last)
     largest = np.maximum(np.abs(out_a).max(-1, initial=0.0), np.abs(out_b).max(-1, initial=0.0))
     rho = np.where(alive, first[1].ball.rad + last[1].ball.rad, 0.0)  # in base 2 it is less
     slack = (rho * largest)[..., None] + first[0].ball.rad + last[0].ball.rad

@@ -359,7 +359,7 @@ def test_an_error_while_a_smaller_input_is_looked_for_is_told(monkeypatch):
 
     monkeypatch.setattr(explaining, "smallest", stumbles)
     (cause,) = explaining.causes_of(wrong, [found.violation])
-    assert cause.example.notes[-1] == "Looking for a smaller input ended with ZeroDivisionError: planted."
+    assert cause.example.notes[-1].startswith("attnspec failed while it looked for a smaller input: ZeroDivisionError: planted. This is ")
     assert not cause.example.shrunk
 
 

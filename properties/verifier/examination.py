@@ -5,7 +5,7 @@ are put to it, by turns, each of which calls the operation on other inputs too; 
 """
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from math import ceil, inf
@@ -25,6 +25,7 @@ from properties.laws.squares import Square
 from properties.strategies.cases import Cases, UnsupportedError
 from properties.strategies.domains import DOMAINS, QUIRKS
 from properties.verifier.drawing import by_profile
+from properties.verifier.failures import failure
 from properties.verifier.report import Outcome, reason_for
 from properties.verifier.trial import FAILED, TIME, Evidence, Trial, not_applicable, unknown
 
@@ -99,9 +100,14 @@ class Examination:
         return self._domains[domain]
 
     def run(self, number: int, random_seed: int | None) -> None:
-        """So many cases, of each domain its share, and more for laws that say too little; what calls change besides is put back."""
+        """So many cases, of each domain its share, and more for laws that say too little; what calls change besides is put back.
+
+        Where attnspec itself fails, what is known by then stays.
+        """
         try:
             self._run(number, random_seed)
+        except Exception as error:
+            _fail(self.trials.values(), f"it checked {self.operation}", error)
         finally:
             interpreter.restore(self.subject.original)
 
@@ -188,11 +194,8 @@ class Examination:
             for trial in group:
                 trial.leave_out(str(untaken))
             return
-        if not quirk:
-            self._judge(agreement, 0)
-        elif not subject.calls[0].error:  # which may be a refusal
-            with suppress(ValueError):  # of what is refused by convention there is no right answer
-                self._judge(agreement, 0)
+        if not (quirk and subject.calls[0].error):  # which may be a refusal
+            self._judge(agreement, 0, quirk)
         for trial in group:
             trial.credit += trial.law.effort
         turns = 0
@@ -242,7 +245,7 @@ class Examination:
             trial.leave_out(str(untaken))
             return False
         except Exception as error:  # the others go on
-            trial.failed = f"The law itself failed, which says nothing about {self.implementation.name}: {type(error).__name__}: {error}"
+            _fail([trial], "it checked this law", error)
         trial.seconds += time.perf_counter() - start
         trial.credit = 0.0
         if isinstance(law.body, Square):
@@ -250,8 +253,8 @@ class Examination:
                 self._judge(agreement, place)
         return True
 
-    def _judge(self, agreement: list[Trial], place: int) -> None:
-        """A call by itself: the operation's agreement with the oracle."""
+    def _judge(self, agreement: list[Trial], place: int, quirk: bool = False) -> None:
+        """A call by itself: the operation's agreement with the oracle; by convention a quirk may be refused, and has no right answer then."""
         subject, call = self.subject, self.subject.calls[place]
         start = time.perf_counter()
         subject.retell()
@@ -260,6 +263,10 @@ class Examination:
             broken = None
         except BrokenError as found:
             broken = found
+        except Exception as error:
+            if not (quirk and isinstance(error, ValueError)):
+                _fail(agreement, f"it judged a call of {call.operation}", error)
+            return
         self.evidence.add(call, broken is None)
         for trial in agreement:
             if broken is None:
@@ -272,3 +279,9 @@ class Examination:
         """What became of each law, in their order."""
         for law in self.laws:
             yield self.settled[law.id] if law.id in self.settled else self.trials[law.id].outcome(self.evidence)
+
+
+def _fail(trials: Iterable[Trial], doing: str, error: Exception) -> None:
+    """Note of some laws that attnspec failed while it did something; what comes first is told."""
+    for trial in trials:
+        trial.failed = trial.failed or failure(doing, error)

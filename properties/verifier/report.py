@@ -169,6 +169,7 @@ class Outcome:
     The largest error was `worst_excess` times its budget; where sums were long enough for a statistical line it was
     `worst_line` times that, and `suspicious` cases had errors beyond it. `reason` says why the status is what it is, where it is not simply
     held or violated. `unavailable` says that it was not run because the implementation declares that it cannot be run here.
+    `defect` says that attnspec itself failed, so that the law has no verdict.
     `undrawn` says which kinds of cases of an agreement were left out, "kind: sentence", because of what the implementation takes.
     `within` names the presets within whose budgets are the `looked_at` calls that were put to them, finest first, the declared one last.
     What is `known` failed in the baseline too, and is no failure.
@@ -188,6 +189,7 @@ class Outcome:
     reason: str = ""
     violation: Violation | None = None
     unavailable: bool = False
+    defect: bool = False
     within: tuple[str, ...] = ()
     looked_at: int = 0
     undrawn: tuple[str, ...] = ()

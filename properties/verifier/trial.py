@@ -12,6 +12,7 @@ from properties.contract.subject import Subject
 from properties.laws.agreement import AGREEMENT
 from properties.laws.law import Law
 from properties.strategies.cases import Cases
+from properties.verifier.failures import or_note
 from properties.verifier.narrowest import Narrowest
 from properties.verifier.remarks import Seen, notes
 from properties.verifier.report import Outcome, Status, Violation, broken, counted
@@ -70,7 +71,7 @@ class Trial:
     credit: float = 0.0
     violations: int = 0
     violation: Violation | None = None  # on the smallest input
-    failed: str = ""  # how the law itself went wrong
+    failed: str = ""  # how attnspec itself failed
     untaken: str = ""  # why a case could not be handed over, or is none that the implementation takes: the first of `left_out`
     left_out: int = 0
     cut_short: str = ""  # why, before all of its cases were drawn
@@ -140,7 +141,7 @@ class Trial:
         if self.violation is not None:
             return self._violated(found, self.violation, evidence)
         if why := self.failed or self._cut_short(evidence):
-            return replace(found, status="not run", reason=why)
+            return replace(found, status="not run", reason=why, defect=bool(self.failed))
         if self.declared:
             summary = f"is declared to be broken, but held on {counted(self.examples, 'example')}: the declaration should go."
             return _in_vain(found, summary, self.declared)
@@ -151,7 +152,9 @@ class Trial:
         """The outcome of a law that was broken, with what was seen besides, by which its cause is found."""
         seen = replace(violation, right=tuple(evidence.right), wrong=tuple(evidence.wrong), seen=tuple(evidence.seen))
         if not self.declared:
-            seen = replace(seen, notes=notes(seen.calls, evidence.implementation, evidence.seen if self.law.agreement else ()))
+            tried = evidence.seen if self.law.agreement else ()
+            noted = lambda v: replace(v, notes=notes(v.calls, evidence.implementation, tried))  # noqa: E731
+            seen = or_note(seen, "it described what is wrong", noted)
         return replace(found, status=broken(seen, self.declared).status, violation=seen)
 
     def _cut_short(self, evidence: Evidence) -> str:

@@ -107,7 +107,7 @@ def _print_diagnosis(console: Console, violation: Violation, searched: bool) -> 
         how = "explains all of it" if violation.diagnosis else "gives the same"
         print_indented(console, f"No known bug of this operation, and no other convention, {how}.")
     else:
-        print_indented(console, "Its process ended: no known bug was looked for.")
+        print_indented(console, "attnspec could not search for a cause.")
     if others := [d for d in violation.diagnosis if d is not first]:
         told = ", ".join(d.id if d.explains >= 1 else f"{d.id} ({d.explains:.0%} of the wrong calls)" for d in others)
         print_indented(console, f"{'It could also be' if first else 'Some of it may be'} {told}.")
