@@ -89,7 +89,8 @@ def parser_of_command() -> argparse.ArgumentParser:
         help="check every law on implementations",
         description="Check every law on implementations, in child processes, and diagnose what fails. "
         "Options may also stand in the table [tool.attnspec] of pyproject.toml. "
-        "Exit status: 0 every law held, 1 some law failed, 2 the command or an implementation is unusable, an output cannot be written, or attnspec itself failed and no law did; "
+        "Exit status: 0 every law held, 1 some law failed, 2 the command or an implementation is unusable, an output cannot be written, "
+        "or attnspec itself failed and no law did; "
         "129, 130 or 143 after SIGHUP, SIGINT or SIGTERM.",
     )
     for name, (purpose, how) in _VERIFY.items():

@@ -66,7 +66,9 @@ def test_a_violation_stays_one_where_attnspec_fails_to_look_for_its_cause(ran):
 def test_a_failure_before_anything_is_checked_is_a_sentence(ran):
     status, report, told = ran("plan", "right")
     assert (status, report["outcomes"]) == (2, [])
-    assert told.startswith("attnspec: attnspec failed while it read what there is to verify: ZeroDivisionError: planted. This is a defect of ")
+    assert told.startswith(
+        "attnspec: attnspec failed while it read what there is to verify: ZeroDivisionError: planted. This is a defect of "
+    )
 
 
 def fails(*arguments, **options):

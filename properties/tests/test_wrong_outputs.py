@@ -102,7 +102,7 @@ MANY_LAWS -= {"merge_attention", "rope_angles", "rope_tables"}
 @pytest.mark.parametrize("kind", EVERY)
 @pytest.mark.parametrize("operation", OPERATIONS)
 def test_a_report_comes_of_whatever_is_returned(operation, kind, unchecked):
-    """Each call returns something else, and some are right. Of operations with many laws few are checked, which takes a tenth of the time."""
+    """Each call returns something else, and some are right. Of operations with many laws only few are checked, to save time."""
     wrong = Implementation("mine", {operation: returning(operation, EVERY[kind], right=3)})
     report = verify(wrong, max_examples=1, quick=operation in MANY_LAWS)
     assert report.violations

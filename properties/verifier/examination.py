@@ -254,7 +254,7 @@ class Examination:
         return True
 
     def _judge(self, agreement: list[Trial], place: int, quirk: bool = False) -> None:
-        """A call by itself: the operation's agreement with the oracle; by convention a quirk may be refused, and has no right answer then."""
+        """A call by itself: the operation's agreement with the oracle, which may refuse a quirk: then there is no right answer."""
         subject, call = self.subject, self.subject.calls[place]
         start = time.perf_counter()
         subject.retell()

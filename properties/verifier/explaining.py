@@ -59,6 +59,7 @@ def causes_of(
 
 def diagnosed(implementation: Implementation, law: Law, violation: Violation) -> Violation:
     """One violation by itself, with what explains it, on a small input."""
+
     def explained(v: Violation) -> Violation:
         ((_, diagnosis),) = _explained(implementation, [(law, v)])
         return _with_calls(implementation, _smaller(implementation, law, replace(v, diagnosis=diagnosis)))

@@ -74,7 +74,9 @@ def inv_freq(a: Arithmetic, trial: RotaryTrial) -> dict[str, float]:
     """error ÷ budget of the frequencies and of the attention factor."""
     budgets = oracles.rotary_frequencies(**trial.call.options, arithmetic=a)
     found = FrequencyKernel(a.angle.frequency, trial.form, trial.seed).computed(trial.call.options)
-    return {name: _excess(budget, x.reshape(budget.mid.shape)) for name, budget, x in zip(("inv_freq", "factor"), budgets, found, strict=True)}
+    return {
+        name: _excess(budget, x.reshape(budget.mid.shape)) for name, budget, x in zip(("inv_freq", "factor"), budgets, found, strict=True)
+    }
 
 
 def _said(a: Arithmetic, trial: RotaryTrial) -> tuple[dict[str, Any], Array | None, float]:

@@ -91,8 +91,8 @@ def _frequencies(given: Given, channels: int, c: Conventions) -> tuple[Balls, An
     """The frequency of each pair, and the attention factor."""
     of = given.get("inv_freq")
     if isinstance(of, Mapping):
-        inv_freq, factor = rotary_frequencies(of)
-        return inv_freq, factor.item()
+        inv_freq, number = rotary_frequencies(of)
+        return inv_freq, number.item()
     factor = flint.arb(given.get("attention_factor", 1.0))
     if of is not None:
         return tensor(of, ARB), factor
