@@ -4,7 +4,6 @@ PYTHON   ?= python3
 EXAMPLES ?= 100
 SEED     ?= 0
 JOBS     ?= 2
-MINUTES  ?= 60
 PYTHONS  ?= python3.11 python3.12 python3.13
 
 VENV   := .venv
@@ -13,7 +12,8 @@ READY  := $(VENV)/.ready
 DOCS   := $(VENV)/.docs
 PEERS  := .venv-peers
 
-REVISION = $(shell git describe --always --dirty 2>/dev/null || echo unknown)
+PAGES := attack bench bench-verify campaign-costs campaign-disturbed campaign-paper checkers criteria findings fuzz gates interrupts \
+	named results rotary seeds sharpness soundness worst
 
 KERAS_BACKENDS := jax torch numpy
 VERIFY_PEERS = TRANSFORMERS_VERBOSITY=error $(PEERS)/bin/attnspec verify systems.peers:GROUPS --max-examples $(EXAMPLES) --seed $(SEED) --jobs $(JOBS)
@@ -25,7 +25,7 @@ export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: help
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^([a-z-]+|\$$\(PAGES\)):.*## / {sub(/\$$\(PAGES\)/, "PAGE", $$1); printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: setup
 setup: $(READY) ## set up .venv, and nothing else: then . .venv/bin/activate, and attnspec is on the path
@@ -43,29 +43,17 @@ report: $(READY) ## write the same verdicts as a page, build/report/index.html, 
 
 .PHONY: mutants
 mutants: $(READY) ## run every law against every known bug; writes docs/kill-matrix.md and docs/kill-matrix.json [ONLY=rope,rope_vjp, KEEP=1 for new laws and bugs only, JOBS=2]
-	$(BIN)/python -m research.mutants --jobs $(JOBS) --only "$(ONLY)" $(if $(KEEP),--keep)
+	$(BIN)/python -m research.pages mutants --jobs $(JOBS) $(if $(ONLY),--only "$(ONLY)") $(if $(KEEP),--keep)
 
 .PHONY: vectors
 vectors: $(READY) ## write the certified test vectors for other languages, and which known bugs they detect; writes vectors/
 	$(BIN)/attnspec vectors --out vectors/data --onnx vectors/onnx
-	$(BIN)/python -m properties.vectors.matrix
+	$(BIN)/python -m research.pages vectors
 	cp properties/vectors/vectors.schema.json vectors/schema.json
 
 .PHONY: cases
 cases: $(READY) ## choose the cases of the vectors anew, after a change to a domain or a bug; writes properties/vectors/chosen.json [JOBS=2]
 	$(BIN)/python -m properties.vectors.choosing --jobs $(JOBS)
-
-.PHONY: seeds
-seeds: $(READY) ## look for false alarms on what comes with attnspec, with 50 seeds, resuming where it was stopped; writes docs/seeds.txt [EXAMPLES=100 JOBS=2]
-	@mkdir -p build
-	@case "$(REVISION)" in *-dirty) rm -f build/seeds-$(REVISION).db;; esac  # of another state of the same name
-	$(BIN)/attnspec campaign systems:GROUPS --seeds 0:50 --climb 0 --max-examples $(EXAMPLES) --jobs $(JOBS) \
-		--database build/seeds-$(REVISION).db --examples build/seeds-examples || [ $$? -eq 1 ]
-	$(BIN)/python -m research.seeds build/seeds-$(REVISION).db
-
-.PHONY: gates
-gates: $(READY) ## time the gate, and run it on right candidates in five structures and three dtypes, with 50 seeds, and on every adversary; writes docs/gate.txt [JOBS=2]
-	$(BIN)/python -m research.gates --jobs $(JOBS)
 
 .PHONY: test
 test: $(READY) ## run every test [JOBS=2]
@@ -105,84 +93,45 @@ fmt: $(READY) ## format, and fix what the linter can
 errata: $(READY) ## print where TorchLean's literal definitions break their own laws, with the numbers computed now
 	$(BIN)/python -m spec.errata
 
-# Keras has one back end in a process; all other libraries are run beside the first. A run of some leaves only.json beside the reports of the
-# whole one, and fails where a law is broken; of the whole one, the page does, which is made of all reports.
+# research/pages.py runs the command of a page, which docs/pages.toml has, and writes the head of the page.
+.PHONY: $(PAGES)
+$(PAGES): $(READY) ## make a page of measurements by its name; docs/results.md lists the names [OPTIONS="--jobs 4": those of its command]
+	$(BIN)/python -m research.pages $@ $(OPTIONS)
+
+.PHONY: release-pages
+release-pages: $(READY) ## make all pages of measurements that are of an older revision, which takes hours; the rest go on where one fails
+	$(BIN)/python -m research.pages
+
 .PHONY: peers
 peers: EXAMPLES = 25
-peers: $(PEERS)/.ready ## check released libraries against the laws, in .venv-peers; writes docs/peers.md and docs/rotary.md [ONLY=flax EXAMPLES=25 SEED=0 JOBS=2 KERAS_BACKEND=jax]
+peers: $(READY) $(PEERS)/.ready ## check released libraries against the laws, in .venv-peers; writes docs/peers.md [ONLY=flax EXAMPLES=25 SEED=0 JOBS=2 KERAS_BACKEND=jax]
 	@mkdir -p build/peers
-	$(if $(ONLY),,@rm -f build/peers/only.json)
-	@start=$$(date +%s); $(foreach backend,$(or $(KERAS_BACKEND),$(if $(ONLY),jax,$(KERAS_BACKENDS))), \
-		KERAS_BACKEND=$(backend) $(VERIFY_PEERS) $(if $(ONLY),--only "$(ONLY)",$(if $(filter jax,$(backend)),,--only " $(backend): ")) \
-			--json build/peers/$(if $(ONLY),only,$(backend)).json $(if $(ONLY),,|| [ $$? -eq 1 ]) || exit 1;) \
+	$(if $(ONLY),KERAS_BACKEND=$(or $(KERAS_BACKEND),jax) $(VERIFY_PEERS) --only "$(ONLY)" --json build/peers/only.json, \
+		$(BIN)/python -m research.pages peers)
+
+# What research/pages.py runs for the pages of peers and rotary. Keras has one back end in a process; all other libraries are run beside the
+# first. A broken law does not stop the run: the page is made of all reports, and fails.
+.PHONY: all-peers
+all-peers: EXAMPLES = 25
+all-peers: $(PEERS)/.ready
+	@rm -f build/peers/only.json
+	@start=$$(date +%s); $(foreach backend,$(or $(KERAS_BACKEND),$(KERAS_BACKENDS)), KERAS_BACKEND=$(backend) $(VERIFY_PEERS) \
+		$(if $(filter jax,$(backend)),,--only " $(backend): ") --json build/peers/$(backend).json || [ $$? -eq 1 ] || exit 1;) \
 	echo "The laws took $$(( ($$(date +%s) - start) / 60 )) minutes on $(JOBS) cores; the environment takes $$(du -sh $(PEERS) | cut -f1)." \
-		| tee $(if $(ONLY),/dev/null,build/peers/took.txt)
-	$(if $(ONLY),,$(PEERS)/bin/python -W ignore -m research.rotary_peers)
-	$(if $(ONLY),,$(PEERS)/bin/python -W ignore -m research.peers build/peers/*.json --took build/peers/took.txt)
+		| tee build/peers/took.txt
+	$(PEERS)/bin/python -W ignore -m research.peers build/peers/*.json --took build/peers/took.txt
 
-.PHONY: numbers
-numbers: $(READY) ## regenerate the counts and the printed runs of README and the guide; writes README.md and docs/guide/verdicts.md
-	$(BIN)/python -m research.numbers
+.PHONY: all-rotary
+all-rotary: $(PEERS)/.ready
+	$(PEERS)/bin/python -W ignore -m research.rotary_peers
 
-.PHONY: findings
-findings: $(READY) ## write down what was found about the systems under test; writes docs/findings.md
-	$(BIN)/python -m research.findings
+.PHONY: printed-runs
+printed-runs: $(READY) ## run the examples of README and of the guide's page of verdicts, and write what they print; writes both pages
+	$(BIN)/python -m research.printed_runs
 
-.PHONY: bench
-bench: $(READY) ## time the oracles against naive NumPy, torch and mpmath; writes docs/bench.txt and docs/bench.json
-	$(BIN)/python -m research.benchmarks.timing --output docs/bench.txt --json docs/bench.json
-
-.PHONY: bench-verify
-bench-verify: $(READY) ## time verdicts against the revision before, by turns; writes docs/bench-verify.txt
-	$(BIN)/python -m research.benchmarks.verdicts --output docs/bench-verify.txt
-
-.PHONY: soundness
-soundness: $(READY) ## check that every enclosure contains the exact value, on 10,000 cases of each operation; writes docs/soundness.txt [JOBS=2]
-	$(BIN)/python -m research.benchmarks.soundness --jobs $(JOBS) --output docs/soundness.txt
-
-.PHONY: attack
-attack: $(READY) ## search for false certificates, and for budgets that refuse honest kernels; writes docs/attack.txt [MINUTES=60 SEED=0 JOBS=2]
-	$(BIN)/python -m research.benchmarks.attack --minutes $(MINUTES) --seed $(SEED) --jobs $(JOBS) --output docs/attack.txt
-
-.PHONY: worst
-worst: $(READY) ## search for the worst inputs of PyTorch's float32 and bfloat16 kernels; writes docs/worst.md [MINUTES=60 SEED=0 JOBS=2 ONLY=flash]
-	$(BIN)/python -m research.worst --minutes $(MINUTES) --seed $(SEED) --jobs $(JOBS) --only "$(ONLY)"
-
-.PHONY: results
-results: JOBS = 1
-results: $(READY) ## check the CUDA entries against every law on the device at hand; writes docs/results/ [EXAMPLES=100 SEED=0 JOBS=1]
-	$(BIN)/python -m research.results --examples $(EXAMPLES) --seed $(SEED) --jobs $(JOBS)
-
-.PHONY: interrupts
-interrupts: $(READY) ## end the command by signals at a hundred random moments, and check what it leaves behind; writes docs/interrupts.txt
-	$(BIN)/python -m research.interrupts
-
-.PHONY: campaigns
-campaigns: $(READY) ## run campaigns in peace, disturbed, and on paper; writes docs/campaign-*.txt [SMALL=a folder on a file system of 64 MB]
-	$(BIN)/python -m research.campaigns.disturbed $(SMALL)
-	$(BIN)/python -m research.campaigns.costs
-	$(BIN)/python -m research.campaigns.paper
-
-.PHONY: fuzz
-fuzz: $(READY) ## give every public function nonsense; writes docs/fuzz.txt [MINUTES=60 SEED=0]
-	$(BIN)/python -W error -m research.fuzz --minutes $(MINUTES) --seed $(SEED)
-
-.PHONY: sharpness
-sharpness: $(READY) ## measure how much of its budget PyTorch uses; writes docs/sharpness.txt
-	$(BIN)/python -m research.benchmarks.sharpness --output docs/sharpness.txt
-
-.PHONY: criteria
-criteria: $(READY) ## compare the budgets with the tolerances in use today, on small planted faults; writes docs/criteria.md
-	$(BIN)/python -m research.benchmarks.criteria --output docs/criteria.md
-
-.PHONY: checkers
-checkers: $(READY) ## run every known bug through the checks in use today, and through ours; writes docs/checkers.md, .json and .svg [KEEP=1 for new bugs only, JOBS=2]
-	$(BIN)/python -m research.checkers --jobs $(JOBS) $(if $(KEEP),--keep)
-
-.PHONY: named
-named: JOBS = 1
-named: $(READY) ## plant every other reading of a convention, and reported bugs, and see what diagnosis names; writes docs/named.md [JOBS=1]
-	$(BIN)/python -m research.named --jobs $(JOBS)
+.PHONY: screenshots
+screenshots: $(READY) ## draw the pictures of the report and of the terminal, with Chromium; writes docs/*.png
+	$(BIN)/python -m research.screenshots
 
 .PHONY: docs
 docs: $(DOCS) ## make the documentation site, build/site/index.html, which opens without a network

@@ -1,15 +1,18 @@
-"""False alarms: `python -m research.seeds DATABASE` writes docs/seeds.txt from the campaign that `make seeds` runs.
+"""False alarms: `python -m research.seeds` runs a campaign of 50 seeds, or what is left of it, and writes docs/seeds.txt.
 
-With `--later DATABASE`, implementations that another campaign has, run later by the same number of cases, are taken from that: of one whose
-declarations were mended, nothing else has to be run again. The page says which.
+With a DATABASE, the page is of the campaign that is there. With `--later DATABASE`, implementations that another campaign has, run later
+by the same number of cases, are taken from that: of one whose declarations were mended, nothing else has to be run again. The page says
+which.
 
-It is of the implementations that come with attnspec, with their declared conventions and deviations. A law that is violated, or that says
-too little, is a false alarm, and so is a declared deviation that does not happen. A law is suspicious with a seed where some error was
+The page is of the implementations that come with attnspec, with their declared conventions and deviations. A law that is violated, or that
+says too little, is a false alarm, and so is a declared deviation that does not happen. A law is suspicious with a seed where some error was
 beyond the statistical line and within the budget: of correct code that is a false alarm of the line, and counted by itself.
 """
 
 import argparse
 import sqlite3
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +20,12 @@ from properties.campaign.store import reading
 from properties.verifier.plan import grouped, plan
 from properties.verifier.report import counted
 from properties.views.whole import write_whole
+from research.stamp import ROOT, revision
 from systems import GROUPS
 
 __all__ = ["main", "page"]
 
-_PAGE = Path(__file__).parents[1] / "docs/seeds.txt"
+_PAGE = ROOT / "docs/seeds.txt"
 _DRAWN = "kind = 'draw' AND chunk LIKE '% cases=' || (SELECT value FROM campaign WHERE name = 'max_examples')"  # not what was known before
 _SEEDS = f"SELECT seed FROM chunk WHERE {_DRAWN} GROUP BY seed HAVING count(*) = :rows"
 _IMPLEMENTATIONS = f"""
@@ -90,16 +94,33 @@ def planned() -> int:
     return sum(len(grouped(plan(i))) for i in available)
 
 
+def campaign(jobs: int) -> Path:
+    """Run the campaign, or what is left of it, and return its database. One of a revision with changes begins again."""
+    state = revision()
+    database = ROOT / f"build/seeds-{state}.db"
+    database.parent.mkdir(exist_ok=True)
+    if state.endswith("-dirty"):
+        database.unlink(missing_ok=True)
+    options = (
+        f"systems:GROUPS --seeds 0:50 --climb 0 --max-examples 100 --jobs {jobs} --database {database} --examples build/seeds-examples"
+    )
+    done = subprocess.run([sys.executable, "-m", "properties", "campaign", *options.split()], cwd=ROOT, check=False)
+    if done.returncode not in (0, 1):  # 1 is a violation, which the page shows
+        raise SystemExit(done.returncode)
+    return database
+
+
 def main(arguments: list[str] | None = None, rows: int | None = None) -> int:
     """Write the page; returns 1 if there was a false alarm, or no seed is done. The campaign has so many `rows`, or those `planned`."""
     parser = argparse.ArgumentParser(prog="python -m research.seeds", description=__doc__)
-    parser.add_argument("database", type=Path, metavar="DATABASE", help="of the campaign")
+    parser.add_argument("database", type=Path, nargs="?", metavar="DATABASE", help="of a campaign that was run (run one)")
+    parser.add_argument("--jobs", type=int, default=2, help="processes of the campaign (2)")
     parser.add_argument(
         "--later", type=Path, metavar="DATABASE", help="of a campaign of some of the implementations, which counts for these"
     )
     parser.add_argument("--output", type=Path, default=_PAGE, help="the page (docs/seeds.txt)")
     options = parser.parse_args(arguments)
-    with reading(options.database) as database:
+    with reading(options.database or campaign(options.jobs)) as database:
         names = together(database, options.later) if options.later else []
         text, fine = page(database, planned() if rows is None else rows)
     text += f"Of a later campaign by itself: {', '.join(names)}.\n" if names else ""

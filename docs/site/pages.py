@@ -25,7 +25,8 @@ from properties.laws import LAWS
 from properties.laws.law import Law
 from properties.laws.squares import Square
 from properties.views.pages import kind_of
-from research.numbers import adapter, command, shown
+from research.pages import PAGES, results
+from research.printed_runs import adapter, command, shown
 from spec.errata import ERRATA, Erratum
 
 __all__ = ["Site"]
@@ -36,29 +37,6 @@ EXTENDED_MODULES = (
     *("attention", "attention_steps", "attention_derivatives", "alibi"),
     *("rotary_frequencies", "frequency_kinds", "frequency_bands", "rotary"),
 )
-MEASURED = {
-    "kill-matrix.md": ("The kill matrix", "which law kills which known bug, in how many examples: `make mutants`"),
-    "findings.md": ("Findings", "where systems and their documentation differ, and which laws they break: `make findings`"),
-    "peers.md": ("Released libraries under the suite", "what JAX, Keras, Flax and others do, on inputs to paste: `make peers`"),
-    "rotary.md": ("Rotary frequencies of released libraries", "released models and layers against the oracles: `make peers`"),
-    "checkers.md": ("What today's checkers let through", "the catalogue of bugs against the checks in use: `make checkers`"),
-    "named.md": ("What diagnosis names", "readings of conventions and reported bugs, told from outputs alone: `make named`"),
-    "criteria.md": ("What each criterion sees", "budgets and the tolerances in use, on small planted faults: `make criteria`"),
-    "gate.txt": ("The gate", "how long a verdict takes, and which candidates are accepted: `make gates`"),
-    "seeds.txt": ("False alarms", "every law on correct implementations, with many seeds: `make seeds`"),
-    "soundness.txt": ("Soundness", "the exact value in every enclosure: `make soundness`"),
-    "attack.txt": ("Attack", "an hour of looking for a false certificate, and for an honest kernel outside its budget: `make attack`"),
-    "worst.md": ("Worst inputs", "how near to their budgets PyTorch's kernels can be driven, and by which inputs: `make worst`"),
-    "fuzz.txt": ("Fuzz", "every public function, given nonsense: `make fuzz`"),
-    "interrupts.txt": ("Interrupts", "the command ended by signals at a hundred random moments: `make interrupts`"),
-    "campaign-disturbed.txt": ("Disturbed campaigns", "workers, the driver and the disk fail, and nothing is lost: `make campaigns`"),
-    "campaign-costs.txt": ("What campaigns cost", "cases a second by engine and number of workers: `make campaigns`"),
-    "campaign-paper.txt": ("A thousand workers", "a campaign that is simulated, with failures and slow workers: `make campaigns`"),
-    "sharpness.txt": ("Sharpness", "how much of its budget PyTorch uses: `make sharpness`"),
-    "bench.txt": ("Speed", "the oracles' time and memory: `make bench`"),
-    "bench-verify.txt": ("Verdicts", "how long a verdict takes, against the revision before: `make bench-verify`"),
-}
-"""What `make` writes into docs: its title here, and what it says."""
 WIDE = "```{raw} html\n<span class='wide'></span>\n```"
 """Gives a page all the width there is."""
 
@@ -195,14 +173,17 @@ class Site:
         for named in self.laws.values():
             yield f"laws/{slug(named.name)}.md", self._law(named)
         yield "bugs.md", self._page("bugs", operations=OPERATIONS.values(), bugs=self.bugs, kills=self.kills)
-        measured = {name: said for name, said in MEASURED.items() if (ROOT / "docs" / name).exists()}
-        yield "measured/index.md", self._page("measured", measured=measured)
+        measured = {file: page.title for page in PAGES for file in page.written}
+        yield (
+            "measured/index.md",
+            self._page("measured", results=results(lambda file: f"{file.stem}.md"), names=[file.stem for file in measured]),
+        )
         for picture in sorted((ROOT / "docs").glob("*.svg")):
             yield f"measured/{picture.name}", picture.read_text("utf-8")
-        for name, (title, _) in measured.items():
-            text = (ROOT / "docs" / name).read_text("utf-8").rstrip("\n")
-            page = text if name.endswith(".md") else f"# {title}\n\n{fenced(text, 'text')}"
-            yield f"measured/{Path(name).stem}.md", f"---\nhide-toc: true\n---\n\n{WIDE}\n\n{page}\n"
+        for file, title in measured.items():
+            text = file.read_text("utf-8").rstrip("\n")
+            page = text if file.suffix == ".md" else f"# {title}\n\n{fenced(text, 'text')}"
+            yield f"measured/{file.stem}.md", f"---\nhide-toc: true\n---\n\n{WIDE}\n\n{page}\n"
         for package in ("oracles", "properties"):
             yield f"api/{package}.md", self._api(package)
 
@@ -270,7 +251,7 @@ class Site:
         return self.environment.get_template(f"{template}.md").render(**values)
 
     def _index(self) -> str:
-        """The first page, which opens with the verdict that README shows, as `make numbers` wrote it."""
+        """The first page, which opens with the verdict that README shows, as `make printed-runs` wrote it."""
         readme = (ROOT / "README.md").read_text("utf-8")
         file, code = adapter(readme)
         return self._page(

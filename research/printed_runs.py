@@ -1,4 +1,4 @@
-"""What README.md and docs/guide/verdicts.md show of runs and counts, made again: `make numbers`.
+"""Writes what the command prints today into README.md and docs/guide/verdicts.md: `make printed-runs`.
 
 A page holds an adapter, the command that verifies it, and what the command printed, the first `text` block.
 """
@@ -8,19 +8,13 @@ import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from properties.bugs import CATALOGUE
-from properties.contract.operations import OPERATIONS
-from properties.laws import LAWS
-from properties.verifier.plan import plan
-from systems import GROUPS
+from research.stamp import ROOT
 
-__all__ = ["PAGES", "adapter", "command", "counted", "shown"]
+__all__ = ["PAGES", "adapter", "command", "printed", "shown"]
 
-ROOT = Path(__file__).resolve().parents[1]
 COLUMNS = "100"
 """The width that pages are printed for."""
 _SHOWN = re.compile(r"(?<=```text\n).*?(?=```)", re.DOTALL)
@@ -47,23 +41,6 @@ def shown(page: str) -> str:
     return found[0]
 
 
-def counted(page: str) -> str:
-    """README with the counts of today: laws, operations, bugs, and for each system its implementations, laws and declared deviations."""
-    found = re.sub(
-        r"There are \d+ laws of \d+ operations, and \d+ known bugs",
-        f"There are {len({law.name for law in LAWS})} laws of {len(OPERATIONS)} operations, and {len(CATALOGUE)} known bugs",
-        page,
-    )
-    for system, group in GROUPS.items():
-        present = [i for i in group if not i.unavailable or "pip install" in i.unavailable]  # the same on every machine without a device
-        applicable = [(i, law) for i in present for law in plan(i) if not law.not_applicable(i)]
-        declared = sum(bool({law.name, law.id} & set(i.known_deviations)) for i, law in applicable)
-        row = f"| {system} | {len(present)} | {len(applicable)} | {declared} |"
-        found, once = re.subn(rf"\| {re.escape(system)} \| \d+ \| \d+ \| \d+ \|", row, found)
-        assert once == 1, f"{system} has no row."
-    return found
-
-
 def printed(page: str) -> str:
     """The page with what its command prints today."""
     name, text = adapter(page)
@@ -85,13 +62,10 @@ def printed(page: str) -> str:
     return _SHOWN.sub(lambda _: re.sub(r"[ \t]+$", "", run.stdout, flags=re.MULTILINE), page, count=1)
 
 
-PAGES: dict[str, tuple[Callable[[str], str], ...]] = {"README.md": (counted, printed), "docs/guide/verdicts.md": (printed,)}
-"""The pages, and what is made again in each."""
+PAGES = ("README.md", "docs/guide/verdicts.md")
+"""The pages that show a run."""
 
 
 if __name__ == "__main__":
-    for file, steps in PAGES.items():
-        page = (ROOT / file).read_text()
-        for step in steps:
-            page = step(page)
-        (ROOT / file).write_text(page)
+    for file in PAGES:
+        (ROOT / file).write_text(printed((ROOT / file).read_text("utf-8")), "utf-8")

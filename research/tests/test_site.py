@@ -1,119 +1,25 @@
-"""The code in the guide runs and prints what the guide says; the site's sources have a place for everything, and no link leads nowhere."""
+"""The site's sources have a place for everything, and no link leads nowhere."""
 
-import importlib.util
+import importlib
 import re
 import runpy
-import shutil
 import subprocess
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from filelock import FileLock
 
-import oracles.ball_attention
-import oracles.terms
-from oracles.tests.test_terms import CASES
-from oracles.tests.test_terms import without as forgotten
+import oracles
 from properties.bugs import CATALOGUE
-from properties.command.cli import main
 from properties.contract.operations import OPERATIONS
 from properties.laws import LAWS
-from properties.tests.test_readme import without_numbers
-from research.numbers import shown
+from research.pages import PAGES
+from research.printed_runs import shown
+from research.stamp import ROOT
 from spec.errata import ERRATA
 from spec.extended.rotary_frequencies import KINDS
 from spec.tests.declarations import MODULES
-
-ROOT = Path(__file__).parents[2]
-GUIDE = sorted((ROOT / "docs/guide").glob("*.md"))
-BLOCK = re.compile(r"((?:^% [^\n]*\n)*)^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-
-
-# -- The guide -----------------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Block:
-    """A block of code: what it needs, the status that its command ends with, its language, and its text."""
-
-    needs: tuple[str, ...]
-    exits: int
-    language: str
-    text: str
-
-
-def blocks(text):
-    found = []
-    for marks, language, body in BLOCK.findall(text):
-        needs = re.search(r"^% needs: (.*)$", marks, re.MULTILINE)
-        exits = re.search(r"^% exits: (\d)$", marks, re.MULTILINE)
-        found.append(Block(tuple(needs[1].split(", ")) if needs else (), int(exits[1]) if exits else 0, language, body))
-    return found
-
-
-SECTIONS = [
-    pytest.param(blocks(section), id=f"{page.stem}: {section.splitlines()[0].lstrip('# ')}")
-    for page in GUIDE
-    for section in re.split(r"^(?=##? [A-Z])", page.read_text("utf-8"), flags=re.MULTILINE)
-    if blocks(section)
-]
-
-
-@pytest.mark.parametrize("section", SECTIONS)
-def test_the_code_of_a_section_runs_and_prints_what_it_shows(section, tmp_path, monkeypatch, capsys):
-    """Blocks run in order, in one place; those that begin with a file's name are that file. Numbers that are printed may differ."""
-    for need in dict.fromkeys(need for block in section for need in block.needs):
-        if not shutil.which(need) and not importlib.util.find_spec(need):
-            pytest.skip(f"This section needs {need}, which is not installed.")
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setenv("COLUMNS", "100")
-    before, names, printed = set(sys.modules), {"__name__": "section"}, ""
-    for block in section:
-        named = re.match(r"(?:#|//|/\*) ([\w.]+\.\w+)", block.text)
-        if named:
-            Path(named[1]).write_text(block.text)
-        elif block.language == "python":
-            exec(block.text, names)
-        elif block.language == "console":
-            for command in re.findall(r"^\$ (.*)$", block.text.replace("\\\n", ""), re.MULTILINE):
-                printed = run(command, block.exits, capsys)
-        elif block.language == "text":
-            assert without_numbers(printed) == without_numbers(block.text)
-    for name in set(sys.modules) - before:
-        if (tmp_path / f"{name}.py").exists():
-            del sys.modules[name]
-
-
-def run(command, status, capsys):
-    words = [a or b for a, b in re.findall(r'"(.*?)"|(\S+)', command)]
-    if words[0] == "attnspec":
-        assert main(words[1:]) == status
-        return capsys.readouterr().out
-    return subprocess.run(words, check=True, capture_output=True, text=True).stdout
-
-
-def test_every_section_with_code_is_found():
-    assert sum(len(re.findall(r"^```\w", page.read_text("utf-8"), re.MULTILINE)) for page in GUIDE) == sum(
-        len(section.values[0]) for section in SECTIONS
-    )
-
-
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.term)
-def test_the_guide_says_what_a_term_costs_when_it_is_forgotten(case, monkeypatch):
-    text = (ROOT / "docs/guide/budgets.md").read_text("utf-8")
-    row = re.search(rf"^\| `{case.term}` \|.*$", text, re.MULTILINE)[0].split(" | ")
-    result, within, without = row[-3], float(row[-2]), float(row[-1].removesuffix(" |"))
-    assert case.result == result
-    assert case.worst() == pytest.approx(within, rel=0.05)  # two digits are shown
-    terms = oracles.terms.terms
-    monkeypatch.setattr(oracles.ball_attention, "terms", lambda *sizes: forgotten(case.term, terms(*sizes)))
-    assert case.worst() == pytest.approx(without, rel=0.05)
-
-
-# -- The site's sources --------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -188,9 +94,9 @@ def test_what_a_query_sees_and_a_capped_row_are_drawn_in_the_page_s_colours(page
     assert len(re.findall("--series-1:", css)) == 3, "for light ground, for dark, and for dark by the system's choice"
 
 
-def test_what_make_measured_has_a_page(pages):
-    written = {path.stem for path in (ROOT / "docs").iterdir() if path.suffix in (".md", ".txt")}
-    assert written == {Path(name).stem for name in pages if name.startswith("measured/")} - {"index"}
+def test_every_page_of_measurements_is_on_the_site(pages):
+    written = {file.stem for page in PAGES for file in page.written}
+    assert written == {Path(name).stem for name in pages if name.startswith("measured/") and name.endswith(".md")} - {"index"}
 
 
 def test_every_operation_is_defined_somewhere():
