@@ -82,11 +82,12 @@ def results(link: Callable[[Path], str] = lambda file: relpath(file, RESULTS.par
 
 
 def _rows(page: Page, link: Callable[[Path], str]) -> Iterator[str]:
-    for file in page.written or [None]:
-        head = read(file.read_text("utf-8")) if file else None
+    if not page.written:
+        yield f"| {page.title} | {page.question} | {page.answer} | | `make {page.name}` | |"
+    for file in page.written:
+        head = read(file.read_text("utf-8"))
         revision, minutes = (head.revision, head.minutes) if head else ("", "")
-        title = f"[{page.title}]({link(file)})" if file else page.title
-        yield f"| {' | '.join((title, page.question, page.answer, revision, f'`make {page.name}`', minutes))} |"
+        yield f"| [{page.title}]({link(file)}) | {page.question} | {page.answer} | {revision} | `make {page.name}` | {minutes} |"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -39,7 +39,7 @@ class Stamp:
 def read(page: str) -> Stamp | None:
     """The head of a page; None where it has none."""
     found = _HEAD.search(page)
-    return Stamp(*found.groups()[:4], int(found[5] or 0)) if found else None
+    return Stamp(found[1], found[2], found[3], found[4], int(found[5] or 0)) if found else None
 
 
 def stamped(page: str, stamp: Stamp) -> str:

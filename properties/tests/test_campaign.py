@@ -728,17 +728,6 @@ def test_a_disk_that_is_not_small_is_not_filled(tmp_path, monkeypatch, capsys):
 # -- The guide -----------------------------------------------------------------------------------------------------------------
 
 
-def test_the_guide_has_the_costs_that_were_measured():
-    measured = (ROOT / "docs/campaign-costs.txt").read_text("utf-8")
-    engines_ = re.findall(r"^(local|ray) +(\d) +(\d+) +\S+ +([\d.]+ %)$", measured, re.MULTILINE)
-    clouds = re.findall(r"^ +(\d+) +([\d.]+) +(\d+)$", measured, re.MULTILINE)
-    assert (len(engines_), len(clouds)) == (4, 3)
-    for row in [*engines_, *clouds]:
-        assert f"| {' | '.join(row).replace('ray', 'Ray')} |" in GUIDE
-    assert "All say the same of every chunk." in measured
-    assert "The two databases say the same of every chunk." in (ROOT / "docs/campaign-disturbed.txt").read_text("utf-8")
-
-
 def test_the_questions_in_the_guide_are_answered_and_every_table_is_there(tmp_path):
     with Store(tmp_path / "c.db", {}) as store:
         store.begin("instant", 1, {})

@@ -17,9 +17,7 @@ from properties.laws import LAWS
 from properties.views import whole
 from properties.views.html import page as pages
 from properties.views.html.environment import environment
-from properties.views.html.figures import FIGURES, measured
-from properties.views.html.figures.criteria import what_criteria_see
-from properties.views.html.figures.kills import kill_matrix
+from properties.views.html.figures import FIGURES
 from properties.views.html.matrix import matrix
 from properties.views.html.page import html, write
 from properties.views.html.violations import finding, linked
@@ -358,7 +356,7 @@ def test_a_folder_that_cannot_be_made_is_found_out_first(tmp_path, capsys):
 
 @pytest.fixture(scope="module")
 def pictures():
-    return {picture.name: picture for draw in FIGURES if (picture := draw())}
+    return {picture.name: picture for picture in (draw() for draw in FIGURES)}
 
 
 def rows_of(picture):
@@ -415,28 +413,6 @@ def test_angles_in_bfloat16_are_lost_beyond_position_256(pictures):
     assert narrow["2⁷"] < narrow["2⁹"]
     assert all(float(row["bfloat16, of float32 angles"]) < 0.1 for row in rows)
     assert all(narrow[power] > 0.5 for power in ("2⁹", "2¹²", "2²⁰"))
-
-
-def test_the_kill_matrix_is_drawn_from_what_was_measured(pictures):
-    kills = measured.kills()
-    for row in rows_of(pictures["kill-matrix"]):
-        assert int(row["laws that find it"]) == len(kills[row["bug"]])
-        assert int(row["fewest examples"]) == kills[row["bug"]][row["the first law to"]] == min(kills[row["bug"]].values())
-
-
-def test_criteria_are_drawn_from_what_was_measured(pictures):
-    tables = measured.criteria()
-    assert all(f">{row[0]}</text>" in pictures["criteria"].svg for row in tables["float32"][1:])
-    rows = [row for row in pictures["criteria"].table.rows if row[0] != "correct code"]
-    assert len(rows) == sum(len(tables[dtype]) - 1 for dtype in ("float32", "bfloat16", "float16"))
-    assert rows[0][1:] == tuple(cell.replace("**", "") for cell in tables["float32"][1])
-
-
-def test_pictures_of_measurements_that_are_not_at_hand_are_left_out(tmp_path, monkeypatch):
-    assert (measured.kills(tmp_path), measured.criteria(tmp_path)) == (None, None)
-    monkeypatch.setattr("properties.views.html.figures.kills.kills", lambda: None)
-    monkeypatch.setattr("properties.views.html.figures.criteria.criteria", lambda: None)
-    assert (kill_matrix(), what_criteria_see()) == (None, None)
 
 
 def test_a_report_in_which_nothing_held_on_numbers_has_no_picture_of_budgets_used():

@@ -1,8 +1,6 @@
-"""What is published of today's checkers is what they are, and what they say of the bugs that there are."""
+"""Today's checkers compare as their sources say, refuse no right code, and detect some bugs; the page has what they said."""
 
 import json
-from pathlib import Path
-from zlib import crc32
 
 import numpy as np
 import pytest
@@ -12,59 +10,72 @@ from properties.bugs import CATALOGUE, GROUPS
 from properties.bugs.reference import OPERATIONS
 from properties.contract.implementation import Implementation
 from properties.contract.operations import FEATURES
-from research.checkers.__main__ import as_json
-from research.checkers.asked import REASONS, unasked
+from research.checkers.__main__ import write
+from research.checkers.asked import unasked
 from research.checkers.comparisons import allclose, assert_close, both_beyond, times_plain
 from research.checkers.counts import by_group
 from research.checkers.derivatives import check_grads, gradcheck
 from research.checkers.exhibits import POSERS, windows
-from research.checkers.page import markdown
 from research.checkers.rows import ROWS
 from research.checkers.table import COLUMNS
 from research.checkers.trial import SDPA, Trial, posed
 
-DOCS = Path(__file__).parents[2] / "docs"
-PUBLISHED = json.loads((DOCS / "checkers.json").read_text("utf-8"))
 REFERENCE = Implementation("reference", OPERATIONS, features=FEATURES)
 SLOW = ("KernelBench fp32", "KernelBench bf16", "flash-attention")
+SAID = {
+    "ONNX node suite": ("attention-window-without-a-right-side", "sdpa-reads-one-key-beyond"),
+    "flashinfer-bench": ("gqa-tile-vs-repeat-interleave", "attention-scale-of-zero-is-none"),
+    "assert_close float32": ("sdpa-online-nothing-rescaled", "sdpa-empty-batch-raises"),
+    "assert_close float16": ("sdpa-scale-without-root", "sdpa-scores-in-single-precision"),
+    "assert_close bfloat16": ("gqa-divided-by-key-heads", "vjp-noncontiguous-dout"),
+    "PyTorch OpInfo": ("softmax-blocked-at-minus-epsilon", "attention-bias-of-the-first-head"),
+    "check_grads float32": ("vjp-queries-scaled-in-base-two", "jvp-key-tangent-not-scaled"),
+    "check_grads float64": ("jvp-mean-over-blocked-keys", "softmax-vjp-ignores-the-mask"),
+}
+"""A bug that each checker detects, and one that it lets through."""
+POSED = {
+    "says": "the mean of all values",
+    "checkers": {checker.name: "refused" for checker in ROWS},
+    "errors": {dtype: {"error": 0.01, "least": 0.007} for dtype in ("float32", "bfloat16")},
+    "laws": {"violated": "4 of 14", "first": "attention is within its budget", "summary": "out[0, 0]=0.5, but should be 0.4."},
+}
+WINDOW = {"keys": 256, "side": "one short", "error": 0.125, "beyond": 386, "entries": 4096, "budget": 31.3, "budget, told": 122.4}
 
 
-def test_the_page_is_what_was_measured_of_the_bugs_and_the_checkers_that_there_are():
-    assert list(PUBLISHED["verdicts"]) == list(CATALOGUE)
-    assert {tuple(said) for said in PUBLISHED["verdicts"].values()} == {tuple(COLUMNS)}
-    assert {x for said in PUBLISHED["verdicts"].values() for x in said.values()} <= {"seen", "let through", *REASONS}
-    assert (DOCS / "checkers.json").read_text("utf-8") == as_json(PUBLISHED)
-    assert (DOCS / "checkers.md").read_text("utf-8") == markdown(PUBLISHED)
-
-
-def test_the_picture_has_every_count():
-    drawn = (DOCS / "checkers.svg").read_text("utf-8")
-    for of in by_group(PUBLISHED["verdicts"]).values():
+def test_the_files_have_what_was_measured(tmp_path):
+    """Of a stand-in, in which each check detects each bug, except one that the first check lets through."""
+    verdicts = {bug: dict.fromkeys(COLUMNS, "seen") for bug in CATALOGUE}
+    bug, checker, bugs = next(iter(CATALOGUE)), next(iter(COLUMNS)), len(CATALOGUE)
+    verdicts[bug][checker] = "let through"
+    exhibits = {"posers": {poser.name: POSED for poser in POSERS}, "windows": [WINDOW]}
+    found = {"alarms": {checker.name: [0, 9] for checker in ROWS}, "exhibits": exhibits, "verdicts": verdicts}
+    write(found, tmp_path)
+    assert json.loads((tmp_path / "checkers.json").read_text("utf-8")) == found
+    page, drawn = (tmp_path / "checkers.md").read_text("utf-8"), (tmp_path / "checkers.svg").read_text("utf-8")
+    assert f"| {checker} | {bugs} | {bugs - 1} | 1 | 100% | 0 of 9 |" in page
+    assert "out[0, 0]=0.5, but should be 0.4." in page
+    for of in by_group(verdicts).values():
         assert all(f">{count.seen}/{count.asked}<" in drawn for count in of.values() if count.asked)
     assert all(f">{name}<" in drawn for name in (*GROUPS, *COLUMNS))
 
 
-@pytest.mark.parametrize("checker", [name for name in COLUMNS if name not in SLOW])
-def test_a_checker_says_of_some_bugs_what_is_published(checker):
-    """Of one bug for each verdict that it gives, chosen by its name; two more make none of them likely to rot unseen."""
-    order = sorted(CATALOGUE, key=lambda bug: crc32(f"{checker} {bug}".encode()))
-    of_each = {PUBLISHED["verdicts"][bug][checker]: bug for bug in order}
-    for bug in {*of_each.values(), *order[:2]}:
-        assert COLUMNS[checker](CATALOGUE[bug]) == PUBLISHED["verdicts"][bug][checker], bug
+@pytest.mark.parametrize("checker", SAID)
+def test_a_checker_detects_one_bug_and_lets_another_through(checker):
+    assert [COLUMNS[checker](CATALOGUE[bug]) for bug in SAID[checker]] == ["seen", "let through"]
 
 
-@pytest.mark.parametrize("checker", ROWS, ids=lambda checker: checker.name)
+@pytest.mark.parametrize("checker", [name for name in COLUMNS if name.startswith("attnspec")])
+def test_ours_detect_a_bug(checker):
+    assert COLUMNS[checker](CATALOGUE["jvp-key-tangent-ignored"]) == "seen"
+
+
+def test_the_vectors_say_which_bug_takes_more_than_one_call():
+    assert COLUMNS["attnspec, vectors"](CATALOGUE["cache-refuses-after-it-has-counted"]) == "one call"
+
+
+@pytest.mark.parametrize("checker", [checker for checker in ROWS if checker.name not in SLOW], ids=lambda checker: checker.name)
 def test_no_checker_refuses_right_code(checker):
-    refused, asked = PUBLISHED["alarms"][checker.name]
-    assert refused == 0 < asked
-    if checker.name not in SLOW:
-        assert checker.takes(REFERENCE, OPERATIONS)
-
-
-def test_every_bug_is_seen_by_a_check_of_ours_and_by_the_vectors_if_one_call_shows_it():
-    for bug, said in PUBLISHED["verdicts"].items():
-        assert "seen" in (said["attnspec, quick plan"], said["attnspec, default plan"], said["attnspec, vectors"]), bug
-        assert said["attnspec, vectors"] in ("seen", "one call"), bug
+    assert checker.takes(REFERENCE, OPERATIONS)
 
 
 @pytest.mark.parametrize(
@@ -138,13 +149,9 @@ def test_the_mean_passes_at_one_percent_where_no_query_or_key_is_read():
     assert allclose(1e-2, 1e-2)(call.of(mean), call)
     assert not allclose(1e-4, 1e-4)(call.of(mean), call)
     assert not allclose(1e-2, 1e-2)(call.of(zeros), call)
-    said = PUBLISHED["exhibits"]["posers"]["V.mean(dim=-2)"]
-    assert said["checkers"]["KernelBench bf16"] == "accepted"
-    assert 1e-4 < said["errors"]["float32"]["least"] < said["errors"]["bfloat16"]["least"] < 1e-2
 
 
-def test_a_short_window_is_what_is_published():
-    published = [row for row in PUBLISHED["exhibits"]["windows"] if row["keys"] == 256]
-    for found, row in zip(windows((256,)), published, strict=True):
-        assert {name: x for name, x in found.items() if name in ("keys", "side", "beyond")}.items() <= row.items()
-        assert found["budget"] == pytest.approx(row["budget"], rel=0.1)
+def test_the_budget_sees_a_short_window_that_is_off_by_one_key():
+    for found in windows((256,)):
+        assert 0 < found["beyond"] < found["entries"] / 10  # those off by more than one percent
+        assert found["budget"] > 10

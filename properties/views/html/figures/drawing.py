@@ -11,19 +11,17 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
-__all__ = ["INK", "MARKERS", "PAPER", "QUIET", "RULE", "SERIES", "STEPS", "Picture", "Table", "decades", "drawn", "power", "rounded"]
+__all__ = ["INK", "MARKERS", "PAPER", "QUIET", "RULE", "SERIES", "Picture", "Table", "decades", "drawn", "power", "rounded"]
 
 INK, QUIET, RULE, PAPER = "#010101", "#777771", "#c8c8c1", "#fefefd"
 SERIES = ("#0072b1", "#d55e01", "#009e71", "#aa4491")
-STEPS = ("#08306c", "#2171b6", "#6baed7", "#bdd7e8")
-"""Colours of text, of what is said in passing, of lines, of the ground, of four series, close to Okabe and Ito's, which everyone
-tells apart, and of four steps from strong to weak. The page puts its own in their place, so that a picture is dark where the page is."""
+"""Colours of text, of what is said in passing, of lines, of the ground, and of four series, close to Okabe and Ito's, which everyone
+tells apart. The page puts its own in their place, so that a picture is dark where the page is."""
 
 MARKERS = ("o", "s", "^", "D")
 """Markers of the same series, which don't rest on colour."""
 
 _VARIABLES = {INK: "--ink", QUIET: "--quiet", RULE: "--rule", PAPER: "--paper"} | {c: f"--series-{i}" for i, c in enumerate(SERIES, 1)}
-_VARIABLES |= {c: f"--step-{i}" for i, c in enumerate(STEPS, 1)}
 _STYLE: Any = {
     "svg.fonttype": "none",
     "svg.hashsalt": "attnspec",
