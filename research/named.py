@@ -177,7 +177,7 @@ def markdown(conventions: Sequence[Row], known: Sequence[Row]) -> str:
     lines = [
         "# What diagnosis names",
         "",
-        "Written by `make named`. Planted is each other reading of every convention, and each reported bug of attention with its features,",
+        "Planted is each other reading of every convention, and each reported bug of attention with its features,",
         f"caches and rotary frequencies, with seeds 0 to {len(known[0].told) - 1}: at most {CASES} cases and the laws of the quick plan,",
         "up to the first case that breaks one. Results are of float64, rounded to float32; those of caches are of float64. What is planted",
         "is named if it is the first or the second diagnosis of the first cause: two names of one function give the same on every call.",

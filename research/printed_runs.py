@@ -8,15 +8,19 @@ import re
 import shlex
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from research.stamp import ROOT
 
-__all__ = ["PAGES", "adapter", "command", "printed", "shown"]
+__all__ = ["PAGES", "adapter", "command", "printed", "run", "shown"]
 
 COLUMNS = "100"
 """The width that pages are printed for."""
+_VERDICT = re.compile(
+    r"^(?:\x1b\[[\d;]*m)*\d+ held, [1-9]\d* violated(?:, \d+ [a-z ]+)*(?:\x1b\[0m)?\n*\Z", re.MULTILINE
+)  # in colours, or plain
 _SHOWN = re.compile(r"(?<=```text\n).*?(?=```)", re.DOTALL)
 
 
@@ -41,25 +45,29 @@ def shown(page: str) -> str:
     return found[0]
 
 
-def printed(page: str) -> str:
-    """The page with what its command prints today."""
+def run(page: str, options: Sequence[str] = (), **environment: str) -> str:
+    """What the command of a page prints today. Raises RuntimeError unless it prints a violation, and ends with a verdict and status 1."""
     name, text = adapter(page)
     with TemporaryDirectory() as folder:
         Path(folder, name).write_text(text)
-        run = subprocess.run(
-            [sys.executable, "-m", "attnspec", *command(page), "--jobs", "1"],
+        done = subprocess.run(
+            [sys.executable, "-m", "attnspec", *command(page), "--jobs", "1", *options],
             cwd=folder,
-            env={**os.environ, "COLUMNS": COLUMNS, "PYTHONPATH": os.pathsep.join([folder, str(ROOT)])},
+            env={**os.environ, "COLUMNS": COLUMNS, "PYTHONPATH": os.pathsep.join([folder, str(ROOT)]), **environment},
             capture_output=True,
             text=True,
             check=False,
         )
-    last = run.stdout.rstrip().rpartition("\n")[2]
-    if run.returncode != 1 or not re.fullmatch(r"\d+ held, [1-9]\d* violated(, \d+ [a-z ]+)*", last):
+    if done.returncode != 1 or not _VERDICT.search(done.stdout):
         raise RuntimeError(
-            f"The command of {name} should print a violation, and end with a verdict and status 1.\n{run.stdout}{run.stderr}"
+            f"The command of {name} should print a violation, and end with a verdict and status 1.\n{done.stdout}{done.stderr}"
         )
-    return _SHOWN.sub(lambda _: re.sub(r"[ \t]+$", "", run.stdout, flags=re.MULTILINE), page, count=1)
+    return re.sub(r"[ \t]+$", "", done.stdout, flags=re.MULTILINE)
+
+
+def printed(page: str) -> str:
+    """The page with what its command prints today."""
+    return _SHOWN.sub(lambda _: run(page), page, count=1)
 
 
 PAGES = ("README.md", "docs/guide/verdicts.md")

@@ -88,7 +88,7 @@ def markdown(report: Row) -> str:
     lines = [
         f"# {where.pop('device')}",
         "",
-        f"Written by `make results`: every law on the entries for CUDA, {settings['max_examples']} cases of each operation, seed",
+        f"Every law on the entries for CUDA, {settings['max_examples']} cases of each operation, seed",
         f"{settings['seed']}. {'The run was interrupted.' if report['interrupted'] else ''}".strip(),
         "",
         "| | |\n|---|---|",

@@ -20,7 +20,10 @@ THIRD_PARTY = {
         *("jinja2", "markupsafe", "matplotlib"),  # the page, by which nothing is judged
     },
     "systems": {"attnspec", "numpy", "mpmath", "torch", "ml_dtypes"},
-    "research": {"numpy", "flint", "mpmath", "hypothesis", "torch", "ml_dtypes", "jsonschema", "rich", "matplotlib", "threadpoolctl"},
+    "research": {
+        *("numpy", "flint", "mpmath", "hypothesis", "torch", "ml_dtypes", "jsonschema", "rich", "matplotlib", "threadpoolctl"),
+        "playwright",  # pictures of a page
+    },
 }
 # … and these inside a function only: what prints a table, formats for those who have them, engines, and released libraries under test.
 LAZILY = {
