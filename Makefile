@@ -100,7 +100,7 @@ $(PAGES): $(READY) ## make a page of measurements by its name; docs/results.md l
 
 .PHONY: release-pages
 release-pages: $(READY) ## make all pages of measurements that are of an older revision, which takes hours; the rest go on where one fails
-	$(BIN)/python -m research.pages
+	$(BIN)/python -m research.pages --all
 
 .PHONY: peers
 peers: EXAMPLES = 25

@@ -1,4 +1,4 @@
-"""Makes the pages of measurements: `python -m research.pages NAME` makes one, without a name all pages of older revisions.
+"""Makes the pages of measurements: `python -m research.pages NAME` makes one, `--all` all pages of older revisions.
 
     python -m research.pages worst --minutes 10 --only flash
 
@@ -91,22 +91,26 @@ def _rows(page: Page, link: Callable[[Path], str]) -> Iterator[str]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Make the page of a name, or all pages of older revisions; returns 1 where a command failed, 2 where files are not committed."""
+    """Make a page, or all pages of older revisions; returns 1 where a command failed, and 2 where files are not committed."""
     parser = argparse.ArgumentParser(prog="python -m research.pages", description=__doc__.partition("\n")[0])
-    parser.add_argument("name", nargs="?", choices=[page.name for page in PAGES], help="the page (all pages of older revisions)")
+    parser.add_argument("name", nargs="?", choices=[page.name for page in PAGES], help="the page")
     parser.add_argument("options", nargs=argparse.REMAINDER, help="options of the command of that page")
+    parser.add_argument("--all", action="store_true", help="make all pages of older revisions")
     parser.add_argument("--table", action="store_true", help="write docs/results.md alone, after a change to docs/pages.toml")
     chosen = parser.parse_args(arguments)
     if chosen.table:
         RESULTS.write_text(results(), "utf-8")
         return 0
+    if bool(chosen.name) == chosen.all:
+        parser.error("Name a page, or say --all.")
     now = revision()
-    if not chosen.name and now.endswith("-dirty"):
+    if chosen.all and now.endswith("-dirty"):
         print(f"Files differ from revision {now.removesuffix('-dirty')}: commit them, so that the pages can state it.", file=sys.stderr)
         return 2
-    pages = [page for page in PAGES if (page.name == chosen.name if chosen.name else not page.made(now))]
+    pages = [page for page in PAGES if (not page.made(now) if chosen.all else page.name == chosen.name)]
     failed = [page.name for page in pages if not make(page, chosen.options)]
-    print(f"{len(pages) - len(failed)} pages were made. Do their answers in docs/pages.toml still hold?")
+    made = [page.name for page in pages if page.name not in failed]
+    print(f"Made: {', '.join(made)}. Do their answers in docs/pages.toml still hold?" if made else "Made: nothing.")
     if failed:
         print(f"Failed: {', '.join(failed)}. Run the command again: it makes these pages alone.", file=sys.stderr)
     return int(bool(failed))

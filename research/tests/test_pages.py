@@ -100,13 +100,13 @@ def test_a_command_that_writes_no_page_has_failed(table, tmp_path):
 def test_a_failure_stops_no_other_page_and_is_made_again_alone(table, tmp_path, capfd):
     for name, status in (("first", 0), ("second", 3), ("third", 0)):
         table(name, status)
-    assert main([]) == 1
+    assert main(["--all"]) == 1
     assert capfd.readouterr().err == "Failed: second. Run the command again: it makes these pages alone.\n"
     assert read((tmp_path / "docs/second.md").read_text()).status == 3
     times = {name: (tmp_path / f"docs/{name}.md").stat().st_mtime_ns for name in ("first", "second", "third")}
     table("second", 0)
     pages.PAGES = (pages.PAGES[0], pages.PAGES[2], pages.PAGES[3])
-    assert main([]) == 0
+    assert main(["--all"]) == 0
     assert {name for name, time in times.items() if (tmp_path / f"docs/{name}.md").stat().st_mtime_ns != time} == {"second"}
 
 
@@ -121,6 +121,13 @@ def test_a_page_of_an_older_revision_is_made_again(table, monkeypatch):
 def test_all_pages_are_made_of_a_revision_that_can_be_stated(table, monkeypatch, capsys):
     table("first")
     monkeypatch.setattr(pages, "revision", lambda: "1234567-dirty")
-    assert main([]) == 2
+    assert main(["--all"]) == 2
     assert capsys.readouterr().err == "Files differ from revision 1234567: commit them, so that the pages can state it.\n"
     assert main(["first"]) == 0
+
+
+@pytest.mark.parametrize("arguments", [[], ["--all", "gates"]])
+def test_a_page_is_named_or_all_are_asked_for(arguments, capsys):
+    with pytest.raises(SystemExit, match="2"):
+        main(arguments)
+    assert "Name a page, or say --all." in capsys.readouterr().err
