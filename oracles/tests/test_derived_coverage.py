@@ -1,5 +1,6 @@
 """Forward derivatives, several heads and flushed results: simulated kernels stay inside those budgets, too."""
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 import hypothesis.strategies as st
@@ -10,26 +11,29 @@ from hypothesis import given, settings
 from oracles.ball import Array
 from oracles.dot_product import scaled_dot_product_attention, scaled_dot_product_attention_jvp, scaled_dot_product_attention_vjp
 from oracles.enclosure import Enclosure
-from oracles.formats import BFLOAT16, FLOAT32, Arithmetic
+from oracles.formats import BFLOAT16, BINARY32, FLOAT32, Arithmetic
 from oracles.multi_head import multi_head_attention, multi_head_attention_jvp, multi_head_attention_vjp
-from oracles.scores import Mask
-from oracles.tests.kernels import DTYPES, Form, Kernel, machine, to
+from oracles.tests.simulated.attention import Kernel
+from oracles.tests.simulated.forms import Form
+from oracles.tests.simulated.rounding import rounding
 from oracles.tests.test_coverage import inputs
 
-ARITHMETICS = [(FLOAT32, "float32"), (BFLOAT16, "bfloat16")]
+ARITHMETICS = st.sampled_from([FLOAT32, BFLOAT16])
+FLUSHING = replace(FLOAT32, flush_to_zero=True)
 FORMS = [
-    Form(order="sequential", normalise="before"),
-    Form(order="fused", scale="q", recompute=False),
-    Form(order="reversed", base="2", tile=3),
-    Form(scale="both", base="2", split=2, delta="pdp"),
+    Form(normalise="before", delta="output", reciprocal=True),
+    Form(order="fused", scale="q", folded=False, recompute=False, delta="output"),
+    Form(order="reversed", base="2", tile=3, delta="output"),
+    Form(order="library", scale="both", base="2", split=2),
 ]
 SEEDS = st.integers(0, 2**32 - 1)
 SETTINGS = settings(max_examples=30)
 
 
-def kernel(form: Form, dtype: str) -> Kernel:
-    """A simulated kernel of a dtype."""
-    return Kernel(form, machine(dtype), to(DTYPES[dtype]))
+@pytest.fixture(autouse=True)
+def _infinities() -> Iterator[None]:
+    with np.errstate(all="ignore"):
+        yield
 
 
 def require_inside(results: tuple[Array, ...], budgets: tuple[Enclosure, ...]) -> None:
@@ -41,27 +45,27 @@ def require_inside(results: tuple[Array, ...], budgets: tuple[Enclosure, ...]) -
 
 @pytest.mark.parametrize("form", FORMS, ids=str)
 @SETTINGS
-@given(seed=SEEDS, kind=st.sampled_from(["plain", "large", "offset", "tiny", "grid"]), which=st.sampled_from(ARITHMETICS))
-def test_forward_derivatives_stay_inside(form: Form, seed: int, kind: str, which: tuple[Arithmetic, str]) -> None:
-    arithmetic, dtype = which
-    q, k, v, allowed, _ = inputs(seed, kind, dtype)
-    rng, store = np.random.default_rng(seed), to(DTYPES[dtype])
+@given(seed=SEEDS, kind=st.sampled_from(["plain", "large", "offset", "tiny", "grid"]), arithmetic=ARITHMETICS)
+def test_forward_derivatives_stay_inside(form: Form, seed: int, kind: str, arithmetic: Arithmetic) -> None:
+    q, k, v, allowed, _ = inputs(seed, kind, arithmetic)
+    rng, store = np.random.default_rng(seed), rounding(arithmetic.inputs)
     dq, dk, dv = (store(rng.standard_normal(x.shape)) for x in (q, k, v))
     budget = scaled_dot_product_attention_jvp(q, k, v, allowed, dq, dk, dv, arithmetic=arithmetic)
-    require_inside((kernel(form, dtype).jvp((q, k, v), (dq, dk, dv), allowed),), (budget,))
+    require_inside((Kernel(form, arithmetic, q.shape[1] ** -0.5, allowed).jvp(q, k, v, dq, dk, dv),), (budget,))
 
 
 class Heads:
     """Multi-head attention by a kernel, everything that passes between two products stored in the kernel's output format."""
 
-    def __init__(self, one: Kernel, heads: int, x: Array, projections: tuple[Array, Array, Array], wo: Array, allowed: Mask) -> None:
-        self.one, self.heads, self.x, self.projections, self.wo, self.allowed = one, heads, x, projections, wo, allowed
+    def __init__(self, one: Kernel, heads: int, x: Array, projections: tuple[Array, Array, Array], wo: Array) -> None:
+        self.one, self.heads, self.x, self.projections, self.wo = one, heads, x, projections, wo
+        self.stored = rounding(one.a.output)
         self.points = list(zip(*(self.split(self.product(x, w)) for w in projections), strict=True))
-        self.concat = np.concatenate([one.output(one.forward(*point, allowed)[0]) for point in self.points], axis=1)
+        self.concat = np.concatenate([one.output(*point) for point in self.points], axis=1)
 
     def product(self, a: Array, b: Array) -> Array:
         """A product, stored."""
-        return self.one.output(self.one.on.product(a, b, self.one.form))
+        return self.stored(self.one.product(a, b))
 
     def split(self, joined: Array) -> list[Array]:
         """The heads' columns."""
@@ -74,28 +78,26 @@ class Heads:
     def vjp(self, g: Array) -> tuple[Array, ...]:
         """dx, dwq, dwk, dwv and dwo."""
         grads = self.split(self.product(g, self.wo.T))
-        pulled = [self.one(*point, self.allowed, grad)[1:] for point, grad in zip(self.points, grads, strict=True)]
+        pulled = [self.one.vjp(*point, grad)[1:] for point, grad in zip(self.points, grads, strict=True)]
         d = [np.concatenate(parts, axis=1) for parts in zip(*pulled, strict=True)]
         a, b, c = (self.product(one, w.T) for one, w in zip(d, self.projections, strict=True))
-        dx = self.one.output(self.one.output(a + b) + c)
+        dx = self.stored(self.stored(a + b) + c)
         return dx, *(self.product(self.x.T, one) for one in d), self.product(self.concat.T, g)
 
     def jvp(self, dx: Array, moves: tuple[Array, Array, Array], dwo: Array) -> Array:
         """The tangent of the output."""
-        stored = self.one.output
         pairs = zip(self.projections, moves, strict=True)
-        joined = (stored(self.product(dx, w) + self.product(self.x, dw)) for w, dw in pairs)
+        joined = (self.stored(self.product(dx, w) + self.product(self.x, dw)) for w, dw in pairs)
         tangents = zip(*(self.split(t) for t in joined), strict=True)
-        drifts = [self.one.jvp(point, tangent, self.allowed) for point, tangent in zip(self.points, tangents, strict=True)]
-        return stored(self.product(np.concatenate(drifts, axis=1), self.wo) + self.product(self.concat, dwo))
+        drifts = [self.one.jvp(*point, *tangent) for point, tangent in zip(self.points, tangents, strict=True)]
+        return self.stored(self.product(np.concatenate(drifts, axis=1), self.wo) + self.product(self.concat, dwo))
 
 
 @pytest.mark.parametrize("form", FORMS, ids=str)
 @SETTINGS
-@given(seed=SEEDS, which=st.sampled_from(ARITHMETICS))
-def test_several_heads_and_their_derivatives_stay_inside(form: Form, seed: int, which: tuple[Arithmetic, str]) -> None:
-    arithmetic, dtype = which
-    rng, store = np.random.default_rng(seed), to(DTYPES[dtype])
+@given(seed=SEEDS, arithmetic=ARITHMETICS)
+def test_several_heads_and_their_derivatives_stay_inside(form: Form, seed: int, arithmetic: Arithmetic) -> None:
+    rng, store = np.random.default_rng(seed), rounding(arithmetic.inputs)
     n, heads, width, d_model = (int(rng.choice(sizes)) for sizes in ([1, 3, 9], [1, 2, 3], [1, 4], [2, 5]))
 
     def drawn(*shape: int) -> Array:
@@ -105,7 +107,7 @@ def test_several_heads_and_their_derivatives_stay_inside(form: Form, seed: int, 
     wq, wk, wv, dwq, dwk, dwv = (drawn(d_model, heads * width) for _ in range(6))
     allowed = rng.random((n, n)) < 0.7
     allowed[np.arange(n), rng.integers(0, n, n)] = True
-    simulated = Heads(kernel(form, dtype), heads, x, (wq, wk, wv), wo, allowed)
+    simulated = Heads(Kernel(form, arithmetic, width**-0.5, allowed), heads, x, (wq, wk, wv), wo)
     arguments = (x, wq, wk, wv, wo, heads, allowed)
     require_inside((simulated.forward(),), (multi_head_attention(*arguments, arithmetic=arithmetic),))
     require_inside(simulated.vjp(g), multi_head_attention_vjp(*arguments, g, arithmetic=arithmetic))
@@ -113,30 +115,21 @@ def test_several_heads_and_their_derivatives_stay_inside(form: Form, seed: int, 
     require_inside((simulated.jvp(dx, (dwq, dwk, dwv), dwo),), (budget,))
 
 
-def flushing(x: Array) -> Array:
-    """x rounded to binary32, and 0 where that is subnormal."""
-    rounded = to(np.float32)(x)
-    return np.where(np.abs(rounded) < 2.0**-126, 0.0, rounded)
-
-
 @pytest.mark.parametrize("form", FORMS, ids=str)
 @SETTINGS
 @given(seed=SEEDS, small=st.tuples(*[st.sampled_from([0, -40, -63, -120, -130])] * 4))
 def test_flushed_results_stay_inside_where_flushing_is_said(form: Form, seed: int, small: tuple[int, int, int, int]) -> None:
-    q, k, v, allowed, g = inputs(seed, "plain", "float32")
-    q, k, v, g = (to(np.float32)(np.ldexp(x, e)) for x, e in zip((q, k, v, g), small, strict=True))
-    on = replace(machine("float32"), work=flushing, accumulate=flushing, scaled=flushing)
-    arithmetic = replace(FLOAT32, flush_to_zero=True)
+    q, k, v, allowed, g = inputs(seed, "plain", FLOAT32)
+    q, k, v, g = (rounding(BINARY32)(np.ldexp(x, e)) for x, e in zip((q, k, v, g), small, strict=True))
     budgets = (
-        scaled_dot_product_attention(q, k, v, allowed, arithmetic=arithmetic),
-        *scaled_dot_product_attention_vjp(q, k, v, allowed, g, arithmetic=arithmetic),
+        scaled_dot_product_attention(q, k, v, allowed, arithmetic=FLUSHING),
+        *scaled_dot_product_attention_vjp(q, k, v, allowed, g, arithmetic=FLUSHING),
     )
-    require_inside(Kernel(form, on, flushing)(q, k, v, allowed, g), budgets)
+    require_inside(Kernel(form, FLUSHING, q.shape[1] ** -0.5, allowed).vjp(q, k, v, g), budgets)
 
 
 def test_flushed_results_are_outside_where_flushing_is_not_said() -> None:
     q, k, v = np.zeros((1, 1)), np.zeros((2, 1)), np.full((2, 1), 2.0**-127)
-    on = replace(machine("float32"), work=flushing, accumulate=flushing, scaled=flushing)
-    out = Kernel(FORMS[0], on, flushing).forward(q, k, v, np.ones((1, 2), dtype=bool))[0]
+    out = Kernel(FORMS[0], FLUSHING, 1.0).output(q, k, v)
     assert not scaled_dot_product_attention(q, k, v, arithmetic=FLOAT32).contains(out).any()
-    assert scaled_dot_product_attention(q, k, v, arithmetic=replace(FLOAT32, flush_to_zero=True)).contains(out).all()
+    assert scaled_dot_product_attention(q, k, v, arithmetic=FLUSHING).contains(out).all()

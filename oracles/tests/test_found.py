@@ -10,7 +10,7 @@ import torch
 from oracles.alibi import alibi_bias, alibi_slopes
 from oracles.conventions import Conventions
 from oracles.dot_product import scaled_dot_product_attention, scaled_dot_product_attention_jvp, scaled_dot_product_attention_vjp
-from oracles.formats import BINARY16, BRAIN16, FLOAT32, preset
+from oracles.formats import BINARY16, BRAIN16, FLOAT32, Format, preset
 from oracles.frequencies import rotary_frequencies
 from oracles.generalised_attention import attention, attention_jvp, attention_vjp
 from oracles.merge import merge_attention
@@ -18,15 +18,15 @@ from oracles.multi_head import multi_head_attention, multi_head_attention_jvp, m
 from oracles.rotary import rope, rope_vjp
 from oracles.rotary_parts import rotary_tables
 from oracles.softmax import hard_masked_softmax, hard_masked_softmax_vjp
-from oracles.tests.kernels import DTYPES, to
+from oracles.tests.simulated.rounding import rounding
 
 Array = Any
 f32 = np.float32
 
 
-def capped(q: float, k: list[float], cap: float, allowed: list[bool], dtype: Any) -> tuple[Array, Array]:
+def capped(q: float, k: list[float], cap: float, allowed: list[bool], target: Format) -> tuple[Array, Array]:
     """The output, each value 0 but for the last of 1, and the log-sum-exp: scores capped operator by operator, blocked ones −∞."""
-    stored = to(dtype)
+    stored = rounding(target)
     s = np.where(allowed, stored(q * np.array(k)), -np.inf)
     t = stored(stored(np.tanh(stored(s / f32(cap)))) * f32(cap))
     e = np.exp((t - t.max()).astype(f32))
@@ -43,7 +43,7 @@ def capped(q: float, k: list[float], cap: float, allowed: list[bool], dtype: Any
 )
 def test_a_score_that_is_capped_operator_by_operator(arithmetic: Any, q: float, k: list[float], cap: float, allowed: list[bool]) -> None:
     a = preset(arithmetic) if isinstance(arithmetic, str) else arithmetic
-    found = capped(q, k, cap, allowed, DTYPES["bfloat16" if a.output is BRAIN16 else "float16"])
+    found = capped(q, k, cap, allowed, a.output)
     arrays = (np.full((1, 1, 1), q, f32), np.array(k, f32).reshape(1, -1, 1), np.eye(1, len(k), len(k) - 1, dtype=f32).reshape(1, -1, 1))
     after = Conventions(softcap_order="after_mask")
     budgets = attention(*arrays, mask=np.array([allowed]), softcap=cap, scale=1.0, conventions=after, arithmetic=a)
@@ -206,7 +206,7 @@ def test_a_distance_that_its_format_does_not_hold_has_no_bias_there() -> None:
 
 def test_query_heads_may_round_their_gradients_before_these_are_added_up() -> None:
     """PyTorch repeats keys and sums the repeated gradients, FlashAttention-2 has dk_expanded: of two heads, the sum all but cancels."""
-    stored, rng = to(DTYPES["bfloat16"]), np.random.default_rng(584)
+    stored, rng = rounding(BRAIN16), np.random.default_rng(584)
     k, v, q = (stored(rng.standard_normal(shape) * size) for shape, size in (((1, 2, 1), 1), ((1, 2, 1), 1), ((2, 1, 1), 0.1)))
     g = stored(rng.standard_normal((1, 1, 1)) * np.array([1, -1])[:, None, None])
     e = np.exp(q @ k[0].T)
@@ -275,7 +275,7 @@ def test_a_row_whose_scores_overflow_spoils_the_gradient_of_its_blocked_biases_t
 
 @pytest.mark.parametrize(("cap", "size"), [(1024.0, 64.0), (2.0**-12, 0.01953125)], ids=["c·dU overflows", "c·dU underflows"])
 def test_a_gradient_that_is_stored_operator_by_operator_passes_through_a_cap(cap: float, size: float) -> None:
-    stored = to(DTYPES["float16"])
+    stored = rounding(BINARY16)
     k, v, g = np.array([0.0, cap / 1024]), np.array([0.0, size]), size
     t = stored(np.tanh(stored(k / cap)))
     e = np.exp(stored(t * cap))
@@ -292,7 +292,7 @@ def test_a_gradient_that_is_stored_operator_by_operator_passes_through_a_cap(cap
 @pytest.mark.parametrize(("g", "known"), [(1000.0, False), (10.0, True)])
 def test_two_gradients_that_are_stored_by_themselves_may_overflow_where_their_sum_does_not(g: float, known: bool) -> None:
     """p·(dP − δ) and p·g_lse in binary16: .6 times ±65504, and a sum of at most 31000."""
-    stored = to(np.float16)
+    stored = rounding(BINARY16)
     q, k, of_lse = np.ones((1, 1, 1)), stored(np.array([[[0.4055], [0.0]]])), float(stored(np.array(-65.504 * g)))
     v = stored(np.array([[[(31.0 * g - 0.6 * of_lse) / 0.24 / g], [0.0]]]))
     e = np.exp((q @ k.swapaxes(-1, -2)).astype(f32))

@@ -8,12 +8,13 @@ import pytest
 
 from oracles.conventions import Conventions
 from oracles.dot_product import scaled_dot_product_attention_vjp
+from oracles.formats import BINARY16
 from oracles.generalised_attention import attention, attention_jvp
 from oracles.multi_head import multi_head_attention, multi_head_attention_jvp, multi_head_attention_vjp
-from oracles.tests.kernels import to
+from oracles.tests.simulated.rounding import rounding
 
 Array = Any
-f16 = to("float16")
+f16 = rounding(BINARY16)
 ONE = np.ones((1, 1))
 FLOW = Conventions(dead_rows="uniform", dead_gradients="flow")
 

@@ -7,12 +7,13 @@ import numpy as np
 import pytest
 
 from oracles.dot_product import scaled_dot_product_attention, scaled_dot_product_attention_jvp, scaled_dot_product_attention_vjp
+from oracles.formats import BINARY16
 from oracles.generalised_attention import attention, attention_jvp
 from oracles.multi_head import multi_head_attention_jvp
-from oracles.tests.kernels import to, truncated
+from oracles.tests.simulated.rounding import CHOPPED_BITS, rounding, truncated
 
 Array = Any
-f16, f32 = to("float16"), np.float32
+f16, f32, chopped = rounding(BINARY16), np.float32, truncated(CHOPPED_BITS)
 ONE = np.ones((1, 1))
 TINY = f32(0.98 * 2.0**-24)  # is lost beside 1
 
@@ -45,7 +46,7 @@ def test_two_sums_of_a_derivative_over_keys_may_be_one(arithmetic: str, n: int) 
 
 @pytest.mark.parametrize("arithmetic", ["float32", "bfloat16-tensor-core"])
 def test_a_bias_may_be_the_first_summand_of_a_score(arithmetic: str) -> None:
-    rounded, step = (f32, 0.98 * 2.0**-15) if arithmetic == "float32" else (lambda x: float(truncated(np.array(x))), 0.984375 * 2.0**-13)
+    rounded, step = (f32, 0.98 * 2.0**-15) if arithmetic == "float32" else (lambda x: float(chopped(np.array(x))), 0.984375 * 2.0**-13)
     d, bias = 128, np.full((1, 1, 2), 1000.0)
     k = np.full((1, 2, d), float(f32(step)))
     lse = chain(1000.0, k[0, 0], rounded) + np.log(2)

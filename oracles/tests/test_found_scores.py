@@ -10,10 +10,10 @@ from oracles.dot_product import scaled_dot_product_attention
 from oracles.enclosure import Enclosure
 from oracles.formats import BINARY16, BINARY32, FLOAT32, Format
 from oracles.generalised_attention import attention, attention_jvp
-from oracles.tests.kernels import to, truncated
+from oracles.tests.simulated.rounding import CHOPPED_BITS, rounding, truncated
 
 Array = Any
-f16, f32 = to("float16"), to("float32")
+f16, f32, chopped = rounding(BINARY16), rounding(BINARY32), truncated(CHOPPED_BITS)
 STORED_SCORES = replace(FLOAT32, name="float32, scores in 16 bits", scores=BINARY16)
 
 
@@ -67,7 +67,7 @@ def test_a_tangent_that_is_divided_by_a_cap_may_overflow(arithmetic: str, cap: f
 @pytest.mark.parametrize(("arithmetic", "size", "moved"), [("float16-eager", 2e4, 6e4), ("float32", 2.0**126, 1.875 * 2.0**127)])
 def test_a_tangent_of_a_masked_logit_may_overflow_where_that_of_a_bias_is_added(arithmetic: str, size: float, moved: float) -> None:
     q, k, v = one_query(0.0, [0.0, 1.0], [1.0, 0.5])
-    dq, dbias = np.full(q.shape, size), to("float16" if size < 1e5 else "float32")([[0.0, moved]])
+    dq, dbias = np.full(q.shape, size), rounding(BINARY16 if size < 1e5 else BINARY32)([[0.0, moved]])
     tangents = dq, np.zeros(k.shape), np.zeros(v.shape), dbias
     bias, mask = np.zeros((1, 2)), np.array([[True, False]])
     assert all(inside(x, np.nan) for x in attention_jvp(q, k, v, *tangents, scale=1.0, bias=bias, mask=mask, arithmetic=arithmetic))
@@ -119,6 +119,6 @@ def test_accumulators_that_are_no_format_may_truncate_though_they_are_finer_than
     k, v = np.full(100_000, -30.0), np.full(100_000, -1.0)
     k[0], v[0], left = 0.0, 1.0, 1.0
     for _ in range(1, 100_000):
-        left = float(truncated(np.array(left - np.exp(-30.0))))
+        left = float(chopped(np.array(left - np.exp(-30.0))))
     q, k, v = (x[0] for x in one_query(1.0, k, v))
     assert inside(scaled_dot_product_attention(q, k, v, scale=1.0, arithmetic=a), left)

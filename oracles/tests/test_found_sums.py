@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from oracles.conventions import Conventions
-from oracles.formats import BINARY16, FLOAT32, Elementary, preset
+from oracles.formats import BINARY16, BINARY32, FLOAT32, Elementary, preset
 from oracles.generalised_attention import attention, attention_jvp, attention_vjp
 from oracles.merge import merge_attention
 from oracles.softmax import hard_masked_softmax_vjp
-from oracles.tests.kernels import DTYPES, to
+from oracles.tests.simulated.rounding import rounding
 
 Array = Any
 f32 = np.float32
@@ -67,7 +67,7 @@ def test_values_that_overflow_leave_the_log_sum_exp_as_it_is() -> None:
 @pytest.mark.parametrize("other", [0.0, -np.inf])
 @pytest.mark.parametrize(("arithmetic", "size"), [("float32", 2.0**127 * 1.5), ("float16-elementwise", 48000.0)])
 def test_merged_log_sum_exps_may_overflow_in_base_2(arithmetic: str, size: float, other: float) -> None:
-    stored = to(np.float32 if arithmetic == "float32" else DTYPES["float16"])
+    stored = rounding(BINARY32 if arithmetic == "float32" else BINARY16)
     sums = np.array([size, size / 4, 1.0]), np.array([size, size / 4, 1.0]) + other
     with np.errstate(over="ignore", invalid="ignore"):
         x, y = (stored(s * stored(np.log2(np.e))) for s in sums)
@@ -94,7 +94,7 @@ def test_merged_log_sum_exps_may_overflow_in_base_2(arithmetic: str, size: float
 )
 def test_a_log_sum_exp_without_its_sink_may_have_it_as_its_reference(name: str, sink: float, known: bool) -> None:
     """As a kernel has that takes one maximum for both of its sums."""
-    stored = to(np.float32 if name == "float32" else DTYPES["float16"])
+    stored = rounding(BINARY32 if name == "float32" else BINARY16)
     q, k, v = logits(1.0, 0.5, -0.25, 0.0, columns=1)
     allowed, moves = np.array([True, True, True, False]), np.array([0.5, -1.0, 2.0, 0.0])
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -140,7 +140,7 @@ def test_a_derivative_of_softmax_may_store_products_of_weights_and_cotangents(la
 
     In attention they are dP = v·(1, 1), rounded by as much as may be.
     """
-    half, weight = to(DTYPES["float16"]), 2.0**-7 * (1 + (last - 0.5) * 2.0**-10)
+    half, weight = rounding(BINARY16), 2.0**-7 * (1 + (last - 0.5) * 2.0**-10)
     base, apart = half(np.log(1 / weight - 127)), half(0.98 * 4 * 2.0**-11)
     g = np.full((1, 128), 4 * (1 + (step + 1) * 2.0**-10))
     g[0, 0] = 4 * (1 + step * 2.0**-10)
@@ -169,7 +169,7 @@ def test_a_weight_of_a_merge_that_is_taken_by_a_sigmoid_is_0_where_its_exponenti
 
 def test_the_sum_in_a_derivative_of_softmax_may_be_stored_too() -> None:
     """Each of p·g, its sum, the product of that with p, and the difference, in binary16."""
-    half = to(DTYPES["float16"])
+    half = rounding(BINARY16)
     s = np.array([[0.270751953125, -1.0498046875, 1.4013671875]])
     g = np.array([[0.09906005859375, 2.134765625, 2.927734375]])
     e = np.exp(s - s.max()).astype(f32)

@@ -1,14 +1,16 @@
 """The attack finds what is planted, its kernels are honest, and what it says can be run again."""
 
 from dataclasses import replace
-from fractions import Fraction
 
 import numpy as np
 import pytest
 
 import oracles
 from oracles import ball_attention, grad_scores, jvp, logits, scores, terms, vjp
-from oracles.formats import BINARY16, BINARY32, BRAIN16
+from oracles.formats import BINARY16
+from oracles.tests.simulated import attention, forms
+from oracles.tests.simulated.features import Features
+from oracles.tests.simulated.rounding import rounding
 from properties.contract import operations as contract
 from research.benchmarks import cases, judge
 from research.benchmarks.attack import __main__ as command
@@ -17,11 +19,7 @@ from research.benchmarks.attack import (
     certificates,
     chunks,
     featured_budgets,
-    featured_kernels,
     features,
-    forms,
-    kernels,
-    rounding,
 )
 
 SDPA = "scaled_dot_product_attention"
@@ -168,50 +166,19 @@ def test_a_quadrant_that_is_lost_beyond_the_integers_of_float64_is_found(monkeyp
 # -- Budgets -------------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("target", [BINARY16, BRAIN16, BINARY32], ids=lambda f: f.name)
-def test_rounding_takes_the_nearest_number_of_a_format(target):
-    rng = np.random.default_rng(0)
-    x = rng.standard_normal(500) * 2.0 ** rng.uniform(np.log2(target.smallest_subnormal) - 2, np.log2(target.largest) + 1, 500)
-    bits = -round(np.log2(target.unit_roundoff))
-    for value, got in zip(x.tolist(), rounding.rounding(target)(x).tolist(), strict=True):
-        step = max(Fraction(2) ** (int(np.frexp(value)[1]) - bits), Fraction(target.smallest_subnormal))
-        nearest = round(Fraction(value) / step) * step
-        assert got == (nearest if abs(nearest) <= target.largest else np.copysign(np.inf, value))
-
-
-def test_a_fused_multiply_add_rounds_once():
-    rng = np.random.default_rng(0)
-    sums = rounding.Sums("fused", None, rounding.accumulator(2.0**-24, False), 0)
-    for _ in range(200):
-        a, b = rounding.rounding(BINARY32)(rng.standard_normal((2, 2)) * 2.0 ** rng.integers(-12, 12, (2, 2)))
-        first = Fraction(float(np.float32(a[0] * b[0])))
-        exact = first + Fraction(a[1].item()) * Fraction(b[1].item())
-        spacing = Fraction(float(np.spacing(np.float32(float(exact)))))
-        assert abs(Fraction(sums.product(a[None], b[:, None]).item()) - exact) <= abs(spacing) / 2
-
-
-@pytest.mark.parametrize("order", ["sequential", "reversed", "pairwise", "tree", "fused"])
-def test_sums_in_every_order_and_in_blocks_are_sums(order):
-    a = np.random.default_rng(0).integers(-9, 10, (3, 45)).astype(np.float64)
-    for block in (None, 1, 7, 64):
-        for roundoff, chopped in ((2.0**-53, False), (2.0**-24, False), (2.0**-22, True)):
-            sums = rounding.Sums(order, block, rounding.accumulator(roundoff, chopped), 3)
-            assert (sums.product(a, a.T) == a @ a.T).all()
-
-
 @pytest.mark.parametrize("mask", [None, np.arange(48) // 16 == [[0], [1], [2]]], ids=["all keys", "a tile for each query"])
 @pytest.mark.parametrize("name", budgets.ARITHMETICS)
 def test_every_allowed_form_is_attention(name, mask, unchecked):
     """In as many bits as the arithmetic has: a mistake in a kernel would look like a budget that is too narrow."""
     a, rng = budgets.ARITHMETICS[name], np.random.default_rng(0)
     rough = max(2.0**-7, 2**6 * a.elementwise.unit_roundoff) if a.output.unit_roundoff > 2.0**-24 else 2**10 * max(a.accumulate, a.product)
-    q, k, v, g, *tangents = (rounding.rounding(a.inputs)(rng.standard_normal((n, 4))) for n in (3, 48, 48, 3, 3, 48, 48))
+    q, k, v, g, *tangents = (rounding(a.inputs)(rng.standard_normal((n, 4))) for n in (3, 48, 48, 3, 3, 48, 48))
     exact = [oracles.scaled_dot_product_attention(q, k, v, mask), *oracles.scaled_dot_product_attention_vjp(q, k, v, mask, g)]
     moved = oracles.scaled_dot_product_attention_jvp(q, k, v, mask, *tangents)
     choices = forms.allowed_forms(a)
     for field, values in choices.items():
         for value in values:
-            kernel = kernels.Kernel(replace(forms.Form(delta=choices["delta"][0]), **{field: value}), a, 0.5, mask)
+            kernel = attention.Kernel(replace(forms.Form(delta=choices["delta"][0]), **{field: value}), a, 0.5, mask)
             with np.errstate(all="ignore"):
                 found = *kernel.vjp(q, k, v, g), kernel.jvp(q, k, v, *tangents)
             for result, expected in zip(found, (*exact, moved), strict=True):
@@ -241,7 +208,7 @@ def test_honest_kernels_of_every_kind_are_within_the_budget_and_use_some_of_it(o
 def test_a_kernel_that_forgets_a_feature_is_out_of_its_budget(monkeypatch, unchecked):
     """So an honest one is not within it by chance."""
     for field in ("cap", "bias", "sink", "of_lse", "alike"):
-        forgetful = lambda *rest, field=field, **named: featured_kernels.Features(*rest, **named)._replace(**{field: None})  # noqa: E731
+        forgetful = lambda *rest, field=field, **named: Features(*rest, **named)._replace(**{field: None})  # noqa: E731
         monkeypatch.setattr(featured_budgets, "Features", forgetful)
         operation = "attention dq" if field == "of_lse" else "attention out"
         family = {

@@ -6,10 +6,7 @@
     parts              … merges of its parts, and ALiBi,
     frequencies        … rotary frequencies, rotations and tables
     certificates       |exact − mid| / rad of an oracle's certificate, by the literal spec over balls: the table of operations
-    rounding           every format by explicit rounding, and sums in every order
-    forms              what kernels of attention do differently, and which of it a budget promises to cover
-    kernels            honest kernels in every form, and with features (featured_kernels); those of frequencies (rotary_kernels)
-    arithmetics        what they round
+    arithmetics        what honest kernels round: these are `oracles.tests.simulated`
     plain_budgets      error ÷ budget of such a kernel, with the families of inputs that get far; with features (featured_budgets), of
                        merges and ALiBi (part_budgets), of rotary encodings (rotary_budgets)
     budgets            the table of them all

@@ -10,13 +10,13 @@ from numpy.typing import NDArray
 
 import oracles
 from oracles import Arithmetic
+from oracles.tests.simulated.features import FeaturedKernel, Features
+from oracles.tests.simulated.forms import Form, any_form, other_form
+from oracles.tests.simulated.rounding import rounding
 from properties.strategies.climb import Array, mutated
 from research.benchmarks.attack import features, plain_budgets
 from research.benchmarks.attack.calls import fitting
-from research.benchmarks.attack.featured_kernels import FeaturedKernel, Features
-from research.benchmarks.attack.forms import Form, any_form, other_form
 from research.benchmarks.attack.plain_budgets import any_sizes, held
-from research.benchmarks.attack.rounding import rounding
 from research.benchmarks.exact.reading import Reading, read
 
 __all__ = ["FAMILIES", "FeaturedTrial", "changed", "draw", "forward", "gradients", "tangents"]

@@ -10,10 +10,10 @@ from numpy.random import Generator
 import oracles
 from oracles import Arithmetic, Conventions
 from oracles.formats import BINARY64
+from oracles.tests.simulated.attention import LN2, LOG2E
+from oracles.tests.simulated.rounding import rounding
 from properties.strategies.climb import Array, mutated
 from research.benchmarks.attack import parts
-from research.benchmarks.attack.kernels import LN2, LOG2E
-from research.benchmarks.attack.rounding import rounding
 
 __all__ = ["ARITHMETICS", "MERGES", "SLOPES", "Elementary", "PartTrial", "alibi", "changed", "draw_alibi", "draw_merge", "merge"]
 

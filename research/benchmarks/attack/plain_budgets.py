@@ -8,11 +8,11 @@ from numpy.random import Generator
 
 import oracles
 from oracles import Arithmetic
+from oracles.tests.simulated.attention import Kernel
+from oracles.tests.simulated.forms import Form, any_form, other_form
+from oracles.tests.simulated.rounding import rounding
 from oracles.visible import Mask
 from properties.strategies.climb import Array, mutated
-from research.benchmarks.attack.forms import Form, any_form, other_form
-from research.benchmarks.attack.kernels import Kernel
-from research.benchmarks.attack.rounding import rounding
 
 __all__ = ["FAMILIES", "Trial", "any_mask", "any_sizes", "changed", "draw", "gradients", "held", "output", "tangent"]
 

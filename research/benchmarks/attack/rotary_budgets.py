@@ -10,12 +10,12 @@ from numpy.random import Generator
 import oracles
 from oracles import Arithmetic
 from oracles.formats import BINARY32, BINARY64
+from oracles.tests.simulated.frequencies import FORMS, FrequencyKernel
+from oracles.tests.simulated.rounding import rounding
 from properties.strategies.climb import Array
 from research.benchmarks.attack import frequencies
 from research.benchmarks.attack.calls import Call
 from research.benchmarks.attack.plain_budgets import held
-from research.benchmarks.attack.rotary_kernels import FORMS, FrequencyKernel
-from research.benchmarks.attack.rounding import rounding
 from spec.extended.rotary import mrope_axes
 
 __all__ = ["ARITHMETICS", "RotaryTrial", "changed", "draw_frequencies", "draw_rotation", "draw_tables", "inv_freq", "rotation", "tables"]

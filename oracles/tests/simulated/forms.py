@@ -15,16 +15,18 @@ class Form:
     """One covered way to compute attention.
 
     order      of sums, as in `rounding.Sums`
-    chopped    whether accumulators truncate, and operands of products too
+    chopped    whether accumulators truncate
     scale      what the scale multiplies: scores "s", "q", "k", or its root "both", its sign with q
+    folded     whether derivatives take the q and k that the scale multiplies, or the given ones and multiply by it themselves
     base       of exponentials and log-sum-exps: "e" or "2"
     tile       keys per step of an online softmax, or None for all at once
     lazy       whether the reference of an online softmax only moves by more than the slack in base 2
     split      parts of the keys computed apart and merged by their log-sum-exps
     normalise  "before" or "after" the product with v, or after "each" tile: the output is kept normalised
+    reciprocal whether the sum of the weights divides, or its reciprocal multiplies
     passes     1, or 2 where numerator and denominator take exponentials computed apart
     delta      "weights" for rowsum(p·dP), "output" for rowsum(g·o)
-    recompute  whether the backward pass has p from the log-sum-exp, or keeps it
+    recompute  whether derivatives have p from the log-sum-exp, or from the forward pass
     again      whether it recomputes the scores in another order
     early      whether dS is scaled before it is stored, or dq and dk are scaled
     exact      whether scores are formed exactly and rounded once
@@ -42,11 +44,13 @@ class Form:
     order: str = "sequential"
     chopped: bool = False
     scale: str = "s"
+    folded: bool = True
     base: str = "e"
     tile: int | None = None
     lazy: bool = False
     split: int = 1
     normalise: str = "after"
+    reciprocal: bool = False
     passes: int = 1
     delta: str = "weights"
     recompute: bool = True
@@ -66,16 +70,18 @@ class Form:
 def allowed_forms(a: Arithmetic) -> dict[str, tuple[object, ...]]:
     """The choices that the budget of an arithmetic promises to cover, field by field."""
     block, fine = a.rescale_block, a.accumulate == BINARY64.unit_roundoff
-    orders = ("sequential", "reversed") if a.sum_block else ("sequential", "reversed", "pairwise", "tree")
+    orders = ("sequential", "reversed") if a.sum_block else ("sequential", "reversed", "pairwise", "tree", "library")
     return {
         "order": orders if fine else (*orders, "fused"),
         "chopped": (False, True) if a.accumulate > BINARY32.unit_roundoff else (False,),
         "scale": ("s", "q", "k", "both") if a.scale_on_inputs else ("s",),
+        "folded": (True, False),
         "base": ("e", "2"),
         "tile": (None, block, 4 * block) if block else (None,),
         "lazy": (False, True) if slack(a) else (False,),
         "split": (1, 2, 3) if block else (1,),
         "normalise": ("after", "before", "each") if block else ("after", "before"),
+        "reciprocal": (False, True),
         "passes": (1,) if a.shared_weights else (1, 2),
         "delta": (a.delta,) if a.delta else ("weights", "output"),
         "recompute": (True, False),

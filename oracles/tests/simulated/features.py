@@ -8,12 +8,12 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from oracles.ball import Array
 from oracles.formats import Arithmetic
-from properties.strategies.climb import Array
-from research.benchmarks.attack.forms import Form
-from research.benchmarks.attack.kernels import LN2, LOG2E, Forward, Kernel, Part
-from research.benchmarks.attack.rounding import Sums, rounding
-from research.benchmarks.judge import Mask
+from oracles.tests.simulated.attention import LN2, LOG2E, Forward, Kernel, Part
+from oracles.tests.simulated.forms import Form
+from oracles.tests.simulated.rounding import Sums, rounding
+from oracles.visible import Mask
 
 __all__ = ["FeaturedKernel", "Features"]
 

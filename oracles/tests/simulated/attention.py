@@ -10,12 +10,12 @@ from typing import NamedTuple
 import flint
 import numpy as np
 
+from oracles.ball import Array
 from oracles.formats import BINARY64, Arithmetic
 from oracles.terms import slack
+from oracles.tests.simulated.forms import Form
+from oracles.tests.simulated.rounding import Sums, accumulator, rounding, truncated
 from oracles.visible import Mask
-from properties.strategies.climb import Array
-from research.benchmarks.attack.forms import Form
-from research.benchmarks.attack.rounding import Sums, accumulator, rounding, truncated
 
 __all__ = ["Backward", "Forward", "Kernel", "Part"]
 
@@ -93,8 +93,9 @@ class Kernel:
         return self.work(np.log(x) if self.form.base == "e" else np.log2(x))
 
     def over(self, x: Array, total: Array) -> Array:
-        """x / total, and 0 where no key has been allowed so far."""
-        return np.where(total == 0, 0.0, self.work(x / total))
+        """x / total or x·(1 / total), and 0 where no key has been allowed so far."""
+        y = self.work(x * self.work(1 / total)) if self.form.reciprocal else self.work(x / total)
+        return np.where(total == 0, 0.0, y)
 
     def signs(self, v: Array, rows: int) -> Array:
         """In which direction each exponential is wrong."""
@@ -134,7 +135,7 @@ class Kernel:
         `apart` is a logit without a value, added to the sum when all keys are.
         """
         form, store, work = self.form, rounding(self.a.weights), self.work
-        tile = form.tile if form.tile and form.normalise != "before" else s.shape[1]
+        tile = form.tile or s.shape[1]
         m = np.full((len(s), 1), -np.inf)
         total, out, weights = np.zeros((len(s), 1)), np.zeros((len(s), v.shape[1])), np.zeros_like(s)
         for start in range(0, s.shape[1], tile):
@@ -205,9 +206,7 @@ class Kernel:
         out, lse, s, p = self.forward(q, k, v)
         if form.again:
             s = self.scores(q, k, replace(self.sums, order="sequential" if form.order == "reversed" else "reversed"))
-        if form.recompute:
-            p = self.exp(work(s - rounding(a.saved_lse)(lse)), -self.signs(v, len(q)))
-        p = rounding(a.saved_weights)(p)
+        p = rounding(a.saved_weights)(self.weights(s, rounding(a.saved_lse)(lse), p, v))
         dp = rounding(a.grad_weights)(self.product(g, v.T, self.grad_sums))
         if form.delta == "weights":
             delta = self.rowsum(work(p * dp), self.grad_sums)
@@ -215,14 +214,27 @@ class Kernel:
             delta = self.rowsum(work(g * rounding(a.saved_output)(out)), self.grad_sums)
         du, store = self.grad_logits(p, dp, delta), rounding(a.grad_scores)
         ds = self.bent(du, q, k)
-        ds = store(work(ds * self.c)) if form.early and form.scale == "s" else store(ds)
-        of_q, of_k = self.scaled(q, k)
-        left_q, left_k = self.factors if form.scale != "s" else (self.c, self.c) if not form.early else (1.0, 1.0)
+        ds = store(work(ds * self.c)) if form.early and not self.folded else store(ds)
+        of_q, of_k = self.operands(q, k)
+        left_q, left_k = self.factors if self.folded else (self.c, self.c) if not form.early else (1.0, 1.0)
         dq, dk = (
-            x if left == 1.0 else work((rounding(a.scale_on_inputs)(x) if form.scale != "s" else x) * left)
+            x if left == 1.0 else work((rounding(a.scale_on_inputs)(x) if self.folded else x) * left)
             for x, left in ((self.gradient(ds.T, of_k), left_q), (self.of_keys(ds, of_q), left_k))
         )
         return Backward(out, lse, du, delta, dq, dk, self.of_keys(rounding(a.weights)(p), g))
+
+    @property
+    def folded(self) -> bool:
+        """Whether derivatives take the q and k that the scale multiplies."""
+        return self.form.folded and self.form.scale != "s"
+
+    def operands(self, q: Array, k: Array) -> tuple[Array, Array]:
+        """q and k, or their tangents, as derivatives take them."""
+        return self.scaled(q, k) if self.folded else (q, k)
+
+    def weights(self, s: Array, lse: Array, kept: Array, v: Array) -> Array:
+        """The weights that derivatives take: from the log-sum-exp, or those that are kept."""
+        return self.exp(self.work(s - lse), -self.signs(v, len(s))) if self.form.recompute else kept
 
     def grad_logits(self, p: Array, dp: Array, delta: Array) -> Array:
         """dU, given weights, dP and delta."""
@@ -252,11 +264,12 @@ class Kernel:
     def moved(self, q: Array, k: Array, v: Array, dq: Array, dk: Array, dv: Array) -> tuple[Array, Array]:
         """The tangents of the output and of the log-sum-exp: (p ⊙ (t − t̄))·v + p·dv, or (p ⊙ t)·v − t̄·o + p·dv, and t̄."""
         work, store = self.work, rounding(self.a.weights)
-        out, lse, _, p = self.forward(q, k, v)
-        of_q, of_k = self.scaled(q, k)
-        to_q, to_k = self.scaled(dq, dk)
+        out, lse, s, p = self.forward(q, k, v)
+        p = self.weights(s, lse, p, v)
+        of_q, of_k = self.operands(q, k)
+        to_q, to_k = self.operands(dq, dk)
         t = work(self.product(to_q, of_k.T) + self.product(of_q, to_k.T))
-        t = self.tangents(work(t * self.c) if self.form.scale == "s" else t, q, k)
+        t = self.tangents(t if self.folded else work(t * self.c), q, k)
         mean = self.mean(self.rowsum(work(p * t)), lse)
         if self.form.normalise == "before":
             drift = self.product(store(work(p * work(t - mean))), v)

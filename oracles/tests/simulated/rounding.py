@@ -1,4 +1,4 @@
-"""Explicit rounding: numbers of every format as float64 arrays, and sums of products in every order, one rounding at a time.
+"""Explicit rounding: numbers of every format as float64 arrays, and sums of products in every order.
 
 A sum, product, quotient or root of binary32 numbers that is computed in binary64 and then rounded to binary32 is the correctly rounded one,
 as 53 ≥ 2·24 + 2 (Figueroa, When is double rounding innocuous?, SIGNUM Newsletter 30, 1995). A product and a sum with one rounding are not
@@ -8,14 +8,16 @@ covered by that: there the sum is first rounded to odd.
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import log2
+from typing import Any
 
 import numpy as np
 from numpy.random import Generator
+from numpy.typing import NDArray
 
+from oracles.ball import Array
 from oracles.formats import BINARY32, BINARY64, Format
-from properties.strategies.climb import Array
 
-__all__ = ["Rounding", "Sums", "accumulator", "rounding"]
+__all__ = ["CHOPPED_BITS", "Rounding", "Sums", "accumulator", "rounding", "truncated"]
 
 Rounding = Callable[[Array], Array]
 CHOPPED_BITS = 23
@@ -37,7 +39,8 @@ def _same(x: Array) -> Array:
 
 
 def _to_binary32(x: Array) -> Array:
-    narrow: Array = np.asarray(x).astype(np.float32).astype(np.float64)
+    with np.errstate(all="ignore"):
+        narrow: Array = np.asarray(x).astype(np.float32).astype(np.float64)
     return narrow
 
 
@@ -52,13 +55,14 @@ def _to(target: Format) -> Rounding:
 
 
 def _kept(x: Array, bits: int, step: Callable[[Array], Array], least: float = 0.0) -> Array:
-    """x in so many significant bits, and as a multiple of `least`; `step` makes an integer."""
-    spacing = np.maximum(np.ldexp(1.0, np.frexp(x)[1] - bits), least)
-    return np.where(np.isfinite(x), step(x / spacing) * spacing, x)
+    """x with `bits` significant bits, and a multiple of `least`; `step` makes an integer."""
+    with np.errstate(all="ignore"):
+        spacing = np.maximum(np.ldexp(1.0, np.frexp(x)[1] - bits), least)
+        return np.where(np.isfinite(x), step(x / spacing) * spacing, x)
 
 
 def truncated(bits: int) -> Rounding:
-    """Rounding towards 0 to so many significant bits."""
+    """Rounding towards 0 to `bits` significant bits."""
     return lambda x: _kept(x, bits, np.trunc)
 
 
@@ -82,7 +86,8 @@ def _odd_sum(a: Array, b: Array) -> Array:
 class Sums:
     """How sums are formed.
 
-    order    "sequential", "reversed", "pairwise", "tree" (of a random shape), or "fused": in order, a multiply-add rounding once
+    order    "sequential", "reversed", "pairwise", "tree" (of a random shape), "fused" (in order, a multiply-add rounding once), or
+             "library": as NumPy and its BLAS have them, in binary64 or binary32
     block    terms that are added up before their sum is added to those of other blocks, if they are
     round    the accumulator's rounding
     seed     what random trees are drawn from
@@ -95,6 +100,8 @@ class Sums:
 
     def product(self, a: Array, b: Array) -> Array:
         """a·b. Products of two binary32 numbers are exact in binary64."""
+        if self.order == "library" and (self.block is None or len(b) <= self.block):
+            return self.round(np.asarray(self._held(a) @ self._held(b), np.float64))
         return self.total(a.T[:, :, None] * b[:, None, :], exact=self.order == "fused")
 
     def total(self, terms: Array, exact: bool = False) -> Array:
@@ -110,6 +117,8 @@ class Sums:
     def _added(self, terms: Array, exact: bool) -> Array:
         if len(terms) == 0:
             return np.zeros(terms.shape[1:])
+        if self.order == "library":
+            return self.round(np.asarray(self._held(terms).sum(axis=0), np.float64))
         if self.order in ("pairwise", "tree"):
             return self._tree(terms, np.random.default_rng(self.seed))
         terms = terms[::-1] if self.order == "reversed" else terms
@@ -121,6 +130,10 @@ class Sums:
         for term in terms[1:]:
             total = self.round(_odd_sum(total, term) if exact else total + term)
         return total
+
+    def _held(self, x: Array) -> NDArray[np.floating[Any]]:
+        """x in the format of the accumulator, before that truncates."""
+        return x if self.round is _same else x.astype(np.float32)
 
     def _tree(self, terms: Array, rng: Generator) -> Array:
         """Neighbours are added, level by level; in a random tree some of them, after a shuffle."""

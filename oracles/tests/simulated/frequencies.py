@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from oracles import Conventions
+from oracles.ball import Array
 from oracles.formats import BINARY32, BINARY64
-from properties.strategies.climb import Array
-from research.benchmarks.attack.rounding import rounding
+from oracles.tests.simulated.rounding import rounding
 
 __all__ = ["FORMS", "FrequencyKernel"]
 
