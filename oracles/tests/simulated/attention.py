@@ -233,8 +233,10 @@ class Kernel:
         return self.scaled(q, k) if self.folded else (q, k)
 
     def weights(self, s: Array, lse: Array, kept: Array, v: Array) -> Array:
-        """The weights that derivatives take: from the log-sum-exp, or those that are kept."""
-        return self.exp(self.work(s - lse), -self.signs(v, len(s))) if self.form.recompute else kept
+        """The weights that derivatives take: from the log-sum-exp, or those that are kept; 0 in a row without keys."""
+        if not self.form.recompute:
+            return kept
+        return np.where(lse == -np.inf, 0.0, self.exp(self.work(s - lse), -self.signs(v, len(s))))
 
     def grad_logits(self, p: Array, dp: Array, delta: Array) -> Array:
         """dU, given weights, dP and delta."""
