@@ -217,11 +217,8 @@ class Kernel:
         ds = store(work(ds * self.c)) if form.early and not self.folded else store(ds)
         of_q, of_k = self.operands(q, k)
         left_q, left_k = self.factors if self.folded else (self.c, self.c) if not form.early else (1.0, 1.0)
-        dq, dk = (
-            x if left == 1.0 else work((rounding(a.scale_on_inputs)(x) if self.folded else x) * left)
-            for x, left in ((self.gradient(ds.T, of_k), left_q), (self.of_keys(ds, of_q), left_k))
-        )
-        return Backward(out, lse, du, delta, dq, dk, self.of_keys(rounding(a.weights)(p), g))
+        dq, dk = self.rescaled(self.gradient(ds.T, of_k), left_q), self.of_keys(ds, of_q, left_k)
+        return Backward(out, lse, du, delta, dq, dk, self.of_keys(rounding(a.weights)(p), g, 1.0))
 
     @property
     def folded(self) -> bool:
@@ -255,9 +252,13 @@ class Kernel:
             found = self.work(store(found) + self.product(left[rows].T, right[rows], self.grad_sums))
         return found
 
-    def of_keys(self, left: Array, right: Array) -> Array:
-        """The gradient of keys or values, summed over query rows."""
-        return self.gradient(left, right)
+    def of_keys(self, left: Array, right: Array, factor: float) -> Array:
+        """The gradient of keys or values, summed over query rows, times what is left of the scale."""
+        return self.rescaled(self.gradient(left, right), factor)
+
+    def rescaled(self, x: Array, factor: float) -> Array:
+        """A gradient times what is left of the scale."""
+        return x if factor == 1.0 else self.work((rounding(self.a.scale_on_inputs)(x) if self.folded else x) * factor)
 
     def jvp(self, q: Array, k: Array, v: Array, dq: Array, dk: Array, dv: Array) -> Array:
         """The tangent of the output, as it comes out."""

@@ -183,12 +183,12 @@ class FeaturedKernel(Kernel):
         of_bias = None if self.of.bias is None else rounding(self.a.grad_scores)(du)
         return output(found.dq), output(found.dk), output(found.dv), of_bias, dsink
 
-    def of_keys(self, left: Array, right: Array) -> Array:
+    def of_keys(self, left: Array, right: Array, factor: float) -> Array:
         """Of each query head alone, stored, and their sum, where the form has it so."""
         heads = np.unique(np.zeros(0) if self.of.heads is None else self.of.heads)
         if not self.form.heads or len(heads) < 2:
-            return super().of_keys(left, right)
-        parts = [self.gradient(left[self.of.heads == head], right[self.of.heads == head]) for head in heads]
+            return super().of_keys(left, right, factor)
+        parts = [super(FeaturedKernel, self).of_keys(left[self.of.heads == head], right[self.of.heads == head], factor) for head in heads]
         stored = rounding(self.a.output)(np.stack(parts))
         return self.work(self.grad_sums.total(stored.reshape(len(parts), -1))).reshape(parts[0].shape)
 
