@@ -182,7 +182,7 @@ def _causal(q: Array, k: Array, v: Array) -> Balls:
 
 def _grouped(q: Array, k: Array, v: Array, mask: Mask | None) -> Balls:
     group = len(q) // len(k)
-    return np.stack([_attention(q[h], k[h // group], v[h // group], mask) for h in range(len(q))])
+    return np.stack([_attention(q[h], k[h // group], v[h // group], None if mask is None else mask[h]) for h in range(len(q))])
 
 
 def _parameters(wq: Array, wk: Array, wv: Array, wo: Array, num_heads: int) -> literal.MultiHeadAttention:

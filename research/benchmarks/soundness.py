@@ -18,12 +18,26 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from research.benchmarks.cases import OPERATIONS, SHARES, draw
+from research.benchmarks.attack import features
+from research.benchmarks.attack.calls import Call, drawn
+from research.benchmarks.attack.certificates import OPERATIONS as ATTACKED
+from research.benchmarks.attack.certificates import Target
 from research.benchmarks.judge import compare, enclosed
 from research.benchmarks.report import console, save
 
-__all__ = ["Tally", "main", "run", "tally"]
+__all__ = ["OPERATIONS", "SHARES", "Tally", "draw", "main", "run", "tally"]
 
+SERIES = {f"{operation} by series": ATTACKED[operation] for operation in ("attention_vjp", "attention_jvp")}
+OPERATIONS: dict[str, Target] = ATTACKED | SERIES
+"""What is judged: every operation that is attacked, and derivatives by a second judge."""
+SHARES = dict.fromkeys(SERIES, 10)
+"""The second judge takes long: it is asked about one case in ten."""
+FEW = 24
+"""The most numbers of an input whose gradient is judged by a series for each."""
+LONG_EVERY = 500
+"""One case in 500 is long."""
+WITHOUT_FEATURES = ("scaled_dot", "causal", "grouped", "multi_head", "hard_masked")
+"""Operations of which a long case has 4096 keys, 130 queries or 24 tokens; those with features have some of several tiles."""
 CHUNK = 250
 ARB_SHARE = 10
 """The arb evaluation is judged on one case in so many."""
@@ -63,13 +77,28 @@ class Tally:
         )
 
 
+def draw(operation: str, seed: int, number: int) -> Call:
+    """Case `number` of an operation: of each of its families in turn."""
+    is_long = number % LONG_EVERY == LONG_EVERY - 1
+    rng, families = np.random.default_rng([seed, list(OPERATIONS).index(operation), number]), OPERATIONS[operation].families
+    if is_long and operation.startswith(WITHOUT_FEATURES):
+        n_q, n_k = (1, 4096) if rng.random() < 0.7 else (130, 2)
+        sizes = {"n_q": n_q, "n_k": n_k, "seq_len": 24, "head_dim": 1, "value_dim": 1, "kv_heads": 1, "group": 1}
+        return drawn(operation, rng, {name: (n,) for name, n in sizes.items()})
+    names = [name for name in families if (name in features.LONG) == is_long] or [*families]
+    call = families[names[number % len(names)]](rng)
+    while operation in SHARES and sum(x.size for name, x in call.arrays.items() if name in ("q", "k", "v", "bias")) > FEW:
+        call = families[names[number % len(names)]](rng)
+    return call
+
+
 def tally(operation: str, method: str, numbers: range, seed: int) -> Tally:
     """Judge an operation on the cases of these numbers."""
     found = Tally()
     for number in numbers:
-        case = draw(operation, seed, number)
-        enclosures = enclosed(operation, case.given, case.options, method)
-        deviation = compare(operation, case.exact, [(e.mid, e.rad) for e in enclosures])
+        given, exact, keywords, meaning = OPERATIONS[operation].said(draw(operation, seed, number))
+        enclosures = enclosed(operation, given, keywords, method)
+        deviation = compare(operation, exact, [(e.mid, e.rad) for e in enclosures], meaning=meaning)
         found += Tally(
             cases=1,
             entries=deviation.entries,
@@ -79,7 +108,7 @@ def tally(operation: str, method: str, numbers: range, seed: int) -> Tally:
             unbounded=deviation.unbounded,
             not_judged=int(not all(e.judged for e in enclosures)),
             largest=deviation.largest,
-            first=f"cases.draw({operation!r}, {seed}, {number}) by {method}: {deviation}" if deviation.outside else "",
+            first=f"soundness.draw({operation!r}, {seed}, {number}) by {method}: {deviation}" if deviation.outside else "",
         )
     return found
 

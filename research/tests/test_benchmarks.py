@@ -1,15 +1,16 @@
 """The benchmarks measure what they say: what is unsound is found out, criteria see what they are said to see, and all of it runs."""
 
 import json
-from dataclasses import replace
+from dataclasses import fields, replace
+from typing import get_args
 
 import numpy as np
 import pytest
 import torch
 
 import oracles
-from research.benchmarks import cases, criteria, faults, judge, kernels, naive, sharpness, soundness, timing
-from research.benchmarks.attack import features
+from properties.contract.operations import OPERATIONS
+from research.benchmarks import criteria, faults, judge, kernels, naive, sharpness, soundness, timing
 
 
 def shrunk(operation, factor):
@@ -27,9 +28,9 @@ def shrunk(operation, factor):
 # -- Soundness -----------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("operation", cases.OPERATIONS)
+@pytest.mark.parametrize("operation", soundness.OPERATIONS)
 def test_exact_values_are_within_the_radius(operation, unchecked):
-    count = 50 // cases.SHARES.get(operation, 1)
+    count = 50 // soundness.SHARES.get(operation, 1)
     for method, numbers in (("fast", range(count)), ("arb", range(-(-count // 10)))):
         found = soundness.tally(operation, method, numbers, seed=1)
         assert found.cases == len(numbers)
@@ -37,13 +38,13 @@ def test_exact_values_are_within_the_radius(operation, unchecked):
         assert (found.violations, found.undecided, found.first) == (0, 0, "")
 
 
-@pytest.mark.parametrize("operation", [name for name in cases.OPERATIONS if name != "learned_positional_encoding"])
+@pytest.mark.parametrize("operation", [name for name in soundness.OPERATIONS if name != "learned_positional_encoding"])
 def test_radii_of_zero_are_found_out(operation, monkeypatch, unchecked):
     name = operation.partition(" ")[0]
     monkeypatch.setattr(oracles, name, shrunk(getattr(oracles, name), 0.0))
     found = soundness.tally(operation, "fast", range(20), seed=1)
     assert found.violations > 0
-    assert found.first.startswith(f"cases.draw('{operation}', 1, ")
+    assert found.first.startswith(f"soundness.draw('{operation}', 1, ")
 
 
 def every_feature(rng):
@@ -94,9 +95,9 @@ def test_the_judge_of_what_libraries_disagree_about_tells_readings_apart(uncheck
         given = said | {"conventions": oracles.Conventions(**named)}
         return [[float(x) for x in y.ravel()] for y in judge.evaluate("attention", (given,), 128)]
 
-    for name, values in features.CHOICES.items():
-        if not name.startswith("alibi") and not name.startswith("dead"):
-            assert all(mids(**{name: value}) != mids() for value in values[1:]), name
+    values = {field.name: get_args(field.type) for field in fields(oracles.Conventions)}
+    for name in set(OPERATIONS["attention"].conventions) - {"dead_rows"}:
+        assert all(mids(**{name: value}) != mids() for value in values[name][1:] if value != "refuse"), name
 
 
 def test_radii_a_little_smaller_than_the_largest_deviation_are_found_out(monkeypatch):
@@ -128,36 +129,40 @@ def test_a_value_on_the_edge_is_neither_inside_for_certain_nor_outside():
     assert judge.compare("hard_masked_softmax", (scores, mask), [(one * np.nan, zero)]).outside == 2
 
 
-def test_a_case_is_drawn_again_from_its_number():
-    for operation in cases.OPERATIONS:
-        once, again = (cases.draw(operation, 3, 7) for _ in range(2))
-        assert repr(once) == repr(again) != repr(cases.draw(operation, 4, 7))
+def test_a_case_is_drawn_again_from_its_number(unchecked):
+    for operation in soundness.OPERATIONS:
+        once, again = (soundness.draw(operation, 3, 7) for _ in range(2))
+        assert repr(once) == repr(again) != repr(soundness.draw(operation, 4, 7))
 
 
-def test_cases_reach_their_edges():
-    drawn = [cases.draw("scaled_dot_product_attention", 0, number) for number in range(400)]
-    logits = [np.abs(c.exact[0] @ c.exact[1].T).max() / np.sqrt(c.exact[0].shape[1]) for c in drawn]
-    masks = [c.exact[3] for c in drawn if c.exact[3] is not None]
+def test_cases_reach_their_edges(unchecked):
+    operation = "scaled_dot_product_attention"
+    said = soundness.OPERATIONS[operation].said
+    drawn = [said(soundness.draw(operation, 0, number)) for number in range(400)]
+    with np.errstate(over="ignore"):
+        logits = [np.abs(q @ k.T).max() / np.sqrt(q.shape[1]) for _, (q, k, *_), _, _ in drawn]
+    masks = [mask for _, (*_, mask), _, _ in drawn if mask is not None]
     assert max(logits) > 1e4
-    assert any(len(c.exact[1]) == 1 for c in drawn)
+    assert any(len(exact[1]) == 1 for _, exact, _, _ in drawn)
     assert any((~mask.any(axis=1)).any() for mask in masks)
-    assert any(not np.isfinite(c.given[1]).all() for c in drawn)
-    assert any(0 < np.abs(c.exact[2]).max() < 2.0**-1022 for c in drawn)
-    assert any(c.options["is_causal"] for c in drawn)
-    longest = [cases.draw("scaled_dot_product_attention", 0, number) for number in range(499, 5000, cases.LONG_EVERY)]
-    assert {len(c.exact[1]) for c in longest} == {4096, 2}
-    assert {cases.draw("rope", 0, number).exact[0].shape[1] % 2 for number in range(20)} == {0, 1}
-    assert max(cases.draw("rope", 0, number).exact[1] for number in range(50)) > 2**20
+    assert any(not np.isfinite(given[1]).all() for given, *_ in drawn)
+    assert any(0 < np.abs(exact[2]).max() < 2.0**-1022 for _, exact, _, _ in drawn)
+    assert any(keywords.get("is_causal") for _, _, keywords, _ in drawn)
+    longest = [soundness.draw(operation, 0, number) for number in range(499, 5000, soundness.LONG_EVERY)]
+    assert {len(call.arrays["k"]) for call in longest} == {4096, 2}
+    rotated = [soundness.draw("rope", 0, number) for number in range(50)]
+    assert {call.arrays["x"].shape[1] % 2 for call in rotated} == {0, 1}
+    assert max(call.options["start_pos"] for call in rotated) > 2**20
 
 
 def test_soundness_prints_writes_and_fails_where_it_should(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(soundness, "OPERATIONS", {"rope": cases.OPERATIONS["rope"]})
+    monkeypatch.setattr(soundness, "OPERATIONS", {"rope": soundness.OPERATIONS["rope"]})
     options = ["--cases", "20", "--jobs", "1", "--output", str(tmp_path / "table.txt")]
     assert soundness.main(options) == 0
     assert "rope" in (tmp_path / "table.txt").read_text(encoding="utf-8")
     monkeypatch.setattr(oracles, "rope", shrunk(oracles.rope, 0.0))
     assert soundness.main(options) == 1
-    assert "violation  cases.draw('rope', 0, " in capsys.readouterr().out
+    assert "violation  soundness.draw('rope', 0, " in capsys.readouterr().out
 
 
 # -- Sharpness and criteria ----------------------------------------------------------------------------------------------------

@@ -70,7 +70,7 @@ class FrequencyKernel:
     def computed(self, said: dict[str, Any]) -> tuple[Array, Array]:
         """inv_freq and the attention factor of a kind."""
         c: Conventions = said["conventions"]
-        channels, base = said.get("rotary_dim", said["head_dim"]), said["base"]
+        channels, base = said.get("rotary_dim", said["head_dim"]), said.get("base", 10000.0)
         one, kind = np.ones(1), said["kind"]
         if kind == "dynamic":
             base = self._grown(said, channels, base, c)
@@ -125,7 +125,7 @@ class FrequencyKernel:
 
         def corr(turns: float) -> float:
             fewer = fine.off(np.log(w(most / w(w(turns * 2) * w(pi)))))
-            return float(w(w(channels * fewer) / w(2 * fine.off(np.log(w(said["base"]))))))
+            return float(w(w(channels * fewer) / w(2 * fine.off(np.log(w(said.get("base", 10000.0)))))))
 
         low, high = corr(said.get("beta_fast", 32)), corr(said.get("beta_slow", 1))
         if said.get("truncate", c.yarn_truncate == "truncated"):

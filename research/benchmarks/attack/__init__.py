@@ -1,10 +1,10 @@
 """A search for counterexamples: certificates that do not contain the exact value, and budgets that refuse honest kernels.
 
-    inputs             adversarial families of inputs, those of certificates
-    calls              arguments that go by keyword: those of
-    features           … attention as it is used today,
-    parts              … merges of its parts, and ALiBi,
-    frequencies        … rotary frequencies, rotations and tables
+    calls              arguments of an operation: what the strategies of `properties` draw, and what a mutation changes
+    inputs             adversarial numbers: those that the strategies do not draw
+    features           families of attention as it is used today,
+    parts              … of merges of its parts, and of ALiBi,
+    frequencies        … of rotary frequencies, rotations and tables
     certificates       |exact − mid| / rad of an oracle's certificate, by the literal spec over balls: the table of operations
     arithmetics        what honest kernels round: these are `oracles.tests.simulated`
     plain_budgets      error ÷ budget of such a kernel, with the families of inputs that get far; with features (featured_budgets), of

@@ -16,7 +16,8 @@ from properties.strategies.climb import Climbed, Height, climb
 from research.benchmarks.attack import featured_budgets, frequencies, part_budgets, plain_budgets
 from research.benchmarks.attack import rotary_budgets as rotary
 from research.benchmarks.attack.arithmetics import ARITHMETICS, FEATURED
-from research.benchmarks.attack.parts import MERGED, biases_by_distance, merges, slopes
+from research.benchmarks.attack.calls import Call
+from research.benchmarks.attack.parts import MERGED, alibi_bias, alibi_slopes
 
 __all__ = ["ARITHMETICS", "OPERATIONS", "attack", "families", "measure"]
 
@@ -50,12 +51,13 @@ def _featured(excess: Callable[[Arithmetic, Any], dict[str, float]], *results: s
 def _part(
     name: str,
     draw: Callable[[str, Arithmetic, Generator], Any],
-    choices: tuple[tuple[str, ...], Callable[[Generator, Any], dict[str, Any]]],
+    forms: tuple[str, ...],
+    fresh: Callable[[Generator], Call] | None,
     excess: Callable[[Arithmetic, Any], dict[str, float]],
     families: tuple[str, ...],
     *results: str,
 ) -> Target:
-    return Target(name, results, families, draw, part_budgets.changed(*choices), excess, part_budgets.ARITHMETICS)
+    return Target(name, results, families, draw, part_budgets.changed(forms, fresh), excess, part_budgets.ARITHMETICS)
 
 
 def _rotary(
@@ -75,9 +77,9 @@ TARGETS = (
     _featured(featured_budgets.forward, "out", "lse"),
     _featured(featured_budgets.gradients, "dq", "dk", "dv", "dbias", "dsink"),
     _featured(featured_budgets.tangents, "dout", "dlse"),
-    _part("merge ", part_budgets.draw_merge, (part_budgets.MERGES, merges), part_budgets.merge, tuple(MERGED), "out", "lse"),
-    _part("alibi ", part_budgets.draw_alibi, (part_budgets.SLOPES, slopes), part_budgets.alibi, ("slopes",), "slopes"),
-    _part("alibi ", part_budgets.draw_alibi, (part_budgets.SLOPES, biases_by_distance), part_budgets.alibi, ("bias",), "bias"),
+    _part("merge ", part_budgets.draw_merge, part_budgets.MERGES, None, part_budgets.merge, tuple(MERGED), "out", "lse"),
+    _part("alibi ", part_budgets.draw_alibi, part_budgets.SLOPES, alibi_slopes, part_budgets.alibi, ("slopes",), "slopes"),
+    _part("alibi ", part_budgets.draw_alibi, part_budgets.SLOPES, alibi_bias, part_budgets.alibi, ("bias",), "bias"),
     _rotary("", rotary.draw_frequencies, rotary.inv_freq, tuple(frequencies.FREQUENCIES), "inv_freq", "factor"),
     _rotary("", rotary.draw_rotation, rotary.rotation, frequencies.ROTATIONS, "rope", "rope_vjp"),
     _rotary("table of ", rotary.draw_tables, rotary.tables, frequencies.TABLES, "cos", "sin"),

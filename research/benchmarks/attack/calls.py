@@ -1,75 +1,169 @@
-"""Calls of operations whose arguments go by keyword: what is drawn, what the oracle and the judge are given, and what a mutation changes.
+"""Calls of an operation: what the strategies of `properties` draw, small enough for the judge, and what a mutation changes of it.
 
-A call is arrays by name, and options: everything else, conventions included. Options are drawn for arrays, so that a mutation is either one
-of an array, or one option of a fresh draw.
+A call is arrays by name, and options: all other arguments, conventions included. Families change what was drawn: see `inputs`, `features`,
+`parts` and `frequencies`.
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from types import MappingProxyType
+from typing import Any, get_args
 
 import numpy as np
 from numpy.random import Generator
 
 import oracles
 from oracles import Conventions
+from properties.contract.features import FEATURES
+from properties.contract.implementation import Implementation
+from properties.contract.operations import OPERATIONS
+from properties.strategies import masks
+from properties.strategies.cases import Cases
 from properties.strategies.climb import Array, mutated
+from properties.strategies.domain import Domain
+from properties.strategies.domains import DOMAINS
 from research.benchmarks.exact.reading import unread_keys
 
-__all__ = ["Arrays", "Call", "Options", "changed"]
+__all__ = [
+    "POISON", "Arrays", "Call", "Options", "Sizes", "changed", "changed_array", "conventions", "drawn", "everyday", "fitting", "mixed",
+    "redrawn",
+]  # fmt: skip
 
 Arrays = dict[str, Array]
 Options = dict[str, Any]
+Sizes = Mapping[str, Sequence[int]]
+
+DRAWN: Sizes = MappingProxyType({})
+"""Sizes as they are drawn."""
+
+SMALL = {
+    **dict.fromkeys(("n_q", "head_dim", "seq_len", "model_dim", "group", "max_len"), 3),
+    **dict.fromkeys(("value_dim", "kv_heads", "num_heads", "batch"), 2),
+    "n_k": 4,
+    "embed_dim": 7,
+}
+"""The largest size of each axis: the judge computes with balls."""
+ANY = Domain("any", "Any mask, fully masked rows among its rows, and any features.", mask=masks.loose)
+POISON = (None, None, np.nan, np.inf, -np.inf, 1e300)
+"""What stands in keys that no row reads; None leaves them as they are."""
 
 
 @dataclass(frozen=True)
 class Call:
-    """Arguments of an operation by name. `vary` draws fresh options for the arrays; `poison` stands in keys that nobody reads."""
+    """Arguments of an operation by name. `poison` stands in keys that no row reads."""
 
+    operation: str
     arrays: Arrays
     options: Options
-    vary: Callable[[Generator, Arrays], Options]
     poison: float | None = None
 
-    def __repr__(self) -> str:
-        return f"Call(arrays={self.arrays!r}, options={self.options!r}, poison={self.poison!r})"
-
+    @property
     def exact(self) -> dict[str, Any]:
         """What the judge is given."""
         return {**self.arrays, **self.options}
 
+    @property
     def given(self) -> dict[str, Any]:
-        """What the oracle is given: frequencies of a kind as enclosures, and keys that nobody reads poisoned."""
-        said = self.exact()
+        """What the oracle is given: frequencies of a kind as enclosures, and the poison."""
+        said = self.exact
         if isinstance(of := said.get("inv_freq"), Mapping):
             said["inv_freq"], said["attention_factor"] = oracles.rotary_frequencies(**of)
         if self.poison is not None:
-            unread = unread_keys(said)[..., None]
+            unread = self._unread[..., None]
             said |= {name: np.where(unread, self.poison, said[name]) for name in ("k", "v", "dk", "dv") if name in said}
         return said
 
+    @property
+    def _unread(self) -> Any:
+        """Which keys no row reads."""
+        if self.arrays["q"].ndim > 2:
+            return unread_keys(self.exact)
+        causal = self.options.get("is_causal", self.operation == "causal_attention")
+        return unread_keys({name: self.arrays[name][None] for name in "qkv"} | {"mask": self.options.get("mask"), "causal": causal})[0]
+
+
+# -- What is drawn -------------------------------------------------------------------------------------------------------------
+
+
+def conventions(operation: str, rng: Generator) -> Conventions:
+    """Conventions that differ from the default in a few of those that an operation follows. The values are those of the type."""
+    named = {field.name: get_args(field.type) for field in fields(Conventions) if field.name in OPERATIONS[operation].conventions}
+    chosen: dict[str, Any] = {name: str(rng.choice(values)) for name, values in named.items() if values and rng.random() < 0.25}
+    return Conventions(**chosen)
+
+
+def drawn(
+    operation: str, rng: Generator, sizes: Sizes = DRAWN, domain: Domain = ANY, meant: Conventions | None = None, rank: int = 0
+) -> Call:
+    """A call of a domain under some conventions, with sizes among these, and small ones where none are said; `rank` leading axes."""
+    o = OPERATIONS[operation]
+    own = {name: [n for n in some if 0 < n <= SMALL.get(name, n)] for name, some in domain.sizes.items()}
+    least = {name: range(1, most + 1) for name, most in SMALL.items()} | {name: some for name, some in own.items() if some}
+    domain = replace(domain, sizes={name: tuple(some) for name, some in (least | {**sizes}).items()})
+    ranks = (rank + ("num_heads" in o.axes.get("q", ())),)
+    oracle = Implementation("oracle", {operation: o.oracle}, conventions=meant, features=FEATURES, batch_ranks=ranks)
+    said = {p: x for p, x in o.named(Cases(o, domain, oracle).draw(int(rng.integers(1, 2**32)))).items() if x is not None}
+    arrays = {p: x for p, x in said.items() if p in o.arrays and isinstance(x, np.ndarray)}
+    return Call(operation, arrays, {p: x for p, x in said.items() if p not in arrays} | ({} if meant is None else {"conventions": meant}))
+
+
+def everyday(operation: str, rng: Generator, sizes: Sizes = DRAWN, meant: Conventions | None = None) -> Call:
+    """A call of any domain of an operation."""
+    domains = [domain for domain in DOMAINS[operation].values() if not domain.rank and not domain.rotates]
+    return drawn(operation, rng, sizes, domains[int(rng.integers(len(domains)))], meant)
+
+
+def redrawn(call: Call, rng: Generator) -> Options:
+    """The options of another call, for the same arrays."""
+    o = OPERATIONS[call.operation]
+    arguments = tuple(call.exact.get(p) for p in o.parameters)
+    found, lead = o.sizes(arguments) if call.arrays else {}, o.lead(arguments)
+    if "kv_heads" in found:
+        found["group"] = found["num_heads"] // found["kv_heads"]
+    sizes = {name: (n,) for name, n in found.items()} | {"batch": (*lead[:1], 1)[:1]}
+    meant = conventions(call.operation, rng) if "conventions" in call.options else None
+    return drawn(call.operation, rng, sizes, meant=meant, rank=len(lead)).options
+
+
+# -- What is changed -----------------------------------------------------------------------------------------------------------
+
 
 def changed(call: Call, rng: Generator) -> Call:
-    """The call with one thing changed: something of an array, or an option."""
-    if not call.arrays or rng.random() < 0.25:
-        fresh = call.vary(rng, call.arrays)
-        names = sorted({*fresh, *call.options})
-        if not names:
-            return call
-        name = names[int(rng.integers(len(names)))]
-        options = {key: value for key, value in call.options.items() if key != name}
-        return replace(call, options=fitting(options | ({name: fresh[name]} if name in fresh else {})))
-    name = list(call.arrays)[int(rng.integers(len(call.arrays)))]
+    """The call with one thing changed: an entry of the mask, an option as in another call, or something of an array."""
+    kind, mask = rng.random(), call.options.get("mask")
+    if mask is not None and mask.size and kind < 0.05:
+        flipped = mask.copy()
+        flipped[tuple(int(rng.integers(n)) for n in mask.shape)] ^= True
+        return replace(call, options=call.options | {"mask": flipped})
+    if kind < 0.75 and any(x.size for x in call.arrays.values()):
+        return changed_array(call, rng)
+    return replace(call, options=mixed(call.options, redrawn(call, rng), rng))
+
+
+def mixed(options: Options, fresh: Options, rng: Generator) -> Options:
+    """The options with one of them as in a fresh draw, which may be without it."""
+    names = sorted({*fresh, *options})
+    if not names:
+        return options
+    name = names[int(rng.integers(len(names)))]
+    rest = {key: value for key, value in options.items() if key != name}
+    return fitting(rest | ({name: fresh[name]} if name in fresh else {}))
+
+
+def changed_array(call: Call, rng: Generator) -> Call:
+    """The call with something of an array changed."""
+    names = [name for name, x in call.arrays.items() if x.size]
+    name = names[int(rng.integers(len(names)))]
     x = call.arrays[name]
-    if not x.size:
-        return call
     y = mutated(x.reshape(-1, x.shape[-1] if x.ndim else 1), rng).reshape(x.shape)
     return replace(call, arrays=call.arrays | {name: y})
 
 
 def fitting(options: Options) -> Options:
-    """The options, a window that counts keys with at least one of them."""
-    conventions, (left, right) = options.get("conventions") or Conventions(), options.get("window", (None, None))
-    if conventions.window == "count" and left == 0:
-        return options | {"window": (1, right)}
+    """The options, a window that counts keys with at least one of them, and no mask beside causality where both are refused."""
+    meant, (left, right) = options.get("conventions") or Conventions(), options.get("window", (None, None))
+    if meant.window == "count" and left == 0:
+        options = options | {"window": (1, right)}
+    if meant.causal_with_mask == "refuse" and {"causal", "mask"} <= options.keys():
+        return {name: x for name, x in options.items() if name != "causal"}
     return options

@@ -5,7 +5,7 @@ radius is wider than a whole row of its midpoints is true, and useless: it is co
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -13,168 +13,208 @@ import numpy as np
 from numpy.random import Generator
 
 from oracles import Conventions, Enclosure
-from properties.strategies.climb import Array, Climbed, Height, climb
-from research.benchmarks.attack import calls, features, frequencies, parts
-from research.benchmarks.attack.inputs import ATTENTION, ROTARY, SCORES, Operands, Point, changed, plain, position
+from properties.contract.operations import OPERATIONS as CONTRACT
+from properties.strategies.climb import Climbed, Height, climb
+from research.benchmarks.attack import features, frequencies, parts
+from research.benchmarks.attack.calls import POISON, Call, changed, changed_array, drawn, everyday, mixed
+from research.benchmarks.attack.inputs import ATTENTION, ROTARY, SCORES, Operands, plain, position
 from research.benchmarks.judge import SPEC, Meaning, compare, enclosed
 
 __all__ = ["METHODS", "OPERATIONS", "attack", "families", "measure"]
 
 METHODS = ("fast", "auto", "arb")
 SDPA = "scaled_dot_product_attention"
-HEADS = 2
-SHARED = ("cancelling", "magnitudes", "subnormal", "opposite")
-TOKENS = ("subnormal", "opposite", "offset")
+LARGEST = 1e300
 SMALLEST = 2.0**-149
 """Radii below this are never called useless: no format under test resolves them."""
 
 
-def _attention(family: Callable[[Generator], Operands], extra: str, rng: Generator) -> Point:
-    """A point of attention; `extra` says of which shape its cotangent or tangents are: "g" like the output, or like q, k and v."""
+# -- Families: what is drawn, with numbers of other sizes -----------------------------------------------------------------------
+
+
+def _square(operation: str, rng: Generator) -> Call:
+    """Attention of one head as it is drawn, values as wide as keys, as the literal spec has them; at times causal."""
+    width = int(rng.integers(1, 4))
+    call = everyday(operation, rng, {"head_dim": (width,), "value_dim": (width,)})
+    return _read(call, rng)
+
+
+def _read(call: Call, rng: Generator) -> Call:
+    """The call, causal at times where it has a mask, and with a poison."""
+    masked = "mask" in CONTRACT[call.operation].parameters
+    options = call.options | ({"is_causal": True} if masked and rng.random() < 0.2 else {})
+    return replace(call, options=options, poison=POISON[int(rng.integers(len(POISON)))])
+
+
+def _attention(operation: str, family: Callable[[Generator], Operands], rng: Generator) -> Call:
+    """Attention of one head, or of heads that share a key head, on operands of a family; the rest is drawn from `plain` values."""
     x = family(rng)
-    shapes = {"q": x.q.shape, "k": x.k.shape, "v": x.v.shape, "g": (len(x.q), x.v.shape[1])}
-    q, k, v = (_widened(y, max(y.shape[1] for y in x[:3])) for y in x[:3])
-    further = [_widened(plain(rng, shapes[name]), q.shape[1]) for name in extra]
-    return Point((q, k, v, *further), x.mask, meaning=Meaning(scale=x.scale))
+    width = max(y.shape[1] for y in x[:3])
+    sizes = {"n_q": len(x.q), "n_k": len(x.k), "head_dim": width, "value_dim": width, "kv_heads": 1, "group": 2}
+    call = drawn(operation, rng, {name: (n,) for name, n in sizes.items()})
+    arrays = {name: plain(rng, y.shape) for name, y in call.arrays.items()}
+    for name, y in zip("qkv", x[:3], strict=True):
+        wide = np.pad(y, ((0, 0), (0, width - y.shape[1])))
+        arrays[name] = wide if operation != GROUPED else wide * rng.choice([-1.0, 0.5, 1.0], (2 if name == "q" else 1, 1, 1))
+    options = {"scale": x.scale} | ({"mask": x.mask} if x.mask is not None else {})
+    return _read(Call(operation, arrays, options), rng)
 
 
-def _widened(x: Array, width: int) -> Array:
-    """x with columns of zeros: the literal spec has values as wide as keys."""
-    return np.pad(x, ((0, 0), (0, width - x.shape[1])))
-
-
-def _grouped(family: Callable[[Generator], Operands], rng: Generator) -> Point:
-    x = _attention(family, "", rng)
-    q, k, v = x.arrays
-    q = np.stack([q, q * rng.choice([-1.0, 0.5, 1.0])])
-    return Point((q, k[None], v[None]), None, meaning=x.meaning)
-
-
-def _multi_head(family: Callable[[Generator], Operands], further: int, rng: Generator) -> Point:
-    """Tokens and projections as the values of a family are: (x, wq, wk, wv, wo), two heads of one column; and a cotangent, or five
-    tangents."""
+def _multi_head(operation: str, family: Callable[[Generator], Operands], rng: Generator) -> Call:
+    """Two heads of one column, their values as those of a family."""
+    call = drawn(operation, rng, {"seq_len": (2,), "model_dim": (2,), "num_heads": (2,), "head_dim": (1,)})
+    arrays = {name: plain(rng, x.shape) for name, x in call.arrays.items()}
     size = float(10.0 ** rng.uniform(-2, 2))
-    x, wq, wk = (rng.standard_normal((2, 2)) * size for _ in range(3))
-    v = family(rng).v[:2, :1]
-    wv = np.tile(np.resize(v, (2, 1)), (1, 2)) * 2.0**-8
-    return Point((x, wq, wk, wv, np.clip(plain(rng, (2, 2)), -1e6, 1e6), *(plain(rng, (2, 2)) for _ in range(further))))
+    arrays |= {name: rng.standard_normal((2, 2)) * size for name in ("x", "wq", "wk")}
+    arrays["wv"] = np.tile(np.resize(family(rng).v[:2, :1], (2, 1)), (1, 2)) * 2.0**-8
+    arrays["wo"] = np.clip(arrays["wo"], -1e6, 1e6)
+    return replace(call, arrays=arrays)
 
 
-def _softmax(family: Callable[[Generator], Any], linear: int, rng: Generator) -> Point:
+def _softmax(operation: str, family: Callable[[Generator], Any], rng: Generator) -> Call:
     scores, mask = family(rng)
-    return Point((scores, *(plain(rng, scores.shape) for _ in range(linear))), mask)
+    call = drawn(operation, rng, {"n_q": scores.shape[:1], "n_k": scores.shape[1:]})
+    arrays = {name: plain(rng, x.shape) for name, x in call.arrays.items()} | {"scores": scores}
+    return Call(operation, arrays, {} if mask is None else {"mask": mask})
 
 
-def _rope(family: Callable[[Generator], Any], linear: int, rng: Generator) -> Point:
-    shape, meaning, start = family(rng)
-    return Point(tuple(plain(rng, shape) for _ in range(linear)), None, (start,), meaning)
+def _numbers(operation: str, rng: Generator) -> Call:
+    """A call as it is drawn, with `plain` values."""
+    call = drawn(operation, rng, {"head_dim": range(1, 6)})
+    return replace(call, arrays={name: plain(rng, x.shape) for name, x in call.arrays.items()})
 
 
-def _apply(linear: int, rng: Generator) -> Point:
-    shape = int(rng.integers(1, 3)), int(rng.integers(1, 6))
-    return Point(tuple(plain(rng, shape) for _ in range(linear)))
+def _rope(operation: str, family: Callable[[Generator], Conventions], rng: Generator) -> Call:
+    call = _numbers(operation, rng)
+    return replace(call, options={"start_pos": position(rng), "conventions": family(rng)})
 
 
-def _sinusoid(rng: Generator) -> Point:
-    return Point((), None, (position(rng), int(rng.integers(1, 3)), int(rng.integers(1, 8))))
+def _far(operation: str, rng: Generator) -> Call:
+    call = drawn(operation, rng, {"head_dim": range(1, 8)})
+    return replace(call, options=call.options | {"start_pos": position(rng)})
 
 
-def _width(rng: Generator) -> Point:
-    return Point((), None, (int(rng.integers(1, 1025)),))
+def _turned(call: Call, rng: Generator) -> Call:
+    """The call with something of an array changed, its position, its base or its scale."""
+    said, kind = call.options, rng.random()
+    if call.arrays and kind < 0.6:
+        return changed_array(call, rng)
+    if kind < 0.8 or "conventions" not in said:
+        step = int(rng.choice([-1, 1])) * int(2.0 ** rng.uniform(0, 40))
+        return replace(call, options=said | {"start_pos": int(min(max(said["start_pos"] + step, 0), 2**53 - 64))})
+    meant, factor = said["conventions"], float(2.0 ** (rng.standard_normal() * rng.choice([1e-12, 1e-3, 1.0])))
+    if rng.random() < 0.3:
+        meant = replace(meant, rope_base=float(np.clip(meant.rope_base * factor, 1.0, LARGEST)))
+    else:
+        meant = replace(meant, rope_scale=float(np.clip(meant.rope_scale * factor, 1 / LARGEST, LARGEST)))
+    return replace(call, options=said | {"conventions": meant})
 
 
-Draw = Callable[[Generator], Any]
+def _width(rng: Generator) -> Call:
+    return drawn("inv_freq", rng, {"head_dim": range(1, 1025)})
+
+
+# -- The table of operations -----------------------------------------------------------------------------------------------------
+
+Draw = Callable[[Generator], Call]
 Said = tuple[tuple[Any, ...], tuple[Any, ...], dict[str, Any], Meaning]
 """What the oracle is called with, what the spec is, the oracle's keywords, and what is meant."""
 
 
 @dataclass(frozen=True)
 class Target:
-    """A row of the table of operations: families, as functions that draw a point, what a mutation does, and what a point says."""
+    """A row of the table of operations: families, as functions that draw a call, what a mutation does, and what a call says."""
 
     families: Mapping[str, Draw]
-    changed: Callable[[Any, Generator], Any]
-    said: Callable[[Any], Said]
+    changed: Callable[[Call, Generator], Call]
+    said: Callable[[Call], Said]
 
 
-def _each(table: dict[str, Any], make: Callable[..., Point], *fixed: Any) -> dict[str, Draw]:
-    return {name: partial(make, family, *fixed) for name, family in table.items()}
+def _in_order(call: Call) -> Said:
+    """Arguments by position, in the literal spec's words: its masks are full."""
+    o, x, given = CONTRACT[call.operation], call.exact, call.given
+    mask = x.get("mask")
+    if x.get("is_causal"):
+        mask = np.tri(x["q"].shape[-2], x["k"].shape[-2], dtype=bool) & (True if mask is None else mask)
+    if mask is not None:
+        rows = x["scores"].shape if "scores" in x else (*x["q"].shape[:-1], x["k"].shape[-2]) if "q" in x else (len(x["x"]),) * 2
+        mask = np.broadcast_to(mask, rows)
+    names = [p for p in o.parameters if p not in o.options]
+    exact = x | {"mask": mask}
+    meant = x.get("conventions") or Conventions()
+    keywords: dict[str, Any] = {name: x[name] for name in ("scale", "is_causal", "conventions") if name in x}
+    meaning = Meaning(x.get("scale"), meant.rope_base, meant.rope_scale)
+    return tuple(given.get(p) for p in names), tuple(exact.get(p) for p in names), keywords, meaning
 
 
-def _of_heads(point: Point) -> Said:
-    given = *point.arrays[:3], point.mask, *point.arrays[3:]
-    return given, given, {"scale": point.meaning.scale}, point.meaning
+def _by_keyword(call: Call) -> Said:
+    return (), (call.exact,), call.given, SPEC
 
 
-def _of_tokens(point: Point) -> Said:
-    given = *point.arrays[:5], HEADS, point.mask, *point.arrays[5:]
-    return given, given, {}, point.meaning
+def _families(names: Mapping[str, Any], make: Callable[..., Call], operation: str, drawn: Callable[[str, Generator], Call]) -> Target:
+    """What the strategies draw, and families of adversarial numbers."""
+    families = {name: partial(make, operation, family) for name, family in names.items()}
+    return Target({"everyday": partial(drawn, operation), **families}, changed, _in_order)
 
 
-def _of_flagged(point: Point) -> Said:
-    return point.arrays, point.arrays, {"scale": point.meaning.scale}, point.meaning
+def _moved(operation: str) -> Target:
+    """An operation on arrays without families of its own."""
+    return Target({"everyday": partial(everyday, operation), "plain": partial(_numbers, operation)}, changed, _in_order)
 
 
-def _of_scores(point: Point) -> Said:
-    given = point.arrays[0], point.mask, *point.arrays[1:]
-    return given, given, {}, point.meaning
+def _at(operation: str) -> Target:
+    """An operation of positions."""
+    return Target({"everyday": partial(everyday, operation), "huge positions": partial(_far, operation)}, _turned, _in_order)
 
 
-def _of_pairs(point: Point) -> Said:
-    meaning, given = point.meaning, (*point.arrays, *point.numbers)
-    return given, given, {"conventions": Conventions(rope_base=meaning.base, rope_scale=meaning.stretch)}, meaning
+def _rotating(operation: str) -> Target:
+    return replace(_families(ROTARY, _rope, operation, _plainly), changed=_turned)
 
 
-def _of_sizes(point: Point) -> Said:
-    start, length, width = point.numbers
-    return (length, width, start), (length, width, start), {}, point.meaning
+def _plainly(operation: str, rng: Generator) -> Call:
+    """A rotation by the first position alone."""
+    call = everyday(operation, rng)
+    return replace(call, options={"start_pos": call.options["start_pos"]})
 
 
-def _of_arrays(point: Point) -> Said:
-    return point.arrays, point.arrays, {}, point.meaning
+def _featured(operation: str) -> Target:
+    return _named(tuple(features.FEATURED), partial(features.featured, operation), changed)
 
 
-def _by_keyword(call: calls.Call) -> Said:
-    return (), (call.exact(),), call.given(), SPEC
+def _named(names: tuple[str, ...], draw: Callable[..., Call], change: Callable[[Call, Generator], Call]) -> Target:
+    return Target({name: partial(draw, name) for name in names}, change, _by_keyword)
 
 
-def _featured(further: str) -> Target:
-    return Target(_named(tuple(features.FEATURED), features.featured, further), calls.changed, _by_keyword)
+def _of_numbers(draw: Draw) -> Target:
+    """An operation that takes no arrays."""
+    return Target({"plain": draw}, lambda call, rng: replace(call, options=mixed(call.options, draw(rng).options, rng)), _by_keyword)
 
 
-def _named(names: tuple[str, ...], draw: Callable[..., calls.Call], *fixed: Any) -> dict[str, Draw]:
-    return {name: partial(draw, name, *fixed) for name in names}
+def _few(names: Mapping[str, Any], *some: str) -> dict[str, Any]:
+    return {name: names[name] for name in some}
 
+
+GROUPED = "grouped_query_attention"
+SHARED = _few(ATTENTION, "cancelling", "magnitudes", "subnormal", "opposite")
+TOKENS = _few(ATTENTION, "subnormal", "opposite", "offset")
 
 OPERATIONS: dict[str, Target] = {
-    SDPA: Target(_each(ATTENTION, _attention, ""), changed, _of_heads),
-    f"{SDPA}_vjp": Target(_each(ATTENTION, _attention, "g"), changed, _of_heads),
-    f"{SDPA}_jvp": Target(_each(ATTENTION, _attention, "qkv"), changed, _of_heads),
-    "grouped_query_attention": Target(_each({k: ATTENTION[k] for k in SHARED}, _grouped), changed, _of_heads),
-    "causal_attention": Target(_each({k: ATTENTION[k] for k in SHARED}, _attention, ""), changed, _of_flagged),
-    "multi_head_attention": Target(_each({k: ATTENTION[k] for k in TOKENS}, _multi_head, 0), changed, _of_tokens),
-    "multi_head_attention_vjp": Target(_each({k: ATTENTION[k] for k in TOKENS}, _multi_head, 1), changed, _of_tokens),
-    "multi_head_attention_jvp": Target(_each({k: ATTENTION[k] for k in TOKENS}, _multi_head, 5), changed, _of_tokens),
-    "hard_masked_softmax": Target(_each(SCORES, _softmax, 0), changed, _of_scores),
-    "hard_masked_softmax_vjp": Target(_each(SCORES, _softmax, 1), changed, _of_scores),
-    "rope": Target(_each(ROTARY, _rope, 1), changed, _of_pairs),
-    "rope_vjp": Target(_each(ROTARY, _rope, 2), changed, _of_pairs),
-    "apply_rotary": Target({"plain": lambda rng: _apply(3, rng)}, changed, _of_arrays),
-    "apply_rotary_vjp": Target({"plain": lambda rng: _apply(4, rng)}, changed, _of_arrays),
-    "sinusoidal_positional_encoding": Target({"huge positions": _sinusoid}, changed, _of_sizes),
-    "rope_angles": Target({"huge positions": _sinusoid}, changed, _of_sizes),
-    "rope_tables": Target({"huge positions": _sinusoid}, changed, _of_sizes),
-    "inv_freq": Target({"plain": _width}, lambda _, rng: _width(rng), lambda point: (point.numbers, point.numbers, {}, SPEC)),
-    "attention": _featured(""),
-    "attention_vjp": _featured("g"),
-    "attention_jvp": _featured("d"),
-    "merge_attention": Target(_named(tuple(parts.MERGED), parts.merged), calls.changed, _by_keyword),
-    "alibi_slopes": Target({"plain": parts.alibi_slopes}, calls.changed, _by_keyword),
-    "alibi_bias": Target({"plain": parts.alibi_bias}, calls.changed, _by_keyword),
+    **{o: _families(ATTENTION, _attention, o, _square) for o in (SDPA, f"{SDPA}_vjp", f"{SDPA}_jvp")},
+    **{o: _families(SHARED, _attention, o, _square) for o in (GROUPED, "causal_attention")},
+    **{f"multi_head_attention{d}": _families(TOKENS, _multi_head, f"multi_head_attention{d}", everyday) for d in ("", "_vjp", "_jvp")},
+    **{o: _families(SCORES, _softmax, o, everyday) for o in ("hard_masked_softmax", "hard_masked_softmax_vjp")},
+    **{o: _rotating(o) for o in ("rope", "rope_vjp")},
+    **{o: _moved(o) for o in ("apply_rotary", "apply_rotary_vjp", "add_positional_encoding", "learned_positional_encoding")},
+    **{o: _at(o) for o in ("sinusoidal_positional_encoding", "rope_angles", "rope_tables")},
+    "inv_freq": Target({"plain": _width}, lambda _, rng: _width(rng), _in_order),
+    **{o: _featured(o) for o in ("attention", "attention_vjp", "attention_jvp")},
+    "merge_attention": _named(tuple(parts.MERGED), parts.merged, changed),
+    "alibi_slopes": _of_numbers(parts.alibi_slopes),
+    "alibi_bias": _of_numbers(parts.alibi_bias),
     "rotary_frequencies": Target(frequencies.FREQUENCIES, frequencies.changed, _by_keyword),
-    "rope at positions": Target(_named(frequencies.ROTATIONS, frequencies.rotated, ("x",)), frequencies.changed, _by_keyword),
-    "rope_vjp at positions": Target(_named(frequencies.ROTATIONS, frequencies.rotated, frequencies.PAIR), frequencies.changed, _by_keyword),
-    "rotary_tables": Target(_named(frequencies.TABLES, frequencies.tables), frequencies.changed, _by_keyword),
+    "rope at positions": _named(frequencies.ROTATIONS, partial(frequencies.rotated, "rope"), frequencies.changed),
+    "rope_vjp at positions": _named(frequencies.ROTATIONS, partial(frequencies.rotated, "rope_vjp"), frequencies.changed),
+    "rotary_tables": _named(frequencies.TABLES, partial(frequencies.rotated, "rotary_tables"), frequencies.changed),
 }
 """Every operation that is attacked; what follows a space in a name tells two uses of an oracle apart."""
 

@@ -15,13 +15,13 @@ from oracles.tests.simulated.forms import Form, any_form, other_form
 from oracles.tests.simulated.rounding import rounding
 from properties.strategies.climb import Array, mutated
 from research.benchmarks.attack import features, plain_budgets
-from research.benchmarks.attack.calls import fitting
+from research.benchmarks.attack.calls import Call, fitting, mixed, redrawn
+from research.benchmarks.attack.features import INPUTS
+from research.benchmarks.attack.inputs import Operands
 from research.benchmarks.attack.plain_budgets import any_sizes, held
 from research.benchmarks.exact.reading import Reading, read
 
 __all__ = ["FAMILIES", "FeaturedTrial", "changed", "draw", "forward", "gradients", "tangents"]
-
-INPUTS = ("q", "k", "v", "bias", "sink")
 
 
 @dataclass(frozen=True)
@@ -148,35 +148,26 @@ FAMILIES = (*plain_budgets.FAMILIES, *AIMS)
 
 def draw(family: str, a: Arithmetic, rng: Generator) -> FeaturedTrial:
     """A trial."""
-    n_q, n_k, d = any_sizes(a, rng)
-    kv_heads, group = ((1, 1), (1, 1), (1, 2), (1, 3), (2, 1), (2, 2))[int(rng.integers(6))]
-    inputs = plain_budgets.FAMILIES[family if family not in AIMS else "normal"](rng, n_q, n_k, d)
-    n_heads = kv_heads * group
-    of_queries, of_keys = (rng.choice([-1.0, 0.5, 1.0], (n, 1, 1)) for n in (n_heads, kv_heads))
-    arrays = {"q": of_queries * inputs[0], "k": of_keys * inputs[1], "v": of_keys * inputs[2]}
-    arrays["grad_out"] = rng.choice([-1.0, 1.0], (n_heads, 1, 1)) * np.abs(of_queries) * inputs[3]
-    said = _options(a, rng, arrays)
-    if rng.random() < 0.4:
-        shape = ((n_heads, n_q, n_k), (n_q, n_k), (n_heads, 1, n_k), (1, n_k), (n_q, 1), (1, 1))[int(rng.integers(6))]
-        bias = rng.standard_normal(shape) * rng.choice([0.1, 1.0, 10.0])
-        arrays["bias"] = np.where(rng.random(shape) < rng.choice([0.0, 0.3]), -np.inf, bias)
-    if rng.random() < 0.4:
-        sink = rng.standard_normal(n_heads) * rng.choice([1.0, 5.0])
-        arrays["sink"] = np.where(rng.random(n_heads) < 0.2, -np.inf, sink)
-    if rng.random() < 0.5:
-        arrays["grad_lse"] = rng.standard_normal((n_heads, n_q)) * 10.0 ** rng.uniform(-2, 2)
+    q, k, v, g = plain_budgets.FAMILIES[family if family not in AIMS else "normal"](rng, *any_sizes(a, rng))
+    call = features.around("attention_vjp", Operands(q, k, v, scale=None), rng)
+    arrays, said = call.arrays, _options(a, rng, call.arrays, call.options)
+    arrays["grad_out"] = features.variants(g, arrays["q"].shape[:-2], rng)
+    if "bias" in arrays:
+        arrays["bias"] = arrays["bias"] * rng.choice([0.1, 1.0, 10.0])
+    if "grad_lse" in arrays:
+        arrays["grad_lse"] = arrays["grad_lse"] * 10.0 ** rng.uniform(-2, 2)
     if family in AIMS:
         AIMS[family](rng, arrays, said)
     tangents = {f"d{name}": rng.standard_normal(arrays[name].shape) * 10.0 ** rng.uniform(-2, 2) for name in INPUTS if name in arrays}
     arrays = {name: _held(x, a) for name, x in (arrays | tangents).items()}
-    return FeaturedTrial(arrays, said, any_form(a, rng), int(rng.integers(2**31)))
+    return FeaturedTrial(arrays, fitting(said), any_form(a, rng), int(rng.integers(2**31)))
 
 
-def _options(a: Arithmetic, rng: Generator, arrays: dict[str, Array]) -> dict[str, Any]:
-    """Those of certificates, but a scale that the format holds, and a cap that binary32 holds."""
-    found = features.options(None, False, rng, arrays)
-    if found["scale"] is not None:
-        found["scale"] = float(rounding(a.elementwise)(np.array(rng.choice([1.0, 0.3, 3.0, 0.0, -0.3]))))
+def _options(a: Arithmetic, rng: Generator, arrays: dict[str, Array], drawn: dict[str, Any]) -> dict[str, Any]:
+    """The options with a scale that the format holds, and a cap that binary32 holds."""
+    found = dict(drawn)
+    if "scale" in found:
+        found["scale"] = float(rounding(a.elementwise)(np.array(found["scale"])))
     if "softcap" in found:
         near_the_cap(rng, arrays, found)
     return found
@@ -196,10 +187,9 @@ def changed(trial: FeaturedTrial, a: Arithmetic, rng: Generator) -> FeaturedTria
         case 5:
             return replace(trial, seed=int(rng.integers(2**31)))
         case 6 | 8:
-            fresh = _options(a, rng, trial.arrays)
-            name = sorted({*fresh, *options})[int(rng.integers(len({*fresh, *options})))]
-            rest = {key: value for key, value in options.items() if key != name}
-            return replace(trial, options=fitting(rest | ({name: fresh[name]} if name in fresh else {})))
+            inputs = {name: trial.arrays[name] for name in INPUTS if name in trial.arrays}
+            fresh = redrawn(Call("attention", inputs, options), rng)
+            return replace(trial, options=mixed(options, _options(a, rng, inputs, fresh), rng))
         case 7 if "softcap" in options:
             return replace(trial, options=options | {"softcap": _cap(options["softcap"] * 2.0 ** rng.uniform(-2, 2))})
     name = list(trial.arrays)[int(rng.integers(len(trial.arrays)))]

@@ -1,11 +1,6 @@
-"""Adversarial inputs of certificates: families of points, each aimed at one step where float64 may lose what matters.
-
-A `Point` is the arrays of an operation in their order, the mask, and the numbers that go with them. Families of attention make
-(q, k, v, mask, scale); what an operation takes besides, cotangents and tangents, is drawn from `plain` values.
-"""
+"""Adversarial numbers, of sizes that the strategies of `properties` do not draw: each family is aimed at one step of float64."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
 from typing import NamedTuple
@@ -13,26 +8,16 @@ from typing import NamedTuple
 import numpy as np
 from numpy.random import Generator
 
-from properties.strategies.climb import Array, mutated
-from research.benchmarks.judge import SPEC, Mask, Meaning
+from oracles import Conventions
+from oracles.visible import Mask
+from properties.strategies.climb import Array
 
-__all__ = ["ATTENTION", "ROTARY", "SCORES", "Operands", "Point", "changed", "plain", "position"]
+__all__ = ["ATTENTION", "ROTARY", "SCORES", "Operands", "plain", "position"]
 
-LARGEST = 1e300
 KEY_TILE, ROW_TILE = 512, 256
 """What the oracles handle at a time: edges of these are worth a visit."""
 CANDIDATES = 50
 """Keys of which the worst is taken."""
-
-
-@dataclass(frozen=True)
-class Point:
-    """Arguments of an operation: arrays of two axes (three with heads), a mask for all of them, whole numbers, and what they mean."""
-
-    arrays: tuple[Array, ...]
-    mask: Mask | None = None
-    numbers: tuple[int, ...] = ()
-    meaning: Meaning = SPEC
 
 
 class Operands(NamedTuple):
@@ -45,36 +30,12 @@ class Operands(NamedTuple):
     scale: float | None = 1.0
 
 
-def changed(point: Point, rng: Generator) -> Point:
-    """The point with one thing changed: something of an array, an entry of the mask, a position, the base or the stretch."""
-    if point.numbers and rng.random() < 0.4:
-        if rng.random() < 0.5:
-            return replace(point, numbers=(_moved(point.numbers[0], rng), *point.numbers[1:]))
-        if point.meaning != SPEC:
-            factor = float(2.0 ** (rng.standard_normal() * rng.choice([1e-12, 1e-3, 1.0])))
-            meaning = point.meaning
-            base, stretch = (meaning.base * factor, meaning.stretch) if rng.random() < 0.3 else (meaning.base, meaning.stretch * factor)
-            return replace(point, meaning=replace(meaning, base=float(np.clip(base, 1.0, LARGEST)), stretch=min(stretch, LARGEST)))
-    if point.mask is not None and rng.random() < 0.1:
-        mask = point.mask.copy()
-        mask[tuple(int(rng.integers(n)) for n in mask.shape)] ^= True
-        return replace(point, mask=mask)
-    if not point.arrays:
-        return point
-    which = int(rng.integers(len(point.arrays)))
-    x = point.arrays[which]
-    arrays = list(point.arrays)
-    arrays[which] = mutated(x.reshape(-1, x.shape[-1]), rng).reshape(x.shape)
-    return replace(point, arrays=tuple(arrays))
-
-
-def _moved(start: int, rng: Generator) -> int:
-    step = int(rng.choice([-1, 1])) * int(2.0 ** rng.uniform(0, 40))
-    return int(min(max(start + step, 0), 2**53 - 64))
-
-
 def plain(rng: Generator, shape: tuple[int, ...]) -> Array:
     """Values that enter linearly: normal, one-hot, cancelling, of one magnitude, subnormal, or with a large offset."""
+    if not all(shape):
+        return np.zeros(shape)
+    if len(shape) != 2:
+        return plain(rng, (int(np.prod(shape[:-1], dtype=int)), shape[-1])).reshape(shape)
     x: Array = rng.standard_normal(shape)
     match int(rng.integers(7)):
         case 0:
@@ -252,22 +213,21 @@ SCORES = {kind: partial(scores, kind) for kind in ("underflowing", "large", "off
 """The families of softmax."""
 
 
-def rotary(kind: str, rng: Generator) -> tuple[tuple[int, int], Meaning, int]:
-    """A shape (length, width), the base and the stretch, and the first position."""
-    length, width = int(rng.integers(1, 3)), int(rng.integers(1, 6))
+def rotary(kind: str, rng: Generator) -> Conventions:
+    """The base and the scale of the frequencies."""
     match kind:
         case "huge positions":
-            return (length, width), Meaning(stretch=float(rng.uniform(0.5, 8))), position(rng)
+            return Conventions(rope_scale=float(rng.uniform(0.5, 8)))
         case "huge scales":
-            return (length, width), Meaning(stretch=float(10.0 ** rng.uniform(0, 250))), position(rng)
+            return Conventions(rope_scale=float(10.0 ** rng.uniform(0, 250)))
         case "tiny scales":
-            return (length, width), Meaning(stretch=float(10.0 ** rng.uniform(-300, 0))), position(rng)
+            return Conventions(rope_scale=float(10.0 ** rng.uniform(-300, 0)))
         case "bases":
             base = float(rng.choice([1.0, 1 + 2.0**-52, rng.uniform(1, 3), 10.0 ** rng.uniform(0, 300)]))
-            return (length, width), Meaning(base=base, stretch=float(2.0 ** rng.integers(-2, 3))), position(rng)
+            return Conventions(rope_base=base, rope_scale=float(2.0 ** rng.integers(-2, 3)))
         case _:
-            return (length, width), Meaning(), position(rng)
+            return Conventions()
 
 
 ROTARY = {kind: partial(rotary, kind) for kind in ("huge positions", "huge scales", "tiny scales", "bases", "plain")}
-"""The families of rope."""
+"""The families of rope, each at any position."""

@@ -14,6 +14,7 @@ from oracles.tests.simulated.attention import LN2, LOG2E
 from oracles.tests.simulated.rounding import rounding
 from properties.strategies.climb import Array, mutated
 from research.benchmarks.attack import parts
+from research.benchmarks.attack.calls import Call, mixed
 
 __all__ = ["ARITHMETICS", "MERGES", "SLOPES", "Elementary", "PartTrial", "alibi", "changed", "draw_alibi", "draw_merge", "merge"]
 
@@ -149,7 +150,7 @@ def alibi(a: Arithmetic, trial: PartTrial) -> dict[str, float]:
     slopes = _slopes(f, trial)
     if "n_q" not in said:
         return {"slopes": float(oracles.alibi_slopes(**said, arithmetic=a).excess(slopes).max(initial=0.0))}
-    c, start = said["conventions"], said["offset"]
+    c, start = said["conventions"], said.get("offset")
     start = start if start is not None else said["n_k"] - said["n_q"] if c.causal == "bottom_right" else 0
     keys, rows = np.arange(said["n_k"]), np.arange(said["n_q"])[:, None] + start
     far = -np.abs(rows - keys) if c.alibi_reference == "distance" else keys + 0 * rows
@@ -181,22 +182,19 @@ def _slopes(f: Elementary, trial: PartTrial) -> Array:
 # -- Mutations -----------------------------------------------------------------------------------------------------------------
 
 
-def changed(
-    choices: tuple[str, ...], fresh: Callable[[Generator, dict[str, Array]], dict[str, Any]]
-) -> Callable[[PartTrial, Arithmetic, Generator], PartTrial]:
+def changed(forms: tuple[str, ...], fresh: Callable[[Generator], Call] | None) -> Callable[[PartTrial, Arithmetic, Generator], PartTrial]:
     """What changes one thing of a trial: an array, an option of a fresh draw, the form, the base, or how functions are off."""
 
     def change(trial: PartTrial, a: Arithmetic, rng: Generator) -> PartTrial:
         match int(rng.integers(8)):
             case 0:
-                return replace(trial, form=str(rng.choice(choices)))
+                return replace(trial, form=str(rng.choice(forms)))
             case 1:
                 return replace(trial, base=str(rng.choice(["e", "2"])))
             case 2:
                 return replace(trial, exp=str(rng.choice(ACCURACY)), seed=int(rng.integers(2**31)))
-        if not trial.arrays:
-            name, drawn = str(rng.choice(list(trial.options))), fresh(rng, trial.arrays)
-            return replace(trial, options=trial.options | {name: drawn[name]} if name in drawn else trial.options)
+        if fresh is not None:
+            return replace(trial, options=mixed(trial.options, fresh(rng).options, rng))
         name = str(rng.choice(list(trial.arrays)))
         x = trial.arrays[name]
         target = a.inputs if name.startswith("out") else a.saved_lse or a.elementwise

@@ -46,12 +46,12 @@ def draw_frequencies(family: str, a: Arithmetic, rng: Generator) -> RotaryTrial:
 
 def draw_rotation(family: str, a: Arithmetic, rng: Generator) -> RotaryTrial:
     """What is rotated forward and back, at positions."""
-    return _trial(frequencies.rotated(family, frequencies.PAIR, rng), a, rng)
+    return _trial(frequencies.rotated("rope_vjp", family, rng), a, rng)
 
 
 def draw_tables(family: str, a: Arithmetic, rng: Generator) -> RotaryTrial:
     """Positions and frequencies."""
-    return _trial(frequencies.tables(family, rng), a, rng)
+    return _trial(frequencies.rotated("rotary_tables", family, rng), a, rng)
 
 
 def changed(trial: RotaryTrial, a: Arithmetic, rng: Generator) -> RotaryTrial:
