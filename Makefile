@@ -41,19 +41,21 @@ report: EXAMPLES = 25
 report: $(READY) ## write the same verdicts as a page, build/report/index.html, and succeed whatever they are [ONLY=fairseq2 EXAMPLES=25 SEED=0 JOBS=2]
 	$(BIN)/attnspec verify systems:GROUPS $(if $(ONLY),--only "$(ONLY)") --max-examples $(EXAMPLES) --seed $(SEED) --jobs $(JOBS) --html build/report || [ $$? -eq 1 ]
 
+.PHONY: regenerate
+regenerate: $(READY) ## after a change to laws or bugs, make again what the product reads and the change touches: the quick plan and the vectors [SINCE=HEAD~3, JOBS=2]
+	$(BIN)/python -m research.regenerate --jobs $(JOBS) --since "$(SINCE)"
+
 .PHONY: mutants
-mutants: $(READY) ## run every law against every known bug; writes docs/kill-matrix.md and docs/kill-matrix.json [ONLY=rope,rope_vjp, KEEP=1 for new laws and bugs only, JOBS=2]
-	$(BIN)/python -m research.pages mutants --jobs $(JOBS) $(if $(ONLY),--only "$(ONLY)") $(if $(KEEP),--keep)
+mutants: $(READY) ## run every law against every known bug; writes docs/kill-matrix.md and docs/kill-matrix.json [JOBS=2]
+	$(BIN)/python -m research.pages mutants --jobs $(JOBS)
 
 .PHONY: vectors
 vectors: $(READY) ## write the certified test vectors for other languages, and which known bugs they detect; writes vectors/
-	$(BIN)/attnspec vectors --out vectors/data --onnx vectors/onnx
 	$(BIN)/python -m research.pages vectors
-	cp properties/vectors/vectors.schema.json vectors/schema.json
 
 .PHONY: cases
-cases: $(READY) ## choose the cases of the vectors anew, after a change to a domain or a bug; writes properties/vectors/chosen.json [JOBS=2]
-	$(BIN)/python -m properties.vectors.choosing --jobs $(JOBS)
+cases: $(READY) ## choose all cases of the vectors again, and write them [JOBS=2]
+	$(BIN)/python -m research.pages vectors --choose --jobs $(JOBS)
 
 .PHONY: test
 test: $(READY) ## run every test [JOBS=2]

@@ -1,10 +1,6 @@
 """The kill matrix: every law against every known bug.
 
-`python -m research.mutants` writes docs/kill-matrix.md and docs/kill-matrix.json; with `--only rope,rope_vjp` what is
-known of laws that call none of these operations stays as it was, and with `--keep` what is known of a law and a bug.
-
-A law is put to a mutant on up to 24 cases of each of its domains, and kills it where it is violated; the cases up to the first violation
-are counted. The other operations that a law needs are the reference's.
+`python -m research.mutants` writes docs/kill-matrix.md, docs/kill-matrix.json, and the laws of the quick plan.
 
 A bug has a row for each operation in which it is: "bug" for the one where it was seen, "bug[operation]" for each of the others.
 
@@ -15,37 +11,22 @@ many cases may differ by a few, where a mutant is wrong by little.
 import argparse
 import json
 import statistics
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import suppress
-from itertools import zip_longest
-from math import ceil
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
-from zlib import crc32
-
-import numpy as np
 
 from properties.bugs import CATALOGUE
-from properties.bugs.mutants import MUTANTS, TRAPS, Mutant
-from properties.bugs.reference import OPERATIONS
-from properties.contract.implementation import Implementation
-from properties.contract.operations import FEATURES, Operation
-from properties.contract.operations import OPERATIONS as OPERATIONS_
-from properties.contract.results import BrokenError
-from properties.contract.subject import Subject
-from properties.laws import LAWS, find, quick
-from properties.laws.law import Law
-from properties.strategies.cases import Cases, UnsupportedError
-from properties.strategies.domains import DOMAINS
+from properties.bugs.mutants import MUTANTS, TRAPS
+from properties.laws import LAWS
+from properties.verifier.kills import EXAMPLES, SEED, kills_of
+from properties.verifier.plan import QUICK
 
-__all__ = [
-    *("EXAMPLES", "HOW", "MUTANTS", "REPORTED", "SEEDS", "TRAPS", "Matrix", "Survivors"),
-    *("as_json", "kills_of", "lives", "main", "markdown", "quick_module", "sole_victims"),
-]
+__all__ = ["HOW", "REPORTED", "SEEDS", "Matrix", "Survivors"]
+__all__ += ["as_json", "lives", "main", "markdown", "quick_plan", "sole_victims", "write_quick"]
 
-EXAMPLES, LEAST, SEED, SEEDS = 24, 16, 0, range(10)
+SEEDS = range(10)
 Matrix = dict[str, dict[str, int]]
 """{mutant: {law: examples}}, for the laws that kill it."""
 REPORTED = [bug.id for bug in CATALOGUE.values() if bug.public or not bug.citation.startswith("none")]
@@ -55,70 +36,15 @@ Survivors = dict[str, list[str]]
 """{how: bug@seed}, for the reported bugs that live with a seed: with agreement with the oracle, or without it."""
 
 
-class _Remembering(Subject):
-    """A subject that asks the oracle once for each call: mutants of one operation are mostly called alike."""
-
-    def __init__(self, mutant: Implementation, operation: str, answers: dict[Any, tuple[Any, ...]]) -> None:
-        super().__init__(mutant, operation)
-        self.known = answers
-
-    def expected(self, o: Operation, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
-        """The oracle's enclosures."""
-        key = o.name, *((x.shape, x.tobytes()) if isinstance(x, np.ndarray) else x for x in arguments)
-        if key not in self.known:
-            self.known[key] = super().expected(o, arguments)
-        return self.known[key]
-
-
-def cases_of(law: Law, implementation: Implementation, seed: int = SEED) -> list[tuple[tuple[Any, ...], int]]:
-    """The cases that a law is put to, and the seeds of what it chooses: of its domains by turns, fewer of those with a small share."""
-    found: list[list[tuple[tuple[Any, ...], int]]] = []
-    for name in () if law.not_applicable(implementation) else law.domains:
-        with suppress(UnsupportedError):
-            cases = Cases(OPERATIONS_[law.operation], DOMAINS[law.operation][name], implementation)
-            number = max(LEAST, ceil(EXAMPLES * cases.domain.share))
-            seeds = [0, *(crc32(f"{seed} {law.operation} {name} {n}".encode()) % 2**24 for n in range(number))]
-            found.append([(cases.draw(n), n) for n in seeds])
-    return [case for turn in zip_longest(*found) for case in turn if case is not None]
-
-
-def examples_to_kill(mutant: Mutant, law: Law, cases: Iterable[tuple[tuple[Any, ...], int]], answers: dict[Any, tuple[Any, ...]]) -> int:
-    """After how many cases the law is violated; 0 if it is on none. `answers` remembers the oracle's."""
-    subject, number = _Remembering(mutant.implementation(), law.operation, answers), 0
-    for arguments, seed in cases:
-        subject.begin()
-        try:
-            number += law.hold(subject, law.case(arguments, seed))
-        except BrokenError:
-            return number + 1
-        except Exception:  # a law may stumble over what no implementation should return
-            return 0
-    return 0
-
-
-def kills_of(law_id: str, mutants: Sequence[str] | None = None, seed: int = SEED) -> dict[str, int]:
-    """The mutants, among some or all, that a law kills, and after how many examples. Raises ValueError for a mutant that there is not."""
-    if unknown := {*(mutants or ())} - {*MUTANTS, *TRAPS}:
-        raise ValueError(f"There are no mutants {', '.join(sorted(unknown))}.")
-    (law,) = find(law_id)
-    entries = [m for m in (MUTANTS | TRAPS).values() if m.operation in law.operations and (mutants is None or m.id in mutants)]
-    usual, answers, found = cases_of(law, Implementation("NumPy", OPERATIONS, features=FEATURES), seed), dict[Any, tuple[Any, ...]](), {}
-    for mutant in entries:
-        own = (cases_of(law, mutant.implementation(), seed), dict[Any, tuple[Any, ...]]()) if mutant.bug.promises else (usual, answers)
-        found[mutant.id] = examples_to_kill(mutant, law, *own)
-    return {mutant: examples for mutant, examples in found.items() if examples}
-
-
-def matrix(jobs: int, known: Matrix, put: Mapping[str, Sequence[str]]) -> Matrix:
-    """Some laws, each against some mutants, and of others what is known."""
-    found: Matrix = {m: {law: n for law, n in known.get(m, {}).items() if m not in put.get(law, ())} for m in (*MUTANTS, *TRAPS)}
+def matrix(jobs: int) -> Matrix:
+    """All laws, each against all mutants, those that are equivalent to the reference too."""
+    found: Matrix = {mutant: {} for mutant in (*MUTANTS, *TRAPS)}
     with ProcessPoolExecutor(jobs, get_context("spawn")) as pool:
-        for place, (law, kills) in enumerate(zip(put, pool.map(kills_of, put, put.values()), strict=True), 1):
+        for place, (law, kills) in enumerate(zip(LAWS, pool.map(kills_of, [law.id for law in LAWS]), strict=True), 1):
             for mutant, examples in kills.items():
-                found[mutant][law] = examples
-            print(f"[{place}/{len(put)}] {law}: kills {len(kills)}", flush=True)
-    order = [law.id for law in LAWS]
-    return {mutant: {law: kills[law] for law in order if law in kills} for mutant, kills in found.items()}
+                found[mutant][law.id] = examples
+            print(f"[{place}/{len(LAWS)}] {law.id}: kills {len(kills)}", flush=True)
+    return found
 
 
 def lives(mutant: str, seed: int, kills: dict[str, int]) -> tuple[str, ...]:
@@ -153,12 +79,10 @@ def quick_plan(found: Matrix) -> list[str]:
     return [law.id for law in LAWS if law.id in plan]
 
 
-def quick_module(found: Matrix) -> str:
-    """The text of `properties.laws.quick`."""
-    by_nature = {law.id for law in LAWS if law.agreement or law.watches}
-    laws = "".join(f'    "{law}",\n' for law in quick_plan(found) if law not in by_nature)
-    title = "The quick plan, written by `make mutants`: what kills bugs that neither agreement nor a look at the call itself does."
-    return f'"""{title}"""\n\nQUICK = (\n{laws})\n'
+def write_quick(laws: Collection[str]) -> None:
+    """Write the data file of the quick plan: of these laws, those that it does not have by their nature."""
+    named = [law.id for law in LAWS if law.id in laws and not (law.agreement or law.watches)]
+    QUICK.write_text(json.dumps(named, indent=1, ensure_ascii=False) + "\n", "utf-8")
 
 
 def markdown(found: Matrix, survivors: Survivors) -> str:
@@ -224,42 +148,21 @@ def as_json(found: Matrix, survivors: Survivors) -> str:
     return json.dumps(content, indent=1) + "\n"
 
 
-def _operations(text: str) -> tuple[str, ...]:
-    """The names of operations; all for none."""
-    if unknown := set(filter(None, text.split(","))) - set(OPERATIONS):
-        raise argparse.ArgumentTypeError(f"no operations: {', '.join(sorted(unknown))}. There are {', '.join(OPERATIONS)}.")
-    return tuple(filter(None, text.split(","))) or tuple(OPERATIONS)
-
-
 def main(arguments: list[str] | None = None) -> int:
     """Make the matrix; returns 1 if a mutant survives every law, or an equivalent mutant does not."""
     parser = argparse.ArgumentParser(prog="python -m research.mutants", description=__doc__)
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--output", type=Path, default=Path("docs"), help="the folder to write to (docs)")
-    parser.add_argument("--only", type=_operations, default=tuple(OPERATIONS), help="operations, with commas: keep the rest as it is there")
-    parser.add_argument("--keep", action="store_true", help="what is known as it is there: put new laws to all bugs, others to new ones")
     options = parser.parse_args(arguments)
-    all_anew = set(options.only) == set(OPERATIONS) and not options.keep
-    before = {} if all_anew else json.loads((options.output / "kill-matrix.json").read_text())
-    every = [*MUTANTS, *TRAPS]
-    mutants = [m for m in every if not options.keep or m not in (*before["kills"], *TRAPS)]
-    among = set(options.only) & {(MUTANTS | TRAPS)[m].operation for m in mutants}
-    put = {law.id: mutants for law in LAWS if not among.isdisjoint(law.operations)}
-    if options.keep:
-        put |= {law.id: every for law in LAWS if law.id not in before["laws"] and not set(options.only).isdisjoint(law.operations)}
-    found = matrix(options.jobs, before.get("kills", {}), put)
+    found = matrix(options.jobs)
     wrongly = {trap: kills for trap in TRAPS if (kills := found.pop(trap))}
-    again = [bug for bug in REPORTED if bug in mutants and MUTANTS[bug].operation in options.only]
-    seeded = [(bug, seed, found[bug]) for bug in again for seed in SEEDS]
+    seeded = [(bug, seed, found[bug]) for bug in REPORTED for seed in SEEDS]
     with ProcessPoolExecutor(options.jobs, get_context("spawn")) as pool:
-        lived = list(zip(seeded, pool.map(lives, *zip(*seeded, strict=True)), strict=True)) if seeded else []
-    survivors: Survivors = {}
-    for how in HOW:
-        kept = [one for one in before.get("survivors", {}).get(how, []) if one.partition("@")[0] in {*REPORTED}.difference(again)]
-        survivors[how] = kept + [f"{bug}@{seed}" for (bug, seed, _), ways in lived if how in ways]
+        lived = list(zip(seeded, pool.map(lives, *zip(*seeded, strict=True)), strict=True))
+    survivors = {how: [f"{bug}@{seed}" for (bug, seed, _), ways in lived if how in ways] for how in HOW}
     (options.output / "kill-matrix.json").write_text(as_json(found, survivors))
     (options.output / "kill-matrix.md").write_text(markdown(found, survivors))
-    Path(quick.__file__).write_text(quick_module(found))
+    write_quick(quick_plan(found))
     alive = [mutant for mutant, kills in found.items() if not kills]
     print(f"{len(alive)} mutants survive: {', '.join(alive) or 'none'}. Equivalent mutants reported: {wrongly or 'none'}.")
     for how, those in survivors.items():

@@ -1,4 +1,4 @@
-"""The subcommand that writes and checks vectors."""
+"""The subcommand that checks files of vectors."""
 
 import argparse
 from pathlib import Path
@@ -13,31 +13,14 @@ def add_to(commands: Any) -> None:
     """Add the subcommand to a parser's."""
     vectors = commands.add_parser(
         "vectors",
-        help="write certified test vectors for other languages, or check files of them",
-        description="Write the vectors: calls with certified results and budgets, as JSON and safetensors. "
-        "Exit status: 0 they are written, or those checked are right; 1 some test is wrong; 2 a file is none, or cannot be written.",
+        help="check files of certified test vectors",
+        description="Check files of vectors: calls with certified results and error limits, as JSON and safetensors. "
+        "Exit status: 0 every test is right; 1 a test is wrong; 2 a file is not a vector file.",
     )
-    vectors.add_argument("--out", type=Path, metavar="DIR", help="folder of the vectors")
-    vectors.add_argument("--onnx", type=Path, metavar="DIR", help="folder of those of Attention in ONNX's own layout")
-    vectors.set_defaults(run=_vectors)
-    check = vectors.add_subparsers(metavar="check").add_parser("check", help="check files: their form, and every bound, certified again")
+    actions = vectors.add_subparsers(metavar="check", required=True)
+    check = actions.add_parser("check", help="check files: their form, and every bound, certified again")
     check.add_argument("files", nargs="+", type=Path, metavar="FILE", help="the JSON, beside which its tensors are")
     check.set_defaults(run=_check)
-
-
-def _vectors(options: argparse.Namespace) -> int:
-    if options.out is None and options.onnx is None:
-        raise ValueError("attnspec vectors writes to --out DIR or --onnx DIR, or checks: attnspec vectors check FILE.")
-    from properties.vectors.onnx_layout import write_onnx
-    from properties.vectors.writing import write
-
-    for folder, written in ((options.out, write), (options.onnx, write_onnx)):
-        try:
-            for place in written(folder) if folder is not None else ():
-                print(place)
-        except OSError as error:
-            raise ValueError(f"{folder} cannot be written: {error.strerror}.") from error
-    return 0
 
 
 def _check(options: argparse.Namespace) -> int:

@@ -173,7 +173,7 @@ def non_finite_masked_entries_do_not_matter(subject: Subject, q: Any, k: Any, v:
     return True
 
 
-@law(SDPA)
+@law(SDPA, domains=("everyday", "tiles"))
 @law(CAUSAL, domains=("everyday", "tiles", "extreme scores"))
 def the_past_does_not_depend_on_the_future(subject: Subject, q: Any, k: Any, v: Any, *_: Any, choose: Choices) -> bool:
     """For every moment, under a causal mask of either alignment, or causal by a flag: keys and values of the future change no output, nor

@@ -23,8 +23,8 @@ from properties.strategies.choices import Choices
 from properties.strategies.domain import EDGES
 from properties.strategies.domains import DOMAINS, ROTATIONS
 from properties.strategies.kinds import ends, rises
+from properties.verifier.kills import kills_of
 from properties.verifier.relaid import relaid
-from research.mutants import kills_of
 from systems import numpy_frequencies, torch_frequencies
 
 NUMPY = Implementation("NumPy", REFERENCE, features=FEATURES)

@@ -1,1 +1,1 @@
-"""Certified vectors: calls with what must come of them, written for every language, chosen so that they kill the known bugs."""
+"""Certified vectors: calls with what must come of them, for every language, and whether a file of them is right."""

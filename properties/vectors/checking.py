@@ -15,7 +15,6 @@ from properties.vectors.container import unpacked
 from properties.vectors.expectation import Expected, expected, tolerances
 from properties.vectors.formulas import Formula
 from properties.vectors.kinds import dtype_of
-from properties.vectors.refused import is_refused
 
 __all__ = ["SCHEMA", "check", "read"]
 
@@ -87,7 +86,7 @@ def _wrong(o: Operation, group: Json, test: Json, tensors: Json) -> Iterator[str
             if tensors[x].dtype != dtype:
                 yield f"{p} is of {tensors[x].dtype}, but should be of {dtype}."
     if test["result"] == "invalid":
-        if not is_refused(o.name, arguments):
+        if not _is_refused(o, arguments):
             yield "It should be refused, but is not."
         return
     for conventions, found in [({}, test), *((reading["conventions"], reading) for reading in test.get("readings", ()))]:
@@ -106,6 +105,15 @@ def _wrong(o: Operation, group: Json, test: Json, tensors: Json) -> Iterator[str
         else:
             for of in wanted:
                 yield from (f"{of.name}{where}: {sentence}" for sentence in _differs(of, found["outputs"][of.name], tensors))
+
+
+def _is_refused(o: Operation, arguments: tuple[Any, ...]) -> bool:
+    """Whether the oracle refuses a call."""
+    try:
+        expected(o, arguments, "float64", DEFAULT)
+    except ValueError:
+        return True
+    return False
 
 
 def _differs(of: Expected, told: Json, tensors: Json) -> Iterator[str]:

@@ -16,11 +16,11 @@ from properties.contract.operations import OPERATIONS
 from properties.contract.results import BrokenError
 from properties.strategies.cases import UnsupportedError
 from properties.strategies.domains import DOMAINS
-from properties.vectors.choice import Choice
-from properties.vectors.choosing import chosen
-from properties.vectors.kills import MARGIN, beyond_vectors
 from research.checkers.checker import Checker
 from research.checkers.trial import grouped
+from research.vectors.choice import Choice
+from research.vectors.choosing import chosen
+from research.vectors.kills import MARGIN, beyond_vectors
 
 __all__ = ["REASONS", "concerned", "unasked"]
 

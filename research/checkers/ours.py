@@ -4,10 +4,10 @@ from functools import cache
 
 from properties.bugs.bug import Bug
 from properties.bugs.mutants import Mutant
-from properties.vectors.choosing import chosen
-from properties.vectors.kills import beyond_vectors
 from properties.verifier.plan import QUICKLY, plan
 from properties.verifier.verify import examine
+from research.vectors.choosing import chosen
+from research.vectors.kills import beyond_vectors
 
 __all__ = ["by_plan", "by_vectors"]
 

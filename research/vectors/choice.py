@@ -17,7 +17,7 @@ from properties.contract.implementation import Implementation
 from properties.contract.operations import FEATURES, OPERATIONS, Operation
 from properties.contract.results import BrokenError
 from properties.contract.subject import Subject
-from properties.laws import find
+from properties.laws import LAWS, find
 from properties.strategies.cases import Cases
 from properties.strategies.domains import DOMAINS
 
@@ -50,6 +50,12 @@ class Choice:
     def reading(self) -> Conventions:
         """The conventions that it is about."""
         return Conventions(**self.conventions)
+
+    @property
+    def exists(self) -> bool:
+        """Whether there is its domain, and its law."""
+        laws = [law for law in LAWS if law.id == self.law]
+        return self.domain in DOMAINS[laws[0].operation if laws else self.operation] and bool(laws or not self.law)
 
     def arguments(self, arithmetic: str) -> tuple[Any, ...]:
         """The case in a format, by the name of its arithmetic."""

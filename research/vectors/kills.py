@@ -12,8 +12,8 @@ from properties.bugs.mutants import MUTANTS, Mutant
 from properties.contract.caller import Caller
 from properties.contract.results import BrokenError
 from properties.strategies.choices import rounded
-from properties.vectors.choice import Choice
 from properties.vectors.expectation import Expected, is_right
+from research.vectors.choice import Choice
 
 __all__ = ["MARGIN", "beyond_vectors", "killed", "mutants_of"]
 

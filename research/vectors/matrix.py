@@ -1,16 +1,13 @@
-"""The vectors' own kill matrix: which tests kill which known bugs, in which format. `python -m properties.vectors.matrix` writes it."""
+"""The vectors' own kill matrix: which tests kill which known bugs, in which format."""
 
 from collections.abc import Iterator
-from pathlib import Path
 
 from properties.bugs.mutants import MUTANTS
-from properties.vectors.choice import FORMATS
-from properties.vectors.choosing import Chosen, chosen
-from properties.vectors.kills import MARGIN, beyond_vectors
+from research.vectors.choice import FORMATS
+from research.vectors.choosing import Chosen
+from research.vectors.kills import MARGIN, beyond_vectors
 
-__all__ = ["PAGE", "by_mutant", "markdown"]
-
-PAGE = Path(__file__).parents[2] / "vectors" / "MATRIX.md"
+__all__ = ["by_mutant", "markdown"]
 
 
 def by_mutant(found: list[Chosen]) -> dict[str, dict[str, list[str]]]:
@@ -74,8 +71,3 @@ def _left(found: list[Chosen]) -> Iterator[str]:
     for mutant in MUTANTS.values():
         if why := beyond_vectors(mutant):
             yield f"| {mutant.bug.id} | {mutant.operation} | {why} |"
-
-
-if __name__ == "__main__":
-    PAGE.write_text(markdown(chosen()), "utf-8")
-    print(PAGE)

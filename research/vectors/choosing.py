@@ -1,4 +1,4 @@
-"""Which cases become vectors: a greedy cover of the known bugs by small cases. `python -m properties.vectors.choosing` writes chosen.json.
+"""Which cases become vectors: a greedy cover of the known bugs by small cases, kept in chosen.json.
 
 Candidates are the cases of each operation's domains, from the seeds of the kill matrix. In float64 the case comes first that kills most of
 what is left for its size, until nothing is left that some candidate kills; then each other format adds what it needs. What no case of a
@@ -6,14 +6,11 @@ domain kills is looked for among the calls that the laws make which kill it, in 
 its budget says something.
 """
 
-import argparse
 import json
-from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from itertools import chain
-from multiprocessing import get_context
 from pathlib import Path
 from zlib import crc32
 
@@ -23,14 +20,16 @@ from properties.contract.operations import OPERATIONS
 from properties.laws import find
 from properties.strategies.cases import UnsupportedError
 from properties.strategies.domains import DOMAINS
-from properties.vectors.choice import FORMATS, Choice, size
 from properties.vectors.expectation import expected, judges
-from properties.vectors.kills import beyond_vectors, killed, mutants_of
-from properties.vectors.readings import alternatives, changed
+from research.vectors.choice import FORMATS, Choice, size
+from research.vectors.kills import beyond_vectors, killed, mutants_of
+from research.vectors.readings import alternatives, changed
 
-__all__ = ["CHOSEN", "Chosen", "chosen", "main", "pruned", "survivors", "written"]
+__all__ = ["CHOSEN", "SHOWN", "Chosen", "choose", "chosen", "pruned", "survivors", "written"]
 
 CHOSEN = Path(__file__).parent / "chosen.json"
+SHOWN = tuple(name for name, o in OPERATIONS.items() if not o.is_played)
+"""The operations that have vectors: a program of calls is no vector."""
 _SEEDS, _MORE, _CALLS = 14, 60, 8
 _SMALL, _LARGE = 2500, 20000  # numbers of a case: candidates are small, and only what these do not kill is put to larger ones
 _OVERHEAD = 150  # numbers that the text about a test is worth
@@ -63,34 +62,51 @@ def written(found: Sequence[Chosen]) -> str:
     return "[\n" + ",\n".join(map(row, found)) + "\n]\n"
 
 
-def choose(operation: str, known: Sequence[Chosen] = ()) -> list[Chosen]:
-    """The cases of an operation: those that are known to be good, as far as they are, and what they lack."""
-    pool = _Pool(operation)
+def choose(operation: str, known: Sequence[Chosen] = (), touched: Collection[str] | None = None) -> list[Chosen]:
+    """The cases of an operation: those that are known to be good, as far as they are, and what they lack.
+
+    With `touched`, mutants by name, only these are put to cases: of all others, and of readings, what is known is right.
+    """
+    pool = _Pool(operation, touched)
     for one in known:
-        kills = {name: kills for name in one.kills if (kills := _kills(one.choice, name, pool.mutants)) is not None}
-        pool.kept |= {one.choice: kills} if kills else {}
+        kills = pool.kills_again(one) if one.choice.exists else {}
+        if kills:
+            pool.kept[one.choice] = kills
+            pool.shows |= {one.choice: one.shows} if one.shows and touched is not None else {}
     for arithmetic in pool.formats:
         pool.cover(arithmetic, pool.drawn(range(_SEEDS), _SMALL))
         pool.cover(arithmetic, pool.called(arithmetic))
         if arithmetic == FORMATS[0]:
             pool.cover(arithmetic, pool.drawn(range(_SEEDS, _MORE), _LARGE))
-    pool.show()
+    if touched is None:
+        pool.show()
     return pruned([Chosen(choice, kills, pool.shows.get(choice, [])) for choice, kills in pool.kept.items()])
 
 
 class _Pool:
     """The cases of an operation that were chosen so far."""
 
-    def __init__(self, operation: str) -> None:
+    def __init__(self, operation: str, touched: Collection[str] | None) -> None:
         self.operation, self.kept = operation, dict[Choice, dict[str, list[str]]]()
         self.shows = dict[Choice, list[str]]()
         self.formats = FORMATS[:1] if OPERATIONS[operation].returns_booleans else FORMATS  # masks are the same in all
         self.mutants = [m for m in MUTANTS.values() if m.operation == operation and not beyond_vectors(m)]
+        self.touched = [m for m in self.mutants if touched is None or m.id in touched]
+
+    def kills_again(self, one: Chosen) -> dict[str, list[str]]:
+        """What a known case kills, in the formats in which it still says something."""
+        found: dict[str, list[str]] = {}
+        for arithmetic, before in one.kills.items():
+            again = _kills(one.choice, arithmetic, self.touched) if self.touched else []
+            if again is not None:
+                kept = {*before}.difference(m.id for m in self.touched).union(again)
+                found[arithmetic] = [m.id for m in self.mutants if m.id in kept]
+        return found
 
     def left(self, arithmetic: str) -> list[Mutant]:
         """The mutants that no chosen case kills in a format."""
         done = {name for kills in self.kept.values() for name in kills.get(arithmetic, ())}
-        return [m for m in self.mutants if m.id not in done and m.bug.promises.get("arithmetic", arithmetic) == arithmetic]
+        return [m for m in self.touched if m.id not in done and m.bug.promises.get("arithmetic", arithmetic) == arithmetic]
 
     def cover(self, arithmetic: str, candidates: Iterator[Choice]) -> None:
         """Choose candidates until nothing more is killed in a format."""
@@ -190,34 +206,8 @@ def _kills(choice: Choice, arithmetic: str, mutants: Sequence[Mutant]) -> list[s
     return killed(choice, arithmetic, arguments, wanted, [m for m in mutants if m.id in about])
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """Choose; returns 1 where a mutant that vectors can show survives in float64, or in the one format that it has."""
-    operations = [name for name, o in OPERATIONS.items() if not o.is_played]  # a program of calls is no vector
-    parser = argparse.ArgumentParser(prog="python -m properties.vectors.choosing", description=__doc__)
-    parser.add_argument("--jobs", type=int, default=2)
-    parser.add_argument("--keep", action="store_true", help="keep the cases that there are, and add what they lack")
-    parser.add_argument("--only", nargs="+", choices=operations, default=operations, metavar="OPERATION")
-    options = parser.parse_args(arguments)
-    before = chosen() if CHOSEN.exists() else []
-    kept = [one for one in before if one.choice.operation not in options.only]
-    known = [[one for one in before if options.keep and one.choice.operation == operation] for operation in options.only]
-    order = list(OPERATIONS)
-    with ProcessPoolExecutor(options.jobs, get_context("spawn")) as pool:
-        for operation, found in zip(options.only, pool.map(choose, options.only, known), strict=True):
-            kept = sorted([*kept, *found], key=lambda one: order.index(one.choice.operation))
-            CHOSEN.write_text(written(kept), "utf-8")
-            print(f"{operation}: {len(found)} cases", flush=True)
-    alive = survivors(kept)
-    print(f"{len(kept)} cases; {len(alive)} mutants survive: {', '.join(alive) or 'none'}.")
-    return bool(alive)
-
-
 def survivors(found: Sequence[Chosen]) -> list[str]:
     """The mutants that vectors can show and that no chosen case kills, in float64 or in the format that they have."""
     dead = {(name, arithmetic) for one in found for arithmetic, kills in one.kills.items() for name in kills}
     shown = [m for m in MUTANTS.values() if not beyond_vectors(m)]
     return [m.id for m in shown if (m.id, m.bug.promises.get("arithmetic", FORMATS[0])) not in dead]
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

@@ -5,11 +5,9 @@ from typing import Any
 
 import numpy as np
 
-from oracles import Conventions
 from properties.contract.operations import OPERATIONS
-from properties.vectors.expectation import expected
 
-__all__ = ["is_refused", "refused"]
+__all__ = ["refused"]
 
 _FORMATS = ("float64", "float32")
 
@@ -74,12 +72,3 @@ def _arguments(operation: str, change: dict[str, Any]) -> tuple[Any, ...]:
 
 def _made(parameter: str, x: Any) -> Any:
     return np.ones(x) if isinstance(x, tuple) and parameter != "window" else x
-
-
-def is_refused(operation: str, arguments: tuple[Any, ...]) -> bool:
-    """Whether the oracle refuses a call."""
-    try:
-        expected(OPERATIONS[operation], arguments, "float64", Conventions())
-    except ValueError:
-        return True
-    return False

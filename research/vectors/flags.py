@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from properties.laws.reading import band, reads
-from properties.vectors.choice import Choice, implementation
+from research.vectors.choice import Choice, implementation
 
 __all__ = ["FLAGS", "flags_of"]
 

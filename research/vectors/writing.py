@@ -12,18 +12,21 @@ from oracles import Conventions, preset
 from oracles.formats import BRAIN16
 from properties.contract.operations import OPERATIONS, Operation
 from properties.strategies.domains import DOMAINS
-from properties.vectors.choice import FORMATS, Choice
-from properties.vectors.choosing import Chosen, chosen
 from properties.vectors.container import Tensors, packed
 from properties.vectors.expectation import Expected, certificate, expected, judges, tolerances
-from properties.vectors.flags import FLAGS, flags_of
 from properties.vectors.formulas import Formula
 from properties.vectors.kinds import dtype_of
-from properties.vectors.long import LONG
-from properties.vectors.readings import alternatives, changed
-from properties.vectors.refused import refused
+from research.vectors.choice import FORMATS, Choice
+from research.vectors.choosing import Chosen, chosen
+from research.vectors.flags import FLAGS, flags_of
+from research.vectors.long import LONG
+from research.vectors.readings import alternatives, changed
+from research.vectors.refused import refused
 
-__all__ = ["VERSION", "document", "long_document", "text_of", "write"]
+__all__ = ["VECTORS", "VERSION", "document", "long_document", "text_of", "write"]
+
+VECTORS = Path(__file__).parents[2] / "vectors"
+"""The folder of what is published."""
 
 VERSION = 1
 Json = dict[str, Any]
