@@ -54,6 +54,14 @@ providers._get_local_constants = Constants
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch is imported: one thread for each test process, so that -n 2 uses two cores
 
 
+@pytest.fixture(autouse=True, scope="module")
+def _as_users_run_it(request):
+    """Signatures are checked in the tests of `spec` and `oracles`, and unchecked elsewhere, as in a user's program."""
+    config.update("jaxtyping_disable", request.path.relative_to(root).parts[0] not in ("spec", "oracles"))
+    yield
+    config.update("jaxtyping_disable", False)
+
+
 @pytest.fixture
 def unchecked():
     """Signatures unchecked, as a user's program runs: what is refused is refused by the function's own sentence."""

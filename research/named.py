@@ -7,7 +7,6 @@ the second diagnosis of the first cause: nothing tells two names of one function
 """
 
 import argparse
-import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -18,22 +17,19 @@ from typing import Any, get_args
 
 import numpy as np
 
-import oracles
 from oracles import Conventions
-from oracles.ball import Array
 from oracles.conventions import DEFAULT
 from properties.bugs import CATALOGUE, rotations
-from properties.bugs.reference_caches import Buffered
-from properties.contract.caches import left_bound
 from properties.contract.features import FEATURES
 from properties.contract.implementation import Implementation
-from properties.contract.operations import OPERATIONS, Operation
+from properties.contract.operations import OPERATIONS
+from properties.tests.readings import meaning
 from properties.verifier.explaining import causes_of
 from properties.verifier.plan import grouped, plan
 from properties.verifier.verify import examine
 from properties.views.whole import write_whole
 
-__all__ = ["Planted", "Row", "bugs", "markdown", "meaning", "named", "readings"]
+__all__ = ["Planted", "Row", "bugs", "markdown", "named", "readings"]
 
 _PAGE = Path(__file__).parents[1] / "docs/named.md"
 
@@ -92,39 +88,6 @@ def readings() -> Iterator[Planted]:
             for o in OPERATIONS.values():
                 if value != usual and field.name in o.conventions and (field.name, value, o.name) not in SAME:
                     yield Planted(f"{field.name}={value}", o.name, meaning(o, replace(declared, **{field.name: value})), declared)
-
-
-def meaning(o: Operation, meant: Conventions) -> Callable[..., Any]:
-    """An operation in some conventions: the oracle's values, or caches as one writes them."""
-    if o.is_played:
-        return _cache_of(meant)
-
-    def answer(*arguments: Any, **options: Any) -> Any:
-        found = o.oracle(*arguments, arithmetic="float64", conventions=meant, **options)
-        values = tuple(getattr(x, "mid", x) for x in (found if isinstance(found, tuple) else (found,)))
-        return values if isinstance(found, tuple) else values[0]
-
-    return answer
-
-
-def _cache_of(meant: Conventions) -> type[Buffered]:
-    """Caches that mean other conventions: what they refuse follows from their own window."""
-    rotating = any(getattr(meant, name) != getattr(DEFAULT, name) for name in OPERATIONS["rope"].conventions)
-
-    class Cache(Buffered):
-        rotates = rotating
-
-        def __init__(self, d: int, d_v: int, window: int | None = None, capacity: int | None = None) -> None:
-            super().__init__(d, d_v, left_bound(window, meant), capacity)
-
-        def rotated(self, x: Array, start: int) -> Array:
-            return np.asarray(oracles.rope(x, start, conventions=meant).mid) if rotating else x
-
-        def attend(self, q: Array) -> tuple[Array, Array]:
-            out, lse = super().attend(q * (math.sqrt(q.shape[1]) if meant.scale_default == "one" else 1.0))
-            return out, lse / (math.log(2.0) if meant.lse_base == "2" else 1.0)
-
-    return Cache
 
 
 def bugs() -> Iterator[Planted]:

@@ -13,7 +13,6 @@ import threading
 import time
 from itertools import islice
 from pathlib import Path
-from types import SimpleNamespace
 
 import html5lib
 import pytest
@@ -33,8 +32,6 @@ from properties.command.campaign import _order
 from properties.command.cli import main, parser_of_command
 from properties.command.configuration import configure
 from properties.command.signals import Signals, StoppedError
-from research.campaigns import disturbed
-from research.campaigns.paper import simulated
 
 ROOT = Path(__file__).parents[2]
 GUIDE = (ROOT / "docs/guide/campaigns.md").read_text("utf-8")
@@ -654,22 +651,6 @@ def test_a_worker_whose_machine_lacks_the_folder_says_so(kernels):
     bench.close()
 
 
-# -- On paper ------------------------------------------------------------------------------------------------------------------
-
-
-def test_workers_on_paper_work_all_the_time_but_for_failures_and_a_driver_that_is_slow():
-    ideal = simulated(10, 100, hours=0.1, life=1e12, driver=0.0)
-    assert ideal == simulated(10, 100, hours=0.1, life=1e12, driver=0.0)
-    assert ideal.lost == 0
-    assert ideal.useful == pytest.approx(1.0)
-    failing = simulated(10, 100, hours=0.1, life=60.0, driver=0.0)
-    assert failing.lost > 20  # ten workers for six minutes, of which half they are away
-    assert 0.3 < failing.useful < 0.7
-    slow = simulated(100, 100, hours=0.1, life=1e12, driver=1.0)
-    assert slow.driver == pytest.approx(1.0, abs=0.01)
-    assert slow.chunks <= 360  # one a second
-
-
 # -- Reports -------------------------------------------------------------------------------------------------------------------
 
 
@@ -715,14 +696,6 @@ def test_what_a_database_says_is_escaped(tmp_path):
     console = Console(record=True, width=120, file=io.StringIO())
     report.print_status(console, found)
     assert "<script>[red]" in console.export_text()
-
-
-def test_a_disk_that_is_not_small_is_not_filled(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr("shutil.disk_usage", lambda folder: SimpleNamespace(free=5 << 30))
-    for folder, said in ((tmp_path, "FOLDER has 5 GiB of free space, which will be filled"), (tmp_path / "x", "which is no folder.")):
-        with pytest.raises(SystemExit, match="2"):
-            disturbed.main([str(folder)])
-        assert said in capsys.readouterr().err
 
 
 # -- The guide -----------------------------------------------------------------------------------------------------------------

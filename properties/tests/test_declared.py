@@ -12,9 +12,9 @@ from properties.contract.implementation import Implementation
 from properties.contract.operations import OPERATIONS
 from properties.laws.agreement import AGREEMENT
 from properties.strategies.choices import rounded
+from properties.tests.readings import meaning
 from properties.verifier.report import PASSING
 from properties.verifier.verify import verify
-from research.named import meaning
 
 NAMED = {field.name: values for field in fields(Conventions) if (values := get_args(field.type))}
 NUMBERS = {"rope_base": (10000.0, 100.0, 1.0, 500_000.0), "rope_scale": (1.0, 0.25, 2.0)}

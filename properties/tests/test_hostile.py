@@ -7,7 +7,6 @@ import re
 import resource
 import shlex
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
@@ -20,13 +19,14 @@ from properties.contract.implementation import Implementation
 from properties.contract.results import BrokenError
 from properties.contract.wording import printable, said, shown
 from properties.laws import find
+from properties.tests.processes import processes_in, wait_for
 from properties.views.html import page
-from research.interrupts import run
 
 TWO = ["--laws", "a second call gives the same[rope]", "it prints nothing and leaves the interpreter alone[rope]"]
 FEW = [*TWO, "--max-examples", "8", "--jobs", "1"]
 ADAPTERS = """
 import os
+import time
 from collections.abc import Mapping
 import numpy as np
 from oracles import Conventions
@@ -42,6 +42,12 @@ def forking(x, start_pos=0):
     return rope(x, start_pos)
 
 forks = {"rope": forking}
+
+def hanging(x, start_pos=0):
+    open("hangs", "w").close()
+    time.sleep(3600)
+
+hangs = {"rope": hanging}
 
 class Attributes:
     def __getattr__(self, name):
@@ -220,14 +226,17 @@ def test_a_list_may_have_hundreds_of_implementations(adapters, capsys):
     assert len({line.partition(":")[0] for line in printed.err.splitlines()}) == 300
 
 
-def test_after_a_kill_no_process_lives_on():
-    """It is killed while it runs: earlier, where it had ended by then."""
-    for moment in (1.5, 1.0, 0.75, 0.5):
-        ended = run(signal.SIGKILL, moment, page=False)
-        assert ended.wrong == ()
-        if ended.status == 128 + signal.SIGKILL:
-            return
-    pytest.fail("It had ended before each kill.")
+def test_after_a_kill_no_process_lives_on(tmp_path):
+    """It is killed while a call hangs."""
+    (tmp_path / "hostile.py").write_text(ADAPTERS)
+    command = [sys.executable, "-P", "-m", "properties", "verify", "hostile:hangs", *FEW]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    started = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=tmp_path, env=environment)
+    wait_for((tmp_path / "hangs").exists)
+    assert len(processes_in(tmp_path)) > 1
+    started.kill()
+    started.wait()
+    wait_for(lambda: not processes_in(tmp_path))
 
 
 # -- What it runs -------------------------------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ import oracles
 from oracles import Conventions
 from properties import verify
 from properties.bugs import CATALOGUE
+from properties.bugs.mutants import MUTANTS
 from properties.bugs.reference import OPERATIONS as REFERENCE
 from properties.contract.features import FEATURES, KINDS, ROTATION
 from properties.contract.implementation import Implementation
@@ -23,9 +24,8 @@ from properties.strategies.choices import Choices
 from properties.strategies.domain import EDGES
 from properties.strategies.domains import DOMAINS, ROTATIONS
 from properties.strategies.kinds import ends, rises
-from properties.verifier.kills import kills_of
+from properties.tests.readings import meaning
 from properties.verifier.relaid import relaid
-from systems import numpy_frequencies, torch_frequencies
 
 NUMPY = Implementation("NumPy", REFERENCE, features=FEATURES)
 FREQUENCIES = OPERATIONS["rotary_frequencies"]
@@ -121,34 +121,6 @@ def test_tables_that_are_drawn_are_cosines_and_sines_rounded_once():
     assert rotated > 3
 
 
-MEANT = [
-    ("rotary_frequencies", {"yarn_truncate": "exact"}),
-    ("rotary_frequencies", {"yarn_upper": "last_pair"}),
-    ("rotary_frequencies", {"longrope_switch": "below"}),
-    ("rotary_frequencies", {"dynamic_length": "configured"}),
-    ("rope", {"mrope": "interleaved"}),
-    ("rotary_tables", {"mrope": "interleaved"}),
-    ("rotary_tables", {"rope_pairing": "half"}),
-]
-
-
-@pytest.mark.parametrize(("operation", "meant"), MEANT, ids=str)
-def test_a_convention_is_told_from_outputs_alone(operation, meant):
-    def answer(*arguments, **options):
-        found = getattr(oracles, operation)(*arguments, conventions=Conventions(**meant), **options)
-        return tuple(x.mid.copy() for x in found) if isinstance(found, tuple) else found.mid.copy()
-
-    report = verify(Implementation("other", {operation: answer}, features=FEATURES), max_examples=60)
-    ((field, value),) = meant.items()
-    assert f"{field}={value}" in {d.id for d in report.causes[0].diagnosis}
-
-
-@pytest.mark.parametrize("implementation", [*torch_frequencies.IMPLEMENTATIONS, *numpy_frequencies.IMPLEMENTATIONS], ids=lambda i: i.name)
-def test_rotations_that_are_written_out_keep_every_law(implementation):
-    report = verify(implementation, max_examples=8, seed=3)
-    assert report.ok, report
-
-
 NAMED = [
     "yarn-attention-factor-twice",
     "yarn-ramp-not-rounded",
@@ -180,15 +152,13 @@ def doubled(x):
 
 
 def test_a_slip_of_adjacent_pairs_is_named_in_code_that_rotates_halves():
-    first, *_ = torch_frequencies.IMPLEMENTATIONS
+    conventions = Conventions(rope_pairing="half")
+    rotated = meaning(OPERATIONS["rope"], conventions)
 
     def twice(x, start_pos, *, attention_factor=1.0, **options):
-        return first.operations["rope"](x, start_pos, attention_factor=attention_factor**2, **options)
+        return rotated(x, start_pos, attention_factor=attention_factor**2, **options)
 
-    half = Implementation(
-        "halves", {"rope": twice}, arrays="torch", conventions=first.conventions, features=ROTATION, supports=first.supports
-    )
-    (cause, *_) = verify(half, max_examples=30).causes
+    (cause, *_) = verify(Implementation("halves", {"rope": twice}, conventions=conventions, features=ROTATION), max_examples=30).causes
     assert cause.diagnosis[0].id == "rope-attention-factor-twice"
 
 
@@ -212,8 +182,9 @@ def test_what_is_relaid_is_the_oracle_of_the_other_layout():
     ],
 )
 def test_what_is_remembered_is_seen(bug, operation):
-    mutant = bug if operation == CATALOGUE[bug].operation else f"{bug}[{operation}]"
-    assert mutant in kills_of(f"a call does not depend on earlier calls[{operation}]", [mutant])
+    mutant = MUTANTS[bug if operation == CATALOGUE[bug].operation else f"{bug}[{operation}]"].implementation()
+    (found,) = verify(mutant, laws=[f"a call does not depend on earlier calls[{operation}]"], max_examples=25, fail_fast=True).outcomes
+    assert found.status == "violated"
 
 
 def test_axes_interleave_as_long_as_there_are_some_left():

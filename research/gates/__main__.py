@@ -21,9 +21,9 @@ from typing import NamedTuple
 
 from properties.gatehouse.gate import gate
 from properties.gatehouse.surroundings import surroundings
+from properties.tests.candidates import ARITHMETICS, RIGHT, WRONG, adversary, right
 from properties.verifier.report import counted
 from properties.views.whole import write_whole
-from research.gates.candidates import ARITHMETICS, RIGHT, WRONG, adversary, right
 from research.processors import measured
 
 __all__ = ["main"]

@@ -1,7 +1,6 @@
 """Candidates of scaled dot-product attention: right ones in several structures, and adversaries, which try to be accepted otherwise."""
 
 import re
-from importlib.resources import files
 from pathlib import Path
 
 import oracles
@@ -15,7 +14,7 @@ ARITHMETICS = ("float64", "float32", "float16")
 
 def _sections(file: str) -> dict[str, tuple[str, dict[str, str]]]:
     """The sources of a file by their names, each after the one that they have in common, and what is said of them, "said" and "needs"."""
-    text = (files("research.gates") / file).read_text("utf-8")
+    text = (Path(__file__).parent / file).read_text("utf-8")
     common, *others = re.split(r"^#### ", text, flags=re.MULTILINE)[1:]
     found = {}
     for name, _, source in (section.partition("\n") for section in others):
@@ -23,7 +22,7 @@ def _sections(file: str) -> dict[str, tuple[str, dict[str, str]]]:
     return found
 
 
-RIGHT, WRONG = _sections("right.txt"), _sections("wrong.txt")
+RIGHT, WRONG = _sections("candidates_right.txt"), _sections("candidates_wrong.txt")
 """The sources by their names. Of an adversary "said" is found in what the verdict says, and "needs" what the system must hold it to."""
 
 
