@@ -57,9 +57,17 @@ vectors: $(READY) ## write the certified test vectors for other languages, and w
 cases: $(READY) ## choose all cases of the vectors again, and write them [JOBS=2]
 	$(BIN)/python -m research.pages vectors --choose --jobs $(JOBS)
 
+# One process more than cores: some tests wait for what they run.
+PYTEST = $(BIN)/python -m pytest --numprocesses $$(( $(JOBS) + 1 )) --dist worksteal
+
 .PHONY: test
-test: $(READY) ## run every test [JOBS=2]
-	$(BIN)/python -m pytest --numprocesses $$(( $(JOBS) + 1 )) --dist worksteal  # one more than cores: some tests wait for what they run
+test: $(READY) ## test spec, oracles and the product: what each push needs [JOBS=2]
+	$(PYTEST)
+
+.PHONY: test-all
+test-all: $(READY) ## run every test, also of systems and research, then those that could depend on the processor under another BLAS kernel [JOBS=2]
+	$(PYTEST) $(wildcard spec oracles properties attnspec systems research)
+	$(MAKE) another
 
 .PHONY: another
 another: $(READY) ## run the tests whose outcome could depend on the processor under another BLAS kernel and SIMD level
@@ -71,7 +79,7 @@ portable: EXAMPLES = 25
 portable: $(READY) ## compare verdicts and run these tests under every BLAS kernel and SIMD level, and all tests with every Python at hand [PYTHONS="python3.12 python3.13"]
 	$(BIN)/python -m research.portable --examples $(EXAMPLES) --jobs $(JOBS)
 	@for python in $(PYTHONS); do \
-		if command -v $$python >/dev/null; then $(MAKE) PYTHON=$$python VENV=.venv-$$(basename $$python) test || exit 1; \
+		if command -v $$python >/dev/null; then $(MAKE) PYTHON=$$python VENV=.venv-$$(basename $$python) test-all || exit 1; \
 		else echo "$$python is not at hand: nothing was tested with it."; fi; \
 	done
 
