@@ -23,10 +23,8 @@ from properties.bugs import CATALOGUE, rotations
 from properties.contract.features import FEATURES
 from properties.contract.implementation import Implementation
 from properties.contract.operations import OPERATIONS
+from properties.tests.diagnosing import first_cause
 from properties.tests.readings import meaning
-from properties.verifier.explaining import causes_of
-from properties.verifier.plan import grouped, plan
-from properties.verifier.verify import examine
 from properties.views.whole import write_whole
 
 __all__ = ["Planted", "Row", "bugs", "markdown", "named", "readings"]
@@ -99,11 +97,8 @@ def bugs() -> Iterator[Planted]:
 
 def named(planted: Planted, seed: int) -> tuple[str, ...]:
     """What the first cause is diagnosed as, best first, without hints; ("held",) where no law is broken."""
-    implementation = planted.implementation
-    (laws,) = grouped(plan(implementation, None, long=False, quick=True))
-    found = [o.violation for o in examine(laws, implementation, CASES, seed, ends=lambda law: True) if o.status == "violated"]
-    causes = causes_of(implementation, [v for v in found if v is not None], shrinks=False)
-    return tuple(d.id for d in causes[0].diagnosis if not d.hint) if causes else ("held",)
+    cause = first_cause(planted.implementation, CASES, seed)
+    return tuple(d.id for d in cause.diagnosis if not d.hint) if cause else ("held",)
 
 
 @dataclass(frozen=True)

@@ -19,10 +19,11 @@ from properties.contract.features import NEEDS
 from properties.contract.implementation import Implementation
 from properties.contract.operations import FEATURES, OPERATIONS
 from properties.contract.support import WORDS
-from properties.laws import find
+from properties.laws import LAWS, find
 from properties.laws.frequency_bands import ramp
 from properties.strategies.cases import Cases
 from properties.strategies.domains import DOMAINS
+from properties.tests.diagnosing import first_cause
 from properties.tests.readings import meaning
 from properties.verifier.reading import array
 
@@ -71,6 +72,7 @@ from properties.contract.implementation import Implementation
 from properties.contract.operations import FEATURES, OPERATIONS
 from properties.strategies.cases import Cases
 from properties.strategies.domains import DOMAINS
+from properties.tests.diagnosing import first_cause
 from properties.tests.readings import meaning
 
 i = Implementation("NumPy", REFERENCE, features=FEATURES)
@@ -188,16 +190,16 @@ MEANT = [
 @pytest.mark.parametrize(("operation", "meant"), MEANT, ids=str)
 def test_a_convention_is_told_from_outputs_alone(operation, meant):
     follows = meaning(OPERATIONS[operation], Conventions(**meant))
-    report = verify(Implementation("other", {operation: follows}, features=FEATURES), max_examples=60)
+    cause = first_cause(Implementation("other", {operation: follows}, features=FEATURES))
     ((field, value),) = meant.items()
-    assert f"{field}={value}" in [d.id for d in report.causes[0].diagnosis[:2]]
+    assert f"{field}={value}" in [d.id for d in cause.diagnosis[:2]]
 
 
 def test_a_set_of_conventions_is_told_as_the_version_of_onnx_that_means_it():
     follows = meaning(OPERATIONS["attention"], Conventions.onnx("1.20"))
     features = ("mask", "bias", "scale", "causal", "softcap")
-    report = verify(Implementation("other", {"attention": follows}, features=features), max_examples=30, seed=1)
-    told = report.causes[0].diagnosis[0]
+    other = Implementation("other", {"attention": follows}, features=features)
+    told = verify(other, laws=["attention with its features is within its budget"], max_examples=60, seed=1).causes[0].diagnosis[0]
     assert told.id == "onnx=1.20"
     assert told.mechanism == "This is what ONNX 1.20 means: dead_rows=nan, softcap_order=after_mask."
     assert told.repair == "Declare Conventions.onnx('1.20'), if that is what is meant."
@@ -207,9 +209,9 @@ def test_without_a_log_sum_exp_the_output_is_judged_and_told_apart():
     """A bug of the output is named; laws about the log-sum-exp do not apply; and a number there is not looked at."""
     wrong = CATALOGUE["attention-window-one-key-too-many"].mutants["attention"]()
     for answer in (lambda *x, **o: wrong(*x, **o)[0], lambda *x, **o: (wrong(*x, **o)[0], None), wrong):
-        report = verify(Implementation("mine", {"attention": answer}, features=FEATURES, supports="no log-sum-exp"), max_examples=40)
-        assert report.causes[0].diagnosis[0].id == "attention-window-one-key-too-many"
-        left = {o.law for o in report.outcomes if o.reason == WORDS["no log-sum-exp"]}
+        mine = Implementation("mine", {"attention": answer}, features=FEATURES, supports="no log-sum-exp")
+        assert first_cause(mine).diagnosis[0].id == "attention-window-one-key-too-many"
+        left = {law.name for law in LAWS if law.operation == "attention" and law.not_applicable(mine) == WORDS["no log-sum-exp"]}
         assert left == {"parts of the keys merge to the whole", "a cap bounds the log sum exp"}
     silent = Implementation("mine", {"attention": lambda *x, **o: REFERENCE["attention"](*x, **o)[0]}, features=FEATURES)
     assert not verify(silent, laws=["attention with its features is within its budget"], max_examples=2).ok
@@ -229,13 +231,14 @@ from properties.bugs import CATALOGUE
 from properties.contract.operations import FEATURES
 
 wrong = CATALOGUE["attention-window-one-key-too-many"].mutants
-adapter = properties.Implementation("mine", {name: make() for name, make in wrong.items()}, features=FEATURES)
+adapter = properties.Implementation("mine", {"attention": wrong["attention"]()}, features=FEATURES)
 """
 
 
 def test_the_command_passes_options_and_names_the_cause(tmp_path):
     (tmp_path / "mine.py").write_text(WRONG)
-    line = [sys.executable, "-P", "-m", "attnspec", "verify", "mine.py", "--max-examples", "30", "--json", "r.json", "--html", "page"]
+    laws = ["--laws", "attention with its features is within its budget", "a window is the mask of its band[attention]"]
+    line = [sys.executable, "-P", "-m", "attnspec", "verify", "mine.py", *laws, "--json", "r.json", "--html", "page"]
     ran = subprocess.run(line, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False)
     assert (ran.returncode, ran.stderr.count("Traceback")) == (1, 0)
     assert "✗ attention-window-one-key-too-many breaks " in ran.stdout
