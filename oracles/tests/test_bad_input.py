@@ -153,8 +153,8 @@ SENTENCES: list[tuple[Callable[[], Any], str]] = [
     (lambda: oracles.table_lookup(TABLE[:0], []), "ValueError: table has shape (0, 4), but should have at least one row."),
     (lambda: oracles.table_lookup(TABLE[0], [0]), "ValueError: table has shape (4,), but should have two axes: (positions, embed_dim)."),
     (
-        lambda: oracles.table_lookup(TABLE, np.broadcast_to(0, 2**27)),
-        "ValueError: indices × embed_dim = 134217728 × 4, but should be at most 268435456 entries.",
+        lambda: oracles.table_lookup(np.ones((1, 2**20)), np.zeros(2**9, int)),
+        "ValueError: indices × embed_dim = 512 × 1048576, but should be at most 268435456 entries.",
     ),
     (lambda: oracles.rotate_half(np.ones((2, 3))), "ValueError: x has size 3 along axis -1, but should have an even one."),
     (lambda: oracles.rotate_half(TABLE, axis=0), "ValueError: x has size 3 along axis 0, but should have an even one."),

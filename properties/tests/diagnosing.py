@@ -1,4 +1,4 @@
-"""What diagnosis says first, without the time that a smaller input takes."""
+"""The causes that diagnosis finds, without the time that smaller inputs take."""
 
 from properties.contract.implementation import Implementation
 from properties.verifier.explaining import causes_of
@@ -6,12 +6,20 @@ from properties.verifier.plan import grouped, plan
 from properties.verifier.report import Cause
 from properties.verifier.verify import examine
 
-__all__ = ["first_cause"]
+__all__ = ["causes", "first_cause"]
+
+
+def causes(
+    implementation: Implementation, examples: int = 100, seed: int = 0, *, quick: bool = False, fail_fast: bool = False
+) -> tuple[Cause, ...]:
+    """The causes of what the laws find, as `verify` finds them, each with the input that was drawn."""
+    violations = []
+    for laws in grouped(plan(implementation, None, long=False, quick=quick)):
+        outcomes = examine(laws, implementation, examples, seed, ends=lambda law: fail_fast)
+        violations += [o.violation for o in outcomes if o.status == "violated" and o.violation is not None]
+    return causes_of(implementation, violations, shrinks=False)
 
 
 def first_cause(implementation: Implementation, examples: int = 200, seed: int = 0) -> Cause | None:
-    """The first cause of what the quick plan finds on an implementation of one operation, up to the first case that breaks a law."""
-    (laws,) = grouped(plan(implementation, None, long=False, quick=True))
-    outcomes = examine(laws, implementation, examples, seed, ends=lambda law: True)
-    violations = [o.violation for o in outcomes if o.status == "violated" and o.violation is not None]
-    return next(iter(causes_of(implementation, violations, shrinks=False)), None)
+    """The first cause of what the quick plan finds, up to the first case that breaks a law."""
+    return next(iter(causes(implementation, examples, seed, quick=True, fail_fast=True)), None)

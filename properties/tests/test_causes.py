@@ -12,7 +12,9 @@ from properties.bugs import CATALOGUE
 from properties.bugs.reference import OPERATIONS, scaled_dot_product_attention
 from properties.contract.implementation import Implementation, implementation_of
 from properties.laws import LAWS, find
+from properties.tests.diagnosing import causes
 from properties.verifier import explaining
+from properties.verifier.plan import QUICKLY
 from properties.verifier.verify import examine, verify
 
 # Two names of one function: no behaviour tells them apart, and both are named.
@@ -135,7 +137,7 @@ def test_an_exception_is_diagnosed_by_the_bug_that_raises_it_too():
 def test_a_law_of_what_few_promise_is_explained_by_what_it_is_to_see(bug):
     """The reference has NaN there too, and with it every known bug."""
     promise = {"conventions": Conventions(blocked_values="unread")}
-    (cause,) = verify(Implementation("unread", {SDPA: CATALOGUE[bug].fresh()}, **promise), max_examples=25).causes
+    (cause,) = causes(Implementation("unread", {SDPA: CATALOGUE[bug].fresh()}, **promise), 25)
     assert [d.id for d in cause.diagnosis] == [bug]
 
 
@@ -237,9 +239,9 @@ def test_what_reproduces_a_third_is_a_hint():
         few = k.shape[-2] <= 4
         return OPERATIONS[SDPA](q, k, v, None if few else mask) * (1 if few else 1.01)
 
-    causes = verify({SDPA: twofold}, max_examples=40, seed=1).causes
-    assert not any(cause.likely for cause in causes)
-    hints = [each for cause in causes for each in cause.diagnosis]
+    found = causes(Implementation("twofold", {SDPA: twofold}), 40, 1)
+    assert not any(cause.likely for cause in found)
+    hints = [each for cause in found for each in cause.diagnosis]
     assert hints
     assert all(0.25 <= each.explains < 0.5 for each in hints)
     assert all(each.hint for each in hints)
@@ -252,7 +254,7 @@ def test_a_slip_of_the_scale_is_no_arithmetic():
         width = q.shape[-1]
         return OPERATIONS[SDPA](q * np.sqrt(width / (width + 1)), k, v, mask)
 
-    (cause,) = verify({SDPA: short}, max_examples=30).causes
+    (cause,) = causes(Implementation("short", {SDPA: short}), 30)
     assert not any(each.mechanism.startswith("All is within budget as if") for each in cause.diagnosis)
 
 
@@ -264,7 +266,7 @@ def test_a_refusal_of_what_few_are_asked_is_no_evidence():
             raise ValueError("No keys are no input.")
         return OPERATIONS[SDPA](q, k, v, None if mask is None else ~mask)
 
-    (cause,) = verify({SDPA: inverted}, max_examples=30).causes
+    (cause,) = causes(Implementation("inverted", {SDPA: inverted}), 30)
     assert {d.id for d in cause.diagnosis[:2]} == {"mask_polarity=true_blocks", "sdpa-mask-polarity-inverted"}
     assert cause.diagnosis[0].explains == 1  # of all wrong calls, among which the refusals are not
 
@@ -278,7 +280,7 @@ def test_a_mask_filled_with_a_number_that_is_large_is_one_cause():
         e = np.exp(s - s.max(-1, keepdims=True, initial=-np.inf))
         return e / np.maximum(e.sum(-1, keepdims=True), 1e-300) @ v
 
-    (cause,) = verify({SDPA: filled}, max_examples=30).causes
+    (cause,) = causes(Implementation("filled", {SDPA: filled}), 30)
     assert cause.diagnosis[0].id == "sdpa-filled-at-minus-a-billion"
 
 
@@ -289,9 +291,9 @@ def test_what_reproduces_few_of_the_wrong_calls_is_told_as_a_part_of_what_happen
     def mean(q, k, v, mask=None):
         return np.broadcast_to(v.sum(-2, keepdims=True) / max(1, v.shape[-2]), (*q.shape[:-1], v.shape[-1])).copy()
 
-    causes = verify({SDPA: mean}, quick=quick, max_examples=30).causes
-    assert causes
-    assert not any(cause.likely for cause in causes)
+    found = causes(Implementation("mean", {SDPA: mean}), QUICKLY if quick else 30, quick=quick)
+    assert found
+    assert not any(cause.likely for cause in found)
 
 
 def test_a_mistake_of_the_forward_is_that_of_what_is_made_of_it():
@@ -324,8 +326,7 @@ def test_a_mistake_of_the_forward_is_that_of_what_is_made_of_it():
         SDPA: lambda q, k, v, mask=None: forward(q, k, v, mask)[0],
         f"{SDPA}_vjp": vjp,
     }
-    report = verify(Implementation("mine", kernels, supports="positive sizes"), max_examples=40)
-    (cause,) = report.causes
+    (cause,) = causes(Implementation("mine", kernels, supports="positive sizes"), 40)
     assert {law.partition("[")[2] for law in cause.laws} == {"causal_attention]", f"{SDPA}]", f"{SDPA}_vjp]"}
     assert cause.example.operation == SDPA
 
@@ -335,7 +336,7 @@ def test_a_mistake_of_the_forward_is_that_of_what_is_made_of_it():
         return 1.5 * kernels["causal_attention"](q, k, v)
 
     broken = Implementation("mine", {**kernels, "causal_attention": larger}, supports="positive sizes")
-    assert len(verify(broken, max_examples=40).causes) == 2  # a mistake of its own is told by itself
+    assert len(causes(broken, 40)) == 2  # a mistake of its own is told by itself
 
 
 def test_a_note_says_the_size_of_the_smallest_input_and_no_arithmetic_explains_what_is_rarely_wrong():
@@ -388,5 +389,5 @@ def as_textbooks_have_it(q, k, v, mask=None):
 @pytest.mark.parametrize("seed", range(3))
 def test_of_two_mistakes_the_rarer_one_is_named_too(operations, expected, seed):
     """It reproduces few of all wrong calls, but all that the other one does not; and what gets no other call wrong comes first."""
-    found = verify(operations, seed=seed).causes
+    found = causes(Implementation("twice wrong", operations), seed=seed)
     assert {cause.likely and cause.likely.id for cause in found} == expected

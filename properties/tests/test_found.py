@@ -11,6 +11,8 @@ from properties.bugs.reference import OPERATIONS
 from properties.contract.implementation import Implementation
 from properties.contract.operations import OPERATIONS as CONTRACTS
 from properties.strategies.axes import along
+from properties.tests.diagnosing import causes
+from properties.verifier.plan import QUICKLY
 from properties.verifier.verify import verify
 
 SDPA = "scaled_dot_product_attention"
@@ -111,13 +113,13 @@ def masked_before_scaling(refuses):
 
 def test_scales_of_0_and_below_are_drawn_and_need_not_be_taken():
     features = ("scale", "causal")
-    report = verify(Implementation("early mask", masked_before_scaling(False), features=features), max_examples=25)
-    assert [cause.likely.id for cause in report.causes] == ["attention-masked-before-the-scale"]
+    found = causes(Implementation("early mask", masked_before_scaling(False), features=features), 25)
+    assert [cause.likely.id for cause in found] == ["attention-masked-before-the-scale"]
     for positive in ((0.125, 2.0), lambda scale: scale > 0):
         promises = {"features": features, "supports": {"scale": positive}}
         assert verify(Implementation("refuses", masked_before_scaling(True), **promises), max_examples=25).ok
-        silent = verify(Implementation("silent", masked_before_scaling(False), **promises), max_examples=100)
-        assert {v.law for v in silent.violations} == {"what is not supported is refused"}
+        silent = causes(Implementation("silent", masked_before_scaling(False), **promises))
+        assert [cause.laws for cause in silent] == [("what is not supported is refused[attention]",)]
 
 
 def test_a_kernel_of_no_scale_that_is_drawn_is_told_so():
@@ -141,5 +143,6 @@ def test_sizes_that_differ_by_a_number_are_drawn(difference):
 @pytest.mark.parametrize("seed", range(6))
 def test_masks_of_keys_are_drawn_by_every_plan(quick, seed):
     """Padding, which all queries share: a kernel that leaves such masks out was accepted with most seeds."""
-    report = verify({SDPA: CATALOGUE["sdpa-masks-of-keys-ignored"].fresh()}, quick=quick, seed=seed)
-    assert [cause.likely.id for cause in report.causes] == ["sdpa-masks-of-keys-ignored"]
+    wrong = Implementation("wrong", {SDPA: CATALOGUE["sdpa-masks-of-keys-ignored"].fresh()})
+    found = causes(wrong, QUICKLY if quick else 100, seed, quick=quick)
+    assert [cause.likely.id for cause in found] == ["sdpa-masks-of-keys-ignored"]

@@ -8,7 +8,6 @@ import sys
 from pathlib import Path
 
 import numpy as np
-import pytest
 
 from properties.command.cli import main
 from properties.verifier.report import Cause, Report, Violation
@@ -32,7 +31,7 @@ def attention(q, k, v, mask=None):
     return OPERATIONS["scaled_dot_product_attention"](q, k, v, mask)
 
 
-GROUPS = {"it's a group": [{"rope": rope, "scaled_dot_product_attention": attention}]}
+GROUPS = {"it's NAME": [{"rope": rope, "scaled_dot_product_attention": attention}]}
 """
 BROKEN = {
     "is wrong": ('OPERATIONS["rope"](x, start_pos)', 'OPERATIONS["rope"](x, start_pos) * (1 + start_pos % 2)'),
@@ -51,25 +50,29 @@ def pytest_of(folder):
     return ran.returncode, ran.stdout
 
 
-@pytest.mark.parametrize("change", BROKEN.values(), ids=BROKEN)
-def test_it_fails_on_what_is_broken_and_passes_when_that_is_mended(tmp_path, monkeypatch, capsys, change):
-    kernels = tmp_path / "mended_later.py"
-    broken = MENDED.replace(*change)
-    assert broken != MENDED
-    kernels.write_text(broken)
+def test_each_fails_on_what_is_broken_and_passes_when_that_is_mended(tmp_path, monkeypatch):
+    """All are verified one by one, and their tests are run together, first on what is broken."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(written_down, "_IMPORTS", 20.0)
     laws = ["--laws", "rope is within its budget", "attention is within its budget"]
-    limits = ["--max-examples", "20", "--jobs", "1", "--timeout", "3"]
-    assert main(["verify", "mended_later:GROUPS", *laws, *limits, "--write-tests", "regressions"]) == 1
-    (written,) = Path("regressions").iterdir()
-    assert written.name.startswith("test_groups_it_s_a_group_0_")
-    ast.parse(written.read_text())
+    limits = ["--max-examples", "20", "--jobs", "1", "--timeout", "2"]
+    modules = {name.replace(" ", "_"): change for name, change in BROKEN.items()}
+    for name, change in modules.items():
+        broken = MENDED.replace(*change).replace("NAME", name)
+        assert broken != MENDED.replace("NAME", name)
+        (tmp_path / f"{name}.py").write_text(broken)
+        assert main(["verify", f"{name}:GROUPS", *laws, *limits, "--write-tests", "regressions"]) == 1
+    written = sorted(Path("regressions").iterdir())
+    assert {path.name.partition("_0_")[0] for path in written} == {f"test_groups_it_s_{name}" for name in modules}
+    assert len(written) == len(modules)
+    for path in written:
+        ast.parse(path.read_text())
     status, said = pytest_of(tmp_path)
-    assert (status, "1 failed" in said) == (1, True), said
-    kernels.write_text(MENDED)
+    assert (status, f"{len(modules)} failed" in said) == (1, True), said
+    for name in modules:
+        (tmp_path / f"{name}.py").write_text(MENDED.replace("NAME", name))
     status, said = pytest_of(tmp_path)
-    assert (status, "1 passed" in said) == (0, True), said
+    assert (status, f"{len(modules)} passed" in said) == (0, True), said
 
 
 def cause(name, law="a law", script="properties.replay()\n", **more):
