@@ -104,7 +104,7 @@ def campaign(jobs: int) -> Path:
     options = (
         f"systems:GROUPS --seeds 0:50 --climb 0 --max-examples 100 --jobs {jobs} --database {database} --examples build/seeds-examples"
     )
-    done = subprocess.run([sys.executable, "-m", "properties", "campaign", *options.split()], cwd=ROOT, check=False)
+    done = subprocess.run([sys.executable, "-m", "attnspec", "campaign", *options.split()], cwd=ROOT, check=False)
     if done.returncode not in (0, 1):  # 1 is a violation, which the page shows
         raise SystemExit(done.returncode)
     return database

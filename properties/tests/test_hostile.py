@@ -137,7 +137,7 @@ def test_a_place_that_turns_out_to_be_full_is_a_sentence_below_the_verdict(adapt
 
 def shell(line, **options):
     """A command line as a shell runs it: its exit status, and what it wrote to standard error."""
-    python = f"{sys.executable} -P -m properties"
+    python = f"{sys.executable} -P -m attnspec"
     ran = subprocess.run(
         ["bash", "-c", line.replace("attnspec", python)], capture_output=True, text=True, timeout=60, check=False, **options
     )
@@ -229,7 +229,7 @@ def test_a_list_may_have_hundreds_of_implementations(adapters, capsys):
 def test_after_a_kill_no_process_lives_on(tmp_path):
     """It is killed while a call hangs."""
     (tmp_path / "hostile.py").write_text(ADAPTERS)
-    command = [sys.executable, "-P", "-m", "properties", "verify", "hostile:hangs", *FEW]
+    command = [sys.executable, "-P", "-m", "attnspec", "verify", "hostile:hangs", *FEW]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     started = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=tmp_path, env=environment)
     wait_for((tmp_path / "hangs").exists)
