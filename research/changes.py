@@ -40,9 +40,10 @@ def changed_lines(since: str) -> dict[str, Spans]:
 
 @dataclass(frozen=True)
 class Part:
-    """A definition of a module, or a row of a table: its lines, the names that it defines and uses, and the names that stand in it.
+    """A definition of a module, or a row of a table: its lines, the names that it defines and uses, and its labels.
 
-    A name of another module is written "module:name". `label` is what a definition is called; of a row it is every string in it.
+    A name of another module is written "module:name". `labels` are the name of a definition and the strings of its decorators; of a row they
+    are all its strings.
     """
 
     lines: tuple[int, int]
@@ -86,17 +87,20 @@ def _part(module: str, nodes: Sequence[ast.AST], imported: Mapping[str, str], ta
             uses.add(f"{imported[inner.value.id].replace(':', '.')}:{inner.attr}")
     first = nodes[0]
     if isinstance(first, ast.FunctionDef | ast.ClassDef):
-        defines = labels = {first.name}
+        defines, called = {first.name}, [x for decorator in first.decorator_list for x in ast.walk(decorator)]
+        labels = {first.name, *_strings(called)}
         start = min([first.lineno, *(decorator.lineno for decorator in first.decorator_list)])
     else:
         stored = {x.id for x in every if isinstance(x, ast.Name) and isinstance(x.ctx, ast.Store)}
         defines = set() if isinstance(first, ast.For) else stored
-        labels = {
-            x.value for x in [*every, *(ast.walk(table) if table else ())] if isinstance(x, ast.Constant) and isinstance(x.value, str)
-        }
+        labels = _strings([*every, *(ast.walk(table) if table else ())])
         start = getattr(first, "lineno", 0)
     end = getattr(nodes[-1], "end_lineno", 0)
     return Part((start, end), frozenset(f"{module}:{name}" for name in defines), frozenset(uses), frozenset(labels))
+
+
+def _strings(nodes: Sequence[ast.AST]) -> set[str]:
+    return {x.value for x in nodes if isinstance(x, ast.Constant) and isinstance(x.value, str)}
 
 
 def touched_parts(modules: Mapping[str, list[Part]], spans: Mapping[str, Spans], ends: Collection[str] = ()) -> dict[str, list[Part]]:

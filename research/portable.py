@@ -33,7 +33,7 @@ TESTS = (
     *("oracles/tests/test_composition.py", "oracles/tests/test_range.py", "oracles/tests/test_trust.py"),
     *("research/tests/test_kill_matrix.py", "properties/tests/test_verifier.py"),
     *("properties/tests/test_laws_gradients.py", "properties/tests/test_laws_dominating.py"),
-    "properties/tests/test_vectors.py::test_what_is_published_is_what_is_written_to_the_byte",
+    "research/tests/test_vectors.py::test_what_is_published_is_what_is_written_to_the_byte",
 )
 """The tests whose outcome could depend on the order of sums: oracles against exact values, laws on right and wrong kernels, mutants, and
 the bytes of the vectors."""

@@ -83,7 +83,7 @@ def _bugs(lines: dict[str, Spans]) -> tuple[frozenset[str], frozenset[str]]:
                 named = group.intersection(label.replace("_", "-") for label in part.labels)
                 bugs |= named if named or part.defines else group
             elif module.startswith(reference):
-                steps |= part.labels if part.defines == {f"{module}:{label}" for label in part.labels} else {*OPERATIONS}
+                steps |= {name.partition(":")[2] for name in part.defines} if part.defines.isdisjoint(tables) else {*OPERATIONS}
             elif module.endswith(".mutants"):
                 bugs |= {*CATALOGUE}
     return frozenset(bugs), frozenset(users_of(*steps) if steps else ())
