@@ -26,7 +26,7 @@ def _of(model: str, **changes: Any) -> tuple[Any, float]:
     """The frequencies of a released model, with other parameters, and its attention factor."""
     conventions = oracles.Conventions(**changes.pop("conventions", {}))
     inv_freq, factor = oracles.rotary_frequencies(**MODELS[model].arguments | changes, conventions=conventions)
-    return inv_freq.mid, float(factor.mid[0])
+    return inv_freq.mid, float(factor.mid)
 
 
 def _plain(model: str) -> Any:
@@ -38,7 +38,7 @@ def _plain(model: str) -> Any:
 def _mscale(factor: float, weight: float) -> float:
     """m(s, x), as the attention factor of two weights of which the second takes nothing away."""
     yarn = {"factor": factor, "original_max_position_embeddings": 4096, "mscale": weight, "mscale_all_dim": 1e-300}
-    return float(oracles.rotary_frequencies("yarn", 64, **yarn)[1].mid[0])
+    return float(oracles.rotary_frequencies("yarn", 64, **yarn)[1].mid)
 
 
 def _squared() -> str:
