@@ -393,7 +393,9 @@ def test_what_cannot_be_handed_over_is_not_applicable_and_says_why():
 # -- What is told ---------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("rope", [lambda x, start_pos=0: reference.rope(x, start_pos) + 1, lambda x, start_pos=0: 1 // 0])
+@pytest.mark.parametrize(
+    "rope", [lambda x, start_pos=0: reference.rope(x, start_pos) + 1, lambda x, start_pos=0: 1 // 0], ids=["wrong", "raises"]
+)
 def test_what_is_wrong_by_itself_does_not_depend_on_earlier_calls(rope):
     found = causes(Implementation("wrong", {"rope": rope}), 40)
     assert "a call does not depend on earlier calls[rope]" not in [law for cause in found for law in cause.laws]

@@ -12,7 +12,7 @@ from properties.tests.test_gate import ONE_OF_EACH_KIND, PATIENT, port, require_
 __all__ = ["port"]
 
 
-@pytest.mark.parametrize(("structure", "arithmetic"), product(RIGHT, ARITHMETICS))
+@pytest.mark.parametrize(("structure", "arithmetic"), [*product(RIGHT, ARITHMETICS)])
 def test_a_right_candidate_is_accepted(structure, arithmetic):
     """With many seeds by `make gates`."""
     require_accepted(structure, arithmetic)
