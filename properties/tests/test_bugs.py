@@ -15,142 +15,46 @@ from properties.bugs.equivalent import EQUIVALENT
 from properties.bugs.reference import OPERATIONS as REFERENCE
 from properties.bugs.reference import operations, users_of
 from properties.contract.implementation import Implementation
-from properties.contract.operations import FEATURES, OPERATIONS
+from properties.contract.operations import BATCH, FEATURES, OPERATIONS
 from properties.contract.results import BrokenError
 from properties.laws import LAWS
+from properties.strategies import masks
 from properties.strategies.cases import Cases
-from properties.strategies.domains import DOMAINS, ROTATIONS
+from properties.strategies.domain import SHORT, Domain
+from properties.strategies.domains import DOMAINS
 
 MUTANTS = [(bug, operation) for bug in CATALOGUE.values() for operation in bug.mutants]
 NUMPY = Implementation("NumPy", REFERENCE, features=FEATURES)
-FEW, MANY = (1, 1, 2, 3, 4, 5, 8), (16, 17, 33, 64, 65, 128, 130)
-STARTS = (0, 0, 0, 1, 2, 3, 250, 257, 1030, 4090, 32767)
-BATCHES = ((), (), (), (2,), (3,), (2, 2), (2, 1), (3, 2), (0,))
+LEFT_OUT = ("131072 keys", "dominating keys", "no queries", "without keys")
+"""Domains of cases that take long, or that the reference refuses."""
+EMPTY = (
+    Domain("no batch", "Batches without elements.", sizes={"batch": (0,)}, mask=masks.loose, rank=1),
+    Domain("no width", "Queries and keys without columns.", sizes={"head_dim": (0,), "n_q": SHORT, "n_k": SHORT}, mask=masks.loose),
+)
+"""Sizes of 0 that laws ask for by themselves."""
+LAYOUTS = ("", "", "", "transposed", "reversed", "heads inside")
+"""How arrays lie in memory, contiguous ones more often; no strategy draws it."""
 
 
-class Draw:
-    """Seeded random arguments of each operation: sizes, batches, positions, masks with dead rows, extreme scores and views."""
-
-    def __init__(self, seed):
-        self.rng = np.random.default_rng(seed)
-        self.n, self.m, self.d, self.d_v = (self.one(*([FEW, FEW * 3 + MANY, FEW + MANY][seed % 3])) for _ in range(4))
-        self.m = self.one(self.m, self.n)
-        self.d, self.d_v = (self.one(*FEW, 0, 9) if self.n * self.m > 200 else d for d in (self.d, self.d_v))
-        self.lead = self.one(*BATCHES) if self.n * self.m * (self.d + 1) < 5000 else ()
-
-    def one(self, *values):
-        return values[self.rng.integers(len(values))]
-
-    def x(self, *shape, most=2.0, views=True):
-        """Numbers, sometimes with zeros among them, a transposed view, or read backwards."""
-        x = self.rng.uniform(-most, most, shape) * (self.rng.random(shape) < self.one(0.7, 1, 1))
-        view = self.one(0, 0, 0, 1, 2, *[3] * (len(shape) > 3)) if views and len(shape) > 1 else 0
-        inside = {1: (-1, -2), 3: (-2, -3)}.get(view)  # which axes are exchanged in memory: of a matrix, or heads of a sequence
-        if inside:
-            return np.ascontiguousarray(x.swapaxes(*inside)).swapaxes(*inside)
-        return x[::-1].copy()[::-1] if view == 2 else x
-
-    def mask(self, *shape):
-        """A mask of scores of this shape, or one that broadcasts to them."""
-        some = self.rng.random(shape) < self.one(0.1, 0.5, 0.9)
-        late, causal = np.arange(shape[-1]) >= self.one(0, 1, 8, 16), np.tri(*shape[-2:], dtype=bool)
-        return self.one(None, some, some, some.swapaxes(-1, -2).copy().swapaxes(-1, -2), some | causal, some[..., :1, :], late, causal,
-                        *([some[:1], some[:, :1]] if len(shape) > 3 else []))  # fmt: skip
-
-    def attention(self, *heads, key_heads=()):
-        n, m, d, d_v = self.n, self.m, self.d, self.d_v
-        loud = self.one(2.0, 2.0, 2.0, 40.0, 900.0, 9000.0)
-        q, k, v = (self.x(*self.lead, *h, *s, most=t) for h, s, t in
-                   ((heads, (n, d), 2.0), (key_heads, (m, d), loud), (key_heads, (m, d_v), 2.0)))  # fmt: skip
-        if d and self.one(True, False, False):  # all scores of a row of one sign, far from 0
-            q[..., 0], k[..., 0] = self.one(-1, 1) * np.abs(q[..., 0]), loud * self.one(1, self.rng.uniform(0.5, 1, m))
-            k[..., 1:] /= loud
-            if m > 16 and self.one(True, False):
-                return q, k, v, np.arange(m) >= 16
-        return q, k, v, self.mask(*self.lead, *heads, n, m)
-
-    def model(self):
-        heads, width, wide = self.one(1, 2, 3), self.one(0, 1, 2, 3, 8, 9), self.one(1, 2, 4, 6)
-        x, *weights = shapes = (*self.lead, min(self.n, 65), wide), *[(wide, heads * width)] * 3, (heads * width, self.one(wide, wide))
-        x, *weights = (self.x(*s, most=self.one(2.0, 2.0, 8.0, 40.0)) for s in shapes)
-        return x, *weights, heads, self.mask(*x.shape[:-1], x.shape[-2])
-
-    def rows(self, d, most=2):
-        return self.x(*self.lead, self.n, d, most=most)
-
-    def tables(self, d):
-        theta = self.x(self.n, d)
-        return self.one((self.x(self.n, d), self.x(self.n, d)), (np.cos(theta), np.sin(theta)))
-
-
-def scores(draw):
-    q, k, _, mask = draw.attention()
-    offsets = draw.one(0, 0, 900, -900, -2e4, draw.x(q.shape[-2], 1, most=900.0))
-    return draw.one(1, 1, 8, 400, 4000) * draw.x(*q.shape[:-1], k.shape[-2]) + offsets, mask
+def laid_out(x, layout):
+    """The same numbers: the last two axes exchanged in memory, or the two before the last, or rows read backwards."""
+    inside = {"transposed": (-1, -2), "heads inside": (-2, -3)}.get(layout)
+    if not isinstance(x, np.ndarray) or x.ndim < (3 if layout == "heads inside" else 2):
+        return x
+    if inside:
+        return np.ascontiguousarray(x.swapaxes(*inside)).swapaxes(*inside)
+    return x[::-1].copy()[::-1] if layout == "reversed" else x
 
 
 def arguments_of(operation, seed):
-    """The arguments of an operation on a seeded draw."""
-    if OPERATIONS[operation].forward in (
-        "attention",
-        "merge_attention",
-        "alibi_slopes",
-        "alibi_bias",
-        "decode",
-        "rotary_frequencies",
-        "rotary_tables",
-    ):
-        domains = [d for d in DOMAINS[operation].values() if d.name not in ("no keys", "tiles", "windows at edges")]
-        return Cases(OPERATIONS[operation], domains[seed % len(domains)], NUMPY).draw(seed)
-    if operation in ("rope", "rope_vjp") and seed % 2:
-        return Cases(OPERATIONS[operation], DOMAINS[operation][ROTATIONS if seed % 4 == 1 else "sections"], NUMPY).draw(seed)
-    d = Draw(seed)
-    width, start = d.one(0, 1, 2, 3, 4, 5, 6, 8, 65), d.one(*STARTS)
-    if operation.startswith("scaled") or operation == "causal_attention":
-        q, k, v, mask = d.attention()
-        if operation == "causal_attention":
-            return q, k, v
-        return q, k, v, mask, *{"vjp": [d.x(*q.shape[:-1], v.shape[-1])], "jvp": [d.x(*x.shape) for x in (q, k, v)]}.get(operation[-3:], [])
-    if operation.startswith("multi"):
-        x, *rest = d.model()
-        return x, *rest, *{"vjp": [d.x(*x.shape, most=4)], "jvp": [d.x(*y.shape) for y in (x, *rest[:4])]}.get(operation[-3:], [])
-    if operation.startswith("hard"):
-        s, mask = scores(d)
-        return s, mask, *([d.x(*s.shape)] if operation.endswith("vjp") else [])
-    if operation == "grouped_query_attention":
-        groups = d.one(1, 2, 3)
-        return d.attention(groups * d.one(1, 2, 3), key_heads=(groups,))
-    longest = d.one(d.n, 257, 300)
-    lengths = d.rng.integers(0, d.n + 1, d.one(0, 1, 2, 3))
-    table = d.x(d.one(d.n, 300), width)
-    length = int(d.rng.integers(0, len(table) + 1))
-    picked = d.rng.integers(0, len(table), d.one((0,), (3,), (2, 2), (4,)))
-    columns = d.one(d.m, d.m, d.m, 0)
-    first = d.rng.random((d.n, columns)) < 0.6
-    x = d.rows(width, most=d.one(2, 2, 2, 8))
-    y = d.rows(width)
-    pos = d.one(d.x(d.n, width), d.rows(width))
-    even = d.rows(width // 2 * 2)
-    return {
-        "causal_mask": lambda: (longest, d.one(longest, d.n, 257, 5)),
-        "padding_mask": lambda: (lengths, d.n),
-        "combine_masks": lambda: (
-            first,
-            d.rng.random(d.one(*((*lead, columns) for lead in ((d.n,), (1,), (d.n, 1), (2, 1))))) < d.one(0, 0.6, 1),
-        ),
-        "sinusoidal_positional_encoding": lambda: (longest, width, start),
-        "add_positional_encoding": lambda: (x, pos),
-        "learned_positional_encoding": lambda: (table, length, int(d.one(0, len(table) - length, (len(table) - length) // 2))),
-        "table_lookup": lambda: (table, picked),
-        "rope": lambda: (x, start),
-        "rope_vjp": lambda: (x, y, start),
-        "apply_rotary": lambda: (x, *d.tables(width)),
-        "apply_rotary_vjp": lambda: (x, *d.tables(width), y),
-        "rotate_half": lambda: (even,),
-        "inv_freq": lambda: (width,),
-        "rope_angles": lambda: (longest, width, start),
-        "rope_tables": lambda: (longest, width, start),
-    }[operation]()
+    """The arguments of an operation in one of its domains, in turn, and in a layout."""
+    o = OPERATIONS[operation]
+    left_out = {*LEFT_OUT, *(["tiles"] if o.is_played else [])}
+    domains = [domain for domain in DOMAINS[operation].values() if domain.name not in left_out]
+    domains += EMPTY if any(BATCH in axes for axes in o.axes.values()) else ()
+    found = Cases(o, domains[seed % len(domains)], NUMPY).draw(seed)
+    layout = np.random.default_rng(seed).choice(LAYOUTS)
+    return tuple(laid_out(x, layout) for x in found)
 
 
 @cache
