@@ -1,4 +1,7 @@
-"""The calls that the other checkers of attention make, by the shapes and draws that their sources state."""
+"""The calls that the other checkers of attention make, by the shapes and draws that their sources state.
+
+The strategies of `properties` do not draw them: what is measured is what these draws detect.
+"""
 
 from collections.abc import Iterator
 from itertools import cycle

@@ -1,7 +1,8 @@
 """Every declaration that computes over a scalar, with a strategy for its inputs: one table for all tests that compare scalars.
 
 Inputs are drawn as float64 arrays of multiples of 2⁻⁷ up to 1, times a power of two: every scalar can hold them. They are drawn as bytes,
-which is quick and shrinks to zeros.
+which is quick and shrinks to zeros. Cases of `properties` are of floats and of its operations; these are of every scalar and every
+declaration, and `spec` imports nothing of `properties`.
 """
 
 from collections.abc import Callable
