@@ -63,11 +63,15 @@ class Meaning:
     scale     the factor of attention's scores; 1/√d if None, as the spec has it
     base      of the frequencies of `rope`
     stretch   what multiplies them
+    odd       whether the unpaired channel of an odd width is rotated as the spec has it ("literal"), or left as it is ("passthrough")
+    layout    of sines and cosines, as `Conventions.sinusoid_layout`
     """
 
     scale: float | None = None
     base: float = 10000.0
     stretch: float = 1.0
+    odd: str = "literal"
+    layout: str = "interleaved"
 
 
 SPEC = Meaning()
@@ -79,7 +83,9 @@ def evaluate(operation: str, arguments: tuple[object, ...], precision: int, mean
         if meaning.scale is not None:
             found = _scaled(operation, arguments, meaning.scale)
         elif operation in ("rope", "rope_vjp"):
-            found = _OPERATIONS[operation](*arguments, _turning(meaning))
+            found = _OPERATIONS[operation](*arguments, _turning(meaning), meaning.odd)
+        elif operation == "sinusoidal_positional_encoding":
+            found = _OPERATIONS[operation](*arguments, meaning.layout)
         else:
             found = _OPERATIONS[operation](*arguments)
     return found if isinstance(found, tuple) else (found,)
@@ -214,8 +220,14 @@ def _softmax_vjp(scores: Array, mask: Mask | None, g: Array) -> Balls:
     return literal.softmax_backward_from_weights_spec(_softmax(scores, mask), _balls(g))
 
 
-def _sinusoid(seq_len: int, embed_dim: int, start_pos: int) -> Balls:
-    return positional.sinusoidal_positional_encoding_spec(seq_len, embed_dim, start_pos, ARB)
+def _sinusoid(seq_len: int, embed_dim: int, start_pos: int, layout: str) -> Balls:
+    """The spec's table, or its sines before its cosines: of its own exponents, or with i/(d/2 − 1)."""
+    table = positional.sinusoidal_positional_encoding_spec(seq_len, embed_dim, start_pos, ARB)
+    if layout == "tensor2tensor":
+        pairs = range(embed_dim // 2)
+        angles = [[(start_pos + p) * flint.arb(10000) ** (-flint.arb(i) / (len(pairs) - 1)) for i in pairs] for p in range(seq_len)]
+        return np.array([[*(x.sin() for x in row), *(x.cos() for x in row)] for row in angles], object).reshape(seq_len, embed_dim)
+    return table if layout == "interleaved" else np.concatenate([table[:, 0::2], table[:, 1::2]], axis=1)
 
 
 def _add(x: Array, pos: Array) -> Balls:
@@ -246,14 +258,19 @@ def _tables(seq_len: int, head_dim: int, start_pos: int) -> tuple[Balls, Balls]:
     return table(positional.rope_cos_lastdim_spec), table(positional.rope_sin_lastdim_spec)
 
 
-def _rope(x: Array, start_pos: int, scalar: Context) -> Balls:
-    return positional.rope_apply_spec(_balls(x), start_pos, scalar)
+def _rope(x: Array, start_pos: int, scalar: Context, odd: str) -> Balls:
+    return _passed(positional.rope_apply_spec(_balls(x), start_pos, scalar), x, odd)
 
 
-def _rope_vjp(_x: Array, g: Array, start_pos: int, scalar: Context) -> Balls:
+def _rope_vjp(_x: Array, g: Array, start_pos: int, scalar: Context, odd: str) -> Balls:
     """J · rope(J · g) with J = diag(1, −1, 1, …): both channels of a pair share their cosine and their sine."""
-    turned: Balls = positional.rope_apply_spec(tensor(g * _signs(g), ARB), start_pos, scalar) * _signs(g).astype(object)
-    return turned
+    return _passed(positional.rope_apply_spec(tensor(g * _signs(g), ARB), start_pos, scalar) * _signs(g).astype(object), g, odd)
+
+
+def _passed(rotated: Balls, x: Array, odd: str) -> Balls:
+    """What is rotated, with the unpaired channel of x as it is where it passes."""
+    passes = odd == "passthrough" and x.shape[1] % 2
+    return np.concatenate([rotated[:, :-1], _balls(x)[:, -1:]], axis=1) if passes else rotated
 
 
 def _signs(x: Array) -> NDArray[np.int64]:

@@ -4,7 +4,7 @@ Every entry whose radius is finite has to contain the exact value, whether the o
 radius is wider than a whole row of its midpoints is true, and useless: it is counted apart, as a remark.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -16,7 +16,7 @@ from oracles import Conventions, Enclosure
 from properties.contract.operations import OPERATIONS as CONTRACT
 from properties.strategies.climb import Climbed, Height, climb
 from research.benchmarks.attack import features, frequencies, parts
-from research.benchmarks.attack.calls import POISON, Call, changed, changed_array, drawn, everyday, mixed
+from research.benchmarks.attack.calls import POISON, Call, changed, changed_array, conventions, drawn, everyday, mixed
 from research.benchmarks.attack.inputs import ATTENTION, ROTARY, SCORES, Operands, plain, position
 from research.benchmarks.judge import SPEC, Meaning, compare, enclosed
 
@@ -78,19 +78,27 @@ def _softmax(operation: str, family: Callable[[Generator], Any], rng: Generator)
     return Call(operation, arrays, {} if mask is None else {"mask": mask})
 
 
-def _numbers(operation: str, rng: Generator) -> Call:
+def _numbers(operation: str, rng: Generator, widths: Sequence[int] = range(1, 6)) -> Call:
     """A call as it is drawn, with `plain` values."""
-    call = drawn(operation, rng, {"head_dim": range(1, 6)})
+    call = drawn(operation, rng, {"head_dim": widths})
     return replace(call, arrays={name: plain(rng, x.shape) for name, x in call.arrays.items()})
 
 
 def _rope(operation: str, family: Callable[[Generator], Conventions], rng: Generator) -> Call:
-    call = _numbers(operation, rng)
-    return replace(call, options={"start_pos": position(rng), "conventions": family(rng)})
+    meant = replace(family(rng), odd_lane=conventions(operation, rng).odd_lane)
+    call = _numbers(operation, rng, range(2, 7, 2) if meant.odd_lane == "reject" else range(1, 6))
+    return replace(call, options={"start_pos": position(rng), "conventions": meant})
+
+
+def _table(operation: str, rng: Generator) -> Call:
+    """A table of angles, cosines or sines; of sinusoids in any layout."""
+    if operation.startswith("sinusoidal"):
+        return drawn(operation, rng, meant=conventions(operation, rng))
+    return everyday(operation, rng)
 
 
 def _far(operation: str, rng: Generator) -> Call:
-    call = drawn(operation, rng, {"head_dim": range(1, 8)})
+    call = _table(operation, rng)
     return replace(call, options=call.options | {"start_pos": position(rng)})
 
 
@@ -99,7 +107,7 @@ def _turned(call: Call, rng: Generator) -> Call:
     said, kind = call.options, rng.random()
     if call.arrays and kind < 0.6:
         return changed_array(call, rng)
-    if kind < 0.8 or "conventions" not in said:
+    if kind < 0.8 or "conventions" not in said or not call.arrays:
         step = int(rng.choice([-1, 1])) * int(2.0 ** rng.uniform(0, 40))
         return replace(call, options=said | {"start_pos": int(min(max(said["start_pos"] + step, 0), 2**53 - 64))})
     meant, factor = said["conventions"], float(2.0 ** (rng.standard_normal() * rng.choice([1e-12, 1e-3, 1.0])))
@@ -143,7 +151,7 @@ def _in_order(call: Call) -> Said:
     exact = x | {"mask": mask}
     meant = x.get("conventions") or Conventions()
     keywords: dict[str, Any] = {name: x[name] for name in ("scale", "is_causal", "conventions") if name in x}
-    meaning = Meaning(x.get("scale"), meant.rope_base, meant.rope_scale)
+    meaning = Meaning(x.get("scale"), meant.rope_base, meant.rope_scale, meant.odd_lane, meant.sinusoid_layout)
     return tuple(given.get(p) for p in names), tuple(exact.get(p) for p in names), keywords, meaning
 
 
@@ -164,7 +172,7 @@ def _moved(operation: str) -> Target:
 
 def _at(operation: str) -> Target:
     """An operation of positions."""
-    return Target({"everyday": partial(everyday, operation), "huge positions": partial(_far, operation)}, _turned, _in_order)
+    return Target({"everyday": partial(_table, operation), "huge positions": partial(_far, operation)}, _turned, _in_order)
 
 
 def _rotating(operation: str) -> Target:
