@@ -1,5 +1,7 @@
 """The causes that diagnosis finds, without the time that smaller inputs take."""
 
+from collections.abc import Sequence
+
 from properties.contract.implementation import Implementation
 from properties.verifier.explaining import causes_of
 from properties.verifier.plan import grouped, plan
@@ -10,12 +12,18 @@ __all__ = ["causes", "first_cause"]
 
 
 def causes(
-    implementation: Implementation, examples: int = 100, seed: int = 0, *, quick: bool = False, fail_fast: bool = False
+    implementation: Implementation,
+    examples: int = 100,
+    seed: int = 0,
+    *,
+    laws: Sequence[str] | None = None,
+    quick: bool = False,
+    fail_fast: bool = False,
 ) -> tuple[Cause, ...]:
-    """The causes of what the laws find, as `verify` finds them, each with the input that was drawn."""
+    """The causes of what all laws find, or some, as `verify` finds them, each with the input that was drawn."""
     violations = []
-    for laws in grouped(plan(implementation, None, long=False, quick=quick)):
-        outcomes = examine(laws, implementation, examples, seed, ends=lambda law: fail_fast)
+    for group in grouped(plan(implementation, laws, long=False, quick=quick)):
+        outcomes = examine(group, implementation, examples, seed, ends=lambda law: fail_fast)
         violations += [o.violation for o in outcomes if o.status == "violated" and o.violation is not None]
     return causes_of(implementation, violations, shrinks=False)
 

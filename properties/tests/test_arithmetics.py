@@ -10,6 +10,8 @@ from oracles import preset
 from oracles.formats import PRESETS
 from properties.bugs import CATALOGUE
 from properties.bugs.reference import OPERATIONS
+from properties.contract.implementation import Implementation
+from properties.tests.diagnosing import causes
 from properties.tests.test_causes import AGREEMENT, cause_of
 from properties.verifier.arithmetics import candidates
 from properties.verifier.narrowest import finer_presets
@@ -37,8 +39,8 @@ def sinusoids(seq_len, embed_dim, start_pos=0):
 
 
 def diagnosis_of(operation, function, arithmetic, law):
-    (violation,) = verify({operation: function}, arithmetic=arithmetic, laws=[f"{law}[{operation}]"], max_examples=60).violations
-    return violation.diagnosis
+    (cause,) = causes(Implementation("rounded", {operation: function}, arithmetic), 60, laws=[f"{law}[{operation}]"])
+    return cause.diagnosis
 
 
 @pytest.mark.parametrize("law", ["attention is within its budget", "a dominating key wins"])
@@ -111,7 +113,7 @@ def test_log_sum_exps_are_converted_to_the_format_in_which_another_arithmetic_sa
     def merged(*given):
         return tuple(x.astype(np.float32) for x in wrong(*(x.astype(np.float64) for x in given)))
 
-    (cause,) = verify({"merge_attention": merged}, arithmetic="float32", max_examples=40).causes
+    (cause,) = causes(Implementation("merged", {"merge_attention": merged}, "float32"), 40)
     assert cause.diagnosis[0].id == bug
 
 

@@ -437,12 +437,12 @@ def test_verdicts_are_those_of_verify_whatever_the_number_of_workers(kernels, ca
 
 
 def test_deaths_hangs_and_leaks_are_verdicts_and_the_campaign_goes_on(kernels):
-    more = ("--laws", LAW, "--timeout", 5, "--memory", "1G", "--cases", 4 * 20)
+    more = ("--laws", LAW, "--timeout", 2, "--memory", "1G", "--cases", 4 * 20)
     assert campaign("bad", "c.db", *more, "--climb", 0) == 1
     assert dict(rows("SELECT implementation, summary FROM violation JOIN chunk USING (chunk)")) == {
         "aborts": "killed the process: SIGABRT.",
         "kills itself": "killed the process: SIGKILL.",
-        "hangs": "did not return within 5 s.",
+        "hangs": "did not return within 2 s.",
         "leaks": "took more than 1 GiB of memory.",
     }
     assert dict(rows("SELECT implementation, lost FROM chunk WHERE lost")) == {
