@@ -25,7 +25,7 @@ from research.vectors.choice import FORMATS, Choice, size
 from research.vectors.kills import beyond_vectors, killed, mutants_of
 from research.vectors.readings import alternatives, changed
 
-__all__ = ["CHOSEN", "SHOWN", "Chosen", "choose", "chosen", "pruned", "survivors", "written"]
+__all__ = ["CHOSEN", "SHOWN", "Chosen", "choose", "chosen", "pruned", "survivors", "told_once", "written"]
 
 CHOSEN = Path(__file__).parent / "chosen.json"
 SHOWN = tuple(name for name, o in OPERATIONS.items() if not o.is_played)
@@ -39,7 +39,7 @@ _LEFT_OUT = ("131072 keys", "dominating keys")  # the file of long cases has the
 
 @dataclass(frozen=True)
 class Chosen:
-    """A case, which mutants it kills in each format in which it is a test, and the readings that it is there to show."""
+    """A case, the mutants that it is the first to kill in each format in which it is a test, and the readings that it is there to show."""
 
     choice: Choice
     kills: dict[str, list[str]]
@@ -80,7 +80,8 @@ def choose(operation: str, known: Sequence[Chosen] = (), touched: Collection[str
             pool.cover(arithmetic, pool.drawn(range(_SEEDS, _MORE), _LARGE))
     if touched is None:
         pool.show()
-    return pruned([Chosen(choice, kills, pool.shows.get(choice, [])) for choice, kills in pool.kept.items()])
+    found = [Chosen(choice, kills, pool.shows.get(choice, [])) for choice, kills in pool.kept.items()]
+    return told_once(pruned(found if touched is None else told_once(found)))
 
 
 class _Pool:
@@ -183,6 +184,17 @@ def pruned(found: Sequence[Chosen]) -> list[Chosen]:
             if others.issuperset(kills) and not (one.shows and arithmetic in FORMATS[:_SHOWN]):
                 del one.kills[arithmetic]
     return [one for one in kept if one.kills]
+
+
+def told_once(found: Sequence[Chosen]) -> list[Chosen]:
+    """The cases, each mutant told in each format by the first that kills it: so a new bug changes one line for each of its operations."""
+    told: set[tuple[str, str]] = set()
+    kept: list[Chosen] = []
+    for one in found:
+        first = {name: [kill for kill in kills if (name, kill) not in told] for name, kills in one.kills.items()}
+        told |= {(name, kill) for name, kills in first.items() for kill in kills}
+        kept.append(Chosen(one.choice, first, one.shows))
+    return kept
 
 
 def _seed(operation: str, domain: str, n: int) -> int:

@@ -1,4 +1,4 @@
-"""The vectors' own kill matrix: which tests kill which known bugs, in which format."""
+"""The vectors' own kill matrix: which test is the first to kill each known bug, in which format."""
 
 from collections.abc import Iterator
 
@@ -11,7 +11,7 @@ __all__ = ["by_mutant", "markdown"]
 
 
 def by_mutant(found: list[Chosen]) -> dict[str, dict[str, list[str]]]:
-    """For each mutant and format the numbers of the tests that kill it."""
+    """For each mutant and format the number of the first test that kills it, in a list."""
     told: dict[str, dict[str, list[str]]] = {name: {} for name in MUTANTS}
     for operation in dict.fromkeys(one.choice.operation for one in found):
         for number, one in enumerate(one for one in found if one.choice.operation == operation):
@@ -56,7 +56,7 @@ def _concerns(name: str, arithmetic: str) -> bool:
 
 def _rows(found: list[Chosen]) -> Iterator[str]:
     told = by_mutant(found)
-    yield "## Who is killed by which tests"
+    yield "## Which test is the first to kill each bug"
     yield "\nTests by their numbers: `003` of a bug in rope and float32 is `rope/float32/003`. – where none does.\n"
     yield f"| bug | operation | {' | '.join(FORMATS)} |\n|---|---|{'---|' * len(FORMATS)}"
     for name, mutant in MUTANTS.items():
