@@ -6,6 +6,8 @@ from pathlib import Path
 from types import FunctionType
 from typing import get_args
 
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # before NumPy is imported: one thread for each test process
+
 import jaxtyping
 import pytest
 from hypothesis import settings
@@ -50,8 +52,6 @@ settings.load_profile("attnspec")
 
 # Hypothesis also draws the constants of all modules imported so far: without them, cases do not depend on which tests ran before.
 providers._get_local_constants = Constants
-
-os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch is imported: one thread for each test process, so that -n 2 uses two cores
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -45,22 +45,27 @@ def shadowing(path: Sequence[str] | None = None) -> dict[str, str]:
 class _Finder(MetaPathFinder):
     """Finds the three packages, and what is in them, under the name `attnspec`.
 
-    `renamed` are the packages that bear no other name. `properties` imports the other two, so it is one where any of them is. It is settled
-    when the first package is imported: two copies of a class would not be equal.
+    `renamed` are the packages that are loaded under that name alone. `properties` imports the other two, so it is one where any of them is.
+    `import properties` finds it too, unless it is shadowed itself. All is settled when the first package is imported: two copies of a class
+    would not be equal.
     """
 
     def __init__(self) -> None:
-        self.renamed: frozenset[str] | None = None
+        self.shadowed: frozenset[str] | None = None
+        self.renamed: frozenset[str] = frozenset()
 
     def find_spec(self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
-        """The spec of a module of ours; None for any other."""
-        top, _, name = fullname.partition(".")
+        """The spec of a module of ours; None for any other, and for one that Python finds itself."""
+        name = fullname.removeprefix("attnspec.")
         package = name.partition(".")[0]
-        if top != "attnspec" or package not in PACKAGES:
+        if package not in PACKAGES:
             return None
-        if self.renamed is None:
-            taken = {*shadowing()}
-            self.renamed = frozenset(taken | {"properties"} if taken else ())
+        if name == fullname:
+            other = package in self.renamed and package not in (self.shadowed or ())
+            return spec_from_loader(fullname, _Same(f"attnspec.{name}")) if other else None
+        if self.shadowed is None:
+            self.shadowed = frozenset(shadowing())
+            self.renamed = self.shadowed | {"properties"} if self.shadowed else self.shadowed
         if package not in self.renamed:
             return spec_from_loader(fullname, _Same(name))
         place = _HOME.joinpath(*name.split("."))
@@ -69,7 +74,7 @@ class _Finder(MetaPathFinder):
 
 
 class _Same(Loader):
-    """Loads a module by importing it under its usual name."""
+    """Loads a module by importing it under its other name."""
 
     def __init__(self, name: str) -> None:
         self.name = name

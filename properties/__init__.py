@@ -6,6 +6,7 @@ report = properties.verify({"rope": my_rope}, arithmetic="float32")
 def test_conformance(check): check()
 """
 
+import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -55,12 +56,8 @@ __all__ = [
     "verify",
 ]
 
-for _name, _file in shadowing().items():
-    if not __name__.startswith("attnspec."):
-        raise ImportError(
-            f"import {_name} finds {_file}, but should find the package {_name} of attnspec. "
-            "Write `from attnspec import oracles, properties`, which finds both."
-        )
+if __name__ == "properties" and shadowing():  # then `oracles` or `spec` is not ours: the package under our own name finds both
+    sys.modules[__name__] = import_module("attnspec.properties")
 
 
 def __getattr__(name: str) -> Any:

@@ -42,7 +42,7 @@ def changed_lines(since: str) -> dict[str, Spans]:
 class Part:
     """A definition of a module, or a row of a table: its lines, the names that it defines and uses, and its labels.
 
-    A name of another module is written "module:name". `labels` are the name of a definition and the strings of its decorators; of a row
+    A name of another module is "module:name". `labels` are the name of a definition and the strings of its decorators; of a row
     they are all its strings.
     """
 

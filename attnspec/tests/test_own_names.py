@@ -96,11 +96,13 @@ def test_only_what_is_shadowed_is_loaded_under_another_name(name, installed, tmp
     assert run(project(tmp_path, [name]), installed / "python", "-c", code) == (0, "")
 
 
-def test_who_imports_properties_beside_a_shadowed_oracles_is_told_by_whom(installed, tmp_path):
-    folder = project(tmp_path, ["oracles"])
-    status, printed = run(folder, installed / "python", "-c", "import properties")
-    assert status == 1
-    assert printed.splitlines()[-1] == (
-        f"ImportError: import oracles finds {folder / 'oracles.py'}, but should find the package oracles of attnspec. "
-        "Write `from attnspec import oracles, properties`, which finds both."
+@pytest.mark.parametrize("name", ["oracles", "spec"])
+def test_properties_that_is_not_shadowed_itself_keeps_its_name(name, installed, tmp_path):
+    code = (
+        f"import properties, {name}\n"
+        "import attnspec\n"
+        "from properties.contract.implementation import Implementation\n"
+        f"assert {name}.KEY == 'theirs' and properties is attnspec.properties\n"
+        "assert Implementation is properties.Implementation is attnspec.Implementation"
     )
+    assert run(project(tmp_path, [name]), installed / "python", "-c", code) == (0, "")
