@@ -95,7 +95,7 @@ MISTAKES = {
 
 
 def fails(law, implementation, number=10):
-    return examine([law], implementation, number, 0)[0].status == "violated"
+    return examine([law], implementation, number, 0, ends=lambda law: True)[0].status == "violated"
 
 
 @pytest.mark.parametrize("law", OWN, ids=[law.id for law in OWN])
