@@ -215,8 +215,9 @@ def test_what_makes_caches_offers_what_is_declared():
     assert properties.verify(Implementation("x", {"decode": made}), max_examples=5).ok
 
 
-@pytest.mark.parametrize("entry", register.bugs, ids=lambda entry: entry.id)
+@pytest.mark.parametrize("entry", register.bugs[::6], ids=lambda entry: entry.id)
 def test_a_wrong_cache_is_seen_and_named(entry):
+    """A few of them: that a law kills each is tested with all known bugs."""
     wrong = Implementation("wrong", {"decode": entry.fresh()})
     laws = [*find("decoding is within its budget"), *find(entry.law)]
     outcomes = examine(laws, wrong, 60, ends=lambda law: law == f"{entry.law}[decode]")

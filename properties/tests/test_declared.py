@@ -27,14 +27,18 @@ def test_every_value_is_read():
         assert {values[later % len(values)] for later in LATER} >= set(values[1:]), name
 
 
-@pytest.mark.parametrize("later", LATER)
-def test_no_reading_is_a_false_alarm(later):
-    """Each value but the default is that of some implementation, which has all operations, those too that it does not concern."""
+def alarms(later):
+    """What is wrong with an implementation of all operations that is right in one of the readings."""
     reading = Conventions(**{name: values[later % len(values)] for name, values in (NAMED | NUMBERS).items()})
     operations = {name: meaning(o, reading) for name, o in OPERATIONS.items()}
     implementation = Implementation("oracle", operations, conventions=reading, features=FEATURES)
     found = verify(implementation, max_examples=10, seed=later)
-    assert not [(o.law_id, o.reason or o.violation) for o in found.outcomes if o.status in ("violated", "vacuous", "not run")]
+    return [(o.law_id, o.reason or o.violation) for o in found.outcomes if o.status in ("violated", "vacuous", "not run")]
+
+
+def test_no_alarm_is_false_in_the_first_reading():
+    """`make test-all` has the other readings."""
+    assert alarms(LATER[0]) == []
 
 
 @pytest.mark.parametrize("name", ["scaled_dot_product_attention_vjp", "attention_jvp"])
