@@ -326,7 +326,7 @@ def test_a_mistake_of_the_forward_is_that_of_what_is_made_of_it():
         SDPA: lambda q, k, v, mask=None: forward(q, k, v, mask)[0],
         f"{SDPA}_vjp": vjp,
     }
-    (cause,) = causes(Implementation("mine", kernels, supports="positive sizes"), 40)
+    (cause,) = causes(Implementation("mine", kernels, supports="positive sizes"), 25)
     assert {law.partition("[")[2] for law in cause.laws} == {"causal_attention]", f"{SDPA}]", f"{SDPA}_vjp]"}
     assert cause.example.operation == SDPA
 
@@ -336,7 +336,7 @@ def test_a_mistake_of_the_forward_is_that_of_what_is_made_of_it():
         return 1.5 * kernels["causal_attention"](q, k, v)
 
     broken = Implementation("mine", {**kernels, "causal_attention": larger}, supports="positive sizes")
-    assert len(causes(broken, 40)) == 2  # a mistake of its own is told by itself
+    assert len(causes(broken, 25)) == 2  # a mistake of its own is told by itself
 
 
 def test_a_note_says_the_size_of_the_smallest_input_and_no_arithmetic_explains_what_is_rarely_wrong():
