@@ -18,10 +18,10 @@ __all__ = ["changed", "main", "share"]
 
 AT_CBECFFB = re.compile(
     r"docs/[^/]+\.(json|txt)|docs/(kill-matrix|named|findings|peers|rotary|worst|criteria)\.md|docs/checkers\.\w+|docs/results/.*"
-    r"|vectors/(data|onnx)/.*|vectors/MATRIX\.md|properties/vectors/chosen\.json|properties/laws/quick\.py"
+    r"|vectors/(data|onnx)/.*|vectors/MATRIX\.md|(properties|research)/vectors/chosen\.json|properties/laws/quick\.py"
 )
 """The generated files, each compared with the code on every push."""
-STILL = re.compile(r"vectors/(data|onnx)/.*|properties/vectors/chosen\.json|properties/laws/quick\.\w+")
+STILL = re.compile(r"vectors/(data|onnx)/.*|(properties|research)/vectors/chosen\.json|properties/laws/quick\.\w+")
 """The generated files that a push makes again: the data that the product reads, and the vectors of the operations that changed."""
 
 
