@@ -386,8 +386,7 @@ def as_textbooks_have_it(q, k, v, mask=None):
     ],
     ids=["rope", "attention"],
 )
-@pytest.mark.parametrize("seed", range(3))
-def test_of_two_mistakes_the_rarer_one_is_named_too(operations, expected, seed):
+def test_of_two_mistakes_the_rarer_one_is_named_too(operations, expected):
     """It reproduces few of all wrong calls, but all that the other one does not; and what gets no other call wrong comes first."""
-    found = causes(Implementation("twice wrong", operations), seed=seed)
+    found = causes(Implementation("twice wrong", operations))
     assert {cause.likely and cause.likely.id for cause in found} == expected
