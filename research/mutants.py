@@ -29,7 +29,7 @@ from properties.contract.implementation import Implementation
 from properties.contract.operations import FEATURES, Operation
 from properties.laws import LAWS
 from properties.laws.law import Law
-from properties.verifier.kills import EXAMPLES, SEED, kills_of
+from properties.tests.kills import EXAMPLES, SEED, kills_of
 from properties.verifier.plan import QUICK
 from properties.verifier.verify import examine
 

@@ -19,7 +19,7 @@ from properties.bugs import CATALOGUE, GROUPS
 from properties.bugs.mutants import MUTANTS
 from properties.bugs.reference import OPERATIONS, users_of
 from properties.laws import FAMILIES, LAWS
-from properties.verifier.kills import killers, kills_of
+from properties.tests.kills import killers, kills_of
 from properties.verifier.plan import QUICK, is_quick
 from research.changes import ROOT, Part, Spans, base, changed_lines, parts, touched_parts
 from research.mutants import write_quick

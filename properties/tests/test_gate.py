@@ -63,13 +63,10 @@ def test_a_right_candidate_is_accepted_by_the_default_plan():
 
 
 ONE_OF_EACH_KIND = [
-    *("right only for few queries", "memorised by where arrays lie", "a cached array is returned again"),
-    *("repeated calls are seen and answered otherwise", "wrong where two calls meet", "a subclass of ndarray that lies"),
-    *("an array that is computed when it is looked at", "a view of an input", "inputs are written", "a shape that broadcasts"),
-    *("a thread that changes what was returned", "it sleeps", "it exits when it is imported", "a fork that returns", "it crashes"),
-    *("huge memory", "it raises everything that it catches", "NumPy's comparisons are patched", "a whole answer is forged ahead"),
-    *("the caller's frame is read for the answer", "the oracle is looked for on the disk", "the parent is killed"),
-    *("a note is left for the other process", "the answer is asked for on the network"),
+    *("memorised by where arrays lie", "repeated calls are seen and answered otherwise", "a subclass of ndarray that lies"),
+    *("a view of an input", "inputs are written", "a thread that changes what was returned", "it sleeps", "it exits when it is imported"),
+    *("NumPy's comparisons are patched", "a whole answer is forged ahead", "the oracle is looked for on the disk"),
+    *("the parent is killed", "the answer is asked for on the network"),
 ]
 
 

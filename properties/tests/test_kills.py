@@ -8,7 +8,7 @@ from properties.bugs import CATALOGUE
 from properties.bugs.mutants import MUTANTS, TRAPS
 from properties.contract.operations import OPERATIONS
 from properties.laws import LAWS
-from properties.verifier.kills import killers, kills_of
+from properties.tests.kills import killers, kills_of
 from properties.verifier.plan import QUICK, QUICKLY, plan
 from properties.verifier.verify import examine
 

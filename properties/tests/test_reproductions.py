@@ -34,7 +34,6 @@ def attention(q, k, v, mask=None):
 GROUPS = {"it's NAME": [{"rope": rope, "scaled_dot_product_attention": attention}]}
 """
 BROKEN = {
-    "is wrong": ('OPERATIONS["rope"](x, start_pos)', 'OPERATIONS["rope"](x, start_pos) * (1 + start_pos % 2)'),
     "raises": ('OPERATIONS["rope"](x, start_pos)', 'OPERATIONS["rope"](x, 1 // (x.shape[-2] < 3))'),
     "aborts": ('OPERATIONS["rope"](x, start_pos)', "os.abort()"),
     "hangs": ('OPERATIONS["rope"](x, start_pos)', "time.sleep(10**6)"),

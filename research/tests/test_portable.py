@@ -67,7 +67,7 @@ def test_the_same_case_has_the_same_verdict_under_another_kernel_and_level(found
     """Laws that rounding once decided: for the mutant's dk they hold, but for its own rounding, where the right dk is 0 ± 0."""
     laws = [f"{law}[scaled_dot_product_attention_vjp]" for law in ("the order of channels does not matter", "a view equals its copy")]
     kills = f"[kills_of(law, ['vjp-transpose-missing-when-square']) for law in {laws}]"
-    code = f"from properties.verifier.kills import kills_of; print({kills})"
+    code = f"from properties.tests.kills import kills_of; print({kills})"
     for environment in ({}, another(found).environment):
         variables = os.environ | environment
         ran = subprocess.run([sys.executable, "-c", code], env=variables, capture_output=True, text=True, cwd=portable.ROOT)
