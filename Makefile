@@ -66,7 +66,7 @@ test: $(READY) ## test spec, oracles and the product: what each push needs [JOBS
 
 .PHONY: test-all
 test-all: $(READY) ## run every test, also of systems and research, then those that could depend on the processor under another BLAS kernel [JOBS=2]
-	$(PYTEST) attnspec spec oracles properties systems research
+	$(PYTEST) --hypothesis-profile=thorough attnspec spec oracles properties systems research
 	$(MAKE) another
 
 .PHONY: another
@@ -86,7 +86,7 @@ portable: $(READY) ## compare verdicts and run these tests under every BLAS kern
 .PHONY: browser
 browser: $(READY) ## test the page in Chromium: mouse, keyboard, phone, light and dark, and accessibility by axe
 	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null || { echo "make browser needs Chromium: apt-get install chromium, or your system's package of it."; exit 1; }
-	$(BIN)/python -m pytest properties/tests/test_browser.py
+	$(BIN)/python -m pytest research/tests/test_browser.py
 
 .PHONY: check
 check: $(READY) ## lint, format and types, without writing anything

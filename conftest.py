@@ -47,7 +47,8 @@ names = {".".join(path.relative_to(root).with_suffix("").parts) for path in modu
 install_import_hook(sorted(names), "beartype.beartype")
 
 # Derandomised: the same cases on every machine. No database: nothing is carried from one run into the next. No deadline: machines differ.
-settings.register_profile("attnspec", database=None, derandomize=True, deadline=None, max_examples=100)
+settings.register_profile("attnspec", database=None, derandomize=True, deadline=None, max_examples=50)
+settings.register_profile("thorough", settings.get_profile("attnspec"), max_examples=100)  # of `make test-all`
 settings.load_profile("attnspec")
 
 # Hypothesis also draws the constants of all modules imported so far: without them, cases do not depend on which tests ran before.

@@ -5,8 +5,9 @@ import json
 import pytest
 
 from properties.bugs import CATALOGUE
-from properties.bugs.mutants import MUTANTS
+from properties.bugs.mutants import MUTANTS, TRAPS
 from properties.laws import LAWS, find
+from properties.tests.test_kills import violated
 from research import mutants
 from research.mutants import HOW, REPORTED, SEEDS, as_json, complaints, leans, lives, markdown, needless, quick_plan, write_quick
 
@@ -79,3 +80,8 @@ def test_the_page_and_the_data_say_what_was_measured(good):
     assert f"they are killed {len(REPORTED) * len(SEEDS)} times" in page
     assert all(f"| **{mutant.bug.id}** ({mutant.operation}) |" in page for mutant in MUTANTS.values())
     assert json.loads(as_json(good, NOTHING))["kills"] == good
+
+
+@pytest.mark.parametrize("trap", TRAPS)
+def test_what_is_equivalent_to_the_reference_passes_the_quick_plan(trap):
+    assert violated(TRAPS[trap]) == []
