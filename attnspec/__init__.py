@@ -9,7 +9,6 @@ same; `own_names` says how.
 """
 
 from importlib import import_module
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 from attnspec import own_names
@@ -37,6 +36,8 @@ def __getattr__(name: str) -> Any:
     if name in own_names.PACKAGES:
         return import_module(f"attnspec.{name}")
     if name == "__version__":
+        from importlib.metadata import version  # which takes longer to import than all else here
+
         return version("attnspec")
     if name in _HOMES:
         return getattr(import_module(f"attnspec.{_HOMES[name]}"), name)

@@ -5,16 +5,14 @@ project, the project keeps its module, and ours is loaded under the name `attnsp
 imports it, `oracles` is read as `attnspec.oracles`.
 """
 
-import ast
 import sys
 from collections.abc import Sequence
 from importlib import import_module
 from importlib.abc import Loader, MetaPathFinder
-from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
+from importlib.machinery import ModuleSpec, PathFinder
 from importlib.util import spec_from_file_location, spec_from_loader
 from pathlib import Path
-from types import CodeType, ModuleType
-from typing import Any
+from types import ModuleType
 
 __all__ = ["PACKAGES", "install", "shadowing"]
 
@@ -68,9 +66,11 @@ class _Finder(MetaPathFinder):
             self.renamed = self.shadowed | {"properties"} if self.shadowed else self.shadowed
         if package not in self.renamed:
             return spec_from_loader(fullname, _Same(name))
+        from attnspec.renaming import Renamed  # rarely needed
+
         place = _HOME.joinpath(*name.split("."))
         file = place / "__init__.py" if place.is_dir() else place.with_suffix(".py")
-        return spec_from_file_location(fullname, file, loader=_Renamed(fullname, str(file), self.renamed)) if file.exists() else None
+        return spec_from_file_location(fullname, file, loader=Renamed(fullname, str(file), self.renamed)) if file.exists() else None
 
 
 class _Same(Loader):
@@ -88,47 +88,3 @@ class _Same(Loader):
     def exec_module(self, module: ModuleType) -> None:
         """Give the module back its own spec, which Python has just replaced."""
         module.__spec__ = self.own
-
-
-class _Renamed(SourceFileLoader):
-    """Loads a module of ours from its source, in which the renamed packages are read as `attnspec.…`."""
-
-    def __init__(self, fullname: str, path: str, renamed: frozenset[str]) -> None:
-        super().__init__(fullname, path)
-        self.renamed = renamed
-
-    def get_code(self, fullname: str) -> CodeType:
-        """The code; it is not kept in a file, since the file that Python would take belongs to the usual name."""
-        tree = _Renaming(self.renamed).visit(ast.parse(self.get_data(self.path), self.path))
-        return compile(ast.fix_missing_locations(tree), self.path, "exec", dont_inherit=True)
-
-
-class _Renaming(ast.NodeTransformer):
-    """Puts `attnspec.` before the renamed packages in import statements."""
-
-    def __init__(self, renamed: frozenset[str]) -> None:
-        self.renamed = renamed
-
-    def visit_ImportFrom(self, node: ast.ImportFrom) -> ast.AST:
-        """`from oracles.ball import x` becomes `from attnspec.oracles.ball import x`."""
-        if node.level == 0 and node.module and node.module.partition(".")[0] in self.renamed:
-            node.module = f"attnspec.{node.module}"
-        return node
-
-    def visit_Import(self, node: ast.Import) -> list[ast.stmt]:
-        """`import oracles` becomes `import attnspec.oracles as oracles`; `import oracles.ball` loads the module and binds the package."""
-        found: list[ast.stmt] = []
-        for alias in node.names:
-            package, dot, _ = alias.name.partition(".")
-            if package not in self.renamed:
-                found.append(self._import(alias.name, alias.asname, node))
-            elif alias.asname or not dot:
-                found.append(self._import(f"attnspec.{alias.name}", alias.asname or alias.name, node))
-            else:
-                found.append(self._import(f"attnspec.{alias.name}", "_", node))
-                found.append(self._import(f"attnspec.{package}", package, node))
-        return found
-
-    @staticmethod
-    def _import(name: str, asname: str | None, node: Any) -> ast.stmt:
-        return ast.copy_location(ast.Import([ast.alias(name, asname)]), node)

@@ -1,0 +1,52 @@
+"""Loads a module of ours in whose import statements some packages have the prefix `attnspec.`."""
+
+import ast
+from importlib.machinery import SourceFileLoader
+from types import CodeType
+from typing import Any
+
+__all__ = ["Renamed"]
+
+
+class Renamed(SourceFileLoader):
+    """Loads a module of ours from its source, in which the renamed packages are read as `attnspec.…`."""
+
+    def __init__(self, fullname: str, path: str, renamed: frozenset[str]) -> None:
+        super().__init__(fullname, path)
+        self.renamed = renamed
+
+    def get_code(self, fullname: str) -> CodeType:
+        """The code; it is not kept in a file, since the file that Python would take belongs to the usual name."""
+        tree = _Renaming(self.renamed).visit(ast.parse(self.get_data(self.path), self.path))
+        return compile(ast.fix_missing_locations(tree), self.path, "exec", dont_inherit=True)
+
+
+class _Renaming(ast.NodeTransformer):
+    """Puts `attnspec.` before the renamed packages in import statements."""
+
+    def __init__(self, renamed: frozenset[str]) -> None:
+        self.renamed = renamed
+
+    def visit_ImportFrom(self, node: ast.ImportFrom) -> ast.AST:
+        """`from oracles.ball import x` becomes `from attnspec.oracles.ball import x`."""
+        if node.level == 0 and node.module and node.module.partition(".")[0] in self.renamed:
+            node.module = f"attnspec.{node.module}"
+        return node
+
+    def visit_Import(self, node: ast.Import) -> list[ast.stmt]:
+        """`import oracles` becomes `import attnspec.oracles as oracles`; `import oracles.ball` loads the module and binds the package."""
+        found: list[ast.stmt] = []
+        for alias in node.names:
+            package, dot, _ = alias.name.partition(".")
+            if package not in self.renamed:
+                found.append(self._import(alias.name, alias.asname, node))
+            elif alias.asname or not dot:
+                found.append(self._import(f"attnspec.{alias.name}", alias.asname or alias.name, node))
+            else:
+                found.append(self._import(f"attnspec.{alias.name}", "_", node))
+                found.append(self._import(f"attnspec.{package}", package, node))
+        return found
+
+    @staticmethod
+    def _import(name: str, asname: str | None, node: Any) -> ast.stmt:
+        return ast.copy_location(ast.Import([ast.alias(name, asname)]), node)
