@@ -21,6 +21,7 @@ from properties.bugs.reference import OPERATIONS, users_of
 from properties.laws import FAMILIES, LAWS
 from properties.tests.kills import killers, kills_of
 from properties.verifier.plan import QUICK, is_quick
+from properties.verifier.report import counted
 from research.changes import ROOT, Part, Spans, base, changed_lines, parts, touched_parts
 from research.mutants import write_quick
 from research.vectors.choosing import CHOSEN, SHOWN, choose, chosen, survivors, written
@@ -139,7 +140,9 @@ def _laws_made(pool: ProcessPoolExecutor, what: Touched) -> Iterator[str]:
     gone = [law for law in before if law not in _LAWS]
     if added or gone:
         write_quick({*before, *added})
-    print(f"{len(found)} mutants are killed. The quick plan has {len(added)} laws more, and {len(gone)} that are gone less.")
+    print(
+        f"Killed by a law: {counted(len(found), 'mutant')}. Quick plan: {counted(len(added), 'law')} added, {counted(len(gone), 'law')} removed."
+    )
     for mutant in what.mutants:
         bug = MUTANTS[mutant].bug
         if mutant not in found:
@@ -170,7 +173,7 @@ def _vectors_made(pool: ProcessPoolExecutor, what: Touched) -> Iterator[str]:
         CHOSEN.write_text(written(list(chain.from_iterable((known | found).values()))), "utf-8")
     for places in pool.map(_written, others):
         print("Written:", *(place.relative_to(ROOT) for place in places))
-    print(f"The vectors of {len(asked)} operations were looked at; those of {len(others)} are others.")
+    print(f"Vectors: {counted(len(asked), 'operation')} checked, {counted(len(others), 'operation')} with other vectors than before.")
     yield from (f"{mutant} is shown by no vector." for mutant in survivors(chosen()))
 
 
@@ -182,7 +185,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     began, since = time.monotonic(), base(options.since)
     what = touched(changed_lines(since))
-    print(f"Since {since}: {len(what.bugs)} bugs are touched, {len(what.laws)} laws, {len(what.operations)} operations as a whole.")
+    touches = ", ".join([counted(len(what.bugs), "bug"), counted(len(what.laws), "law"), counted(len(what.operations), "whole operation")])
+    print(f"The change since {since} touches {touches}.")
     with ProcessPoolExecutor(options.jobs, get_context("spawn")) as pool:
         wrong = [*_laws_made(pool, what), *_vectors_made(pool, what)]
     print(*wrong, f"{time.monotonic() - began:.0f} s. Pages are left as they are: `make release-pages` makes them.", sep="\n")
