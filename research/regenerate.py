@@ -140,9 +140,8 @@ def _laws_made(pool: ProcessPoolExecutor, what: Touched) -> Iterator[str]:
     gone = [law for law in before if law not in _LAWS]
     if added or gone:
         write_quick({*before, *added})
-    print(
-        f"Killed by a law: {counted(len(found), 'mutant')}. Quick plan: {counted(len(added), 'law')} added, {counted(len(gone), 'law')} removed."
-    )
+    print(f"Killed by a law: {counted(len(found), 'mutant')}.")
+    print(f"Quick plan: {counted(len(added), 'law')} added, {counted(len(gone), 'law')} removed.")
     for mutant in what.mutants:
         bug = MUTANTS[mutant].bug
         if mutant not in found:
