@@ -55,7 +55,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(tryfirst=True)  # before items are deselected, by -k and the like
 def pytest_collection_modifyitems(session: pytest.Session, config: pytest.Config, items: list[pytest.Item]) -> None:
-    """The items of `--attnspec` come after those of test files."""
+    """Add the items of `--attnspec` after the items of test files."""
     for target in config.getoption("--attnspec"):
         collector = _Target.from_parent(session, name=target, nodeid=f"attnspec::{target}")
         items.extend(collector.collect())

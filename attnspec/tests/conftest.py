@@ -40,6 +40,6 @@ def installed(wheel, tmp_path_factory):
     ]
     subprocess.run(line, check=True)
     (packages,) = folder.glob("lib/python*/site-packages")
-    # A folder that a .pth file names is searched, but the .pth files in it, such as that of the checkout, are not read.
+    # Python searches a folder that a .pth file names, but reads no .pth file in it: the checkout stays invisible.
     (packages / "others.pth").write_text(sysconfig.get_path("purelib"))
     return folder / "bin"

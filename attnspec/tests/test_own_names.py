@@ -24,7 +24,7 @@ wrong = attnspec.Implementation("wrong", {"causal_mask": lambda n_q, n_k=None: ~
 
 
 def project(folder, names):
-    """A project with modules of its own under some of our names."""
+    """A project that has modules with some of our names."""
     for name in names:
         (folder / OWN[name]).parent.mkdir(exist_ok=True)
         (folder / OWN[name]).write_text('KEY = "theirs"\n')
