@@ -31,7 +31,7 @@ TORCH = {"X86_V3": "avx2", "X86_V4": "avx512"}
 TESTS = (
     *("oracles/tests/test_attention.py", "oracles/tests/test_arb_attention.py", "oracles/tests/test_ball.py"),
     *("oracles/tests/test_composition.py", "oracles/tests/test_range.py", "oracles/tests/test_trust.py"),
-    *("research/tests/test_kill_matrix.py", "properties/tests/test_verifier.py"),
+    *("properties/tests/test_kills.py", "properties/tests/test_verifier.py"),
     *("properties/tests/test_laws_gradients.py", "properties/tests/test_laws_dominating.py"),
     "research/tests/test_vectors.py::test_what_is_published_is_what_is_written_to_the_byte",
 )
