@@ -70,7 +70,7 @@ def rotary_frequencies(
     beta_fast, beta_slow, truncate, mscale, mscale_all_dim, attention_factor, low_freq_factor, high_freq_factor, short_factor,
     long_factor, partial_rotary_factor.  The base is a parameter: `conventions.rope_base` and `rope_scale` are not read.
 
-    Shapes: (r/2,) and (), which is that of a number.
+    Shapes: (r/2,) and (): the factor is a number.
     Edge cases: r = 0 has no pair; without seq_len `dynamic` is `default`, and `longrope` short.
     Raises ValueError and TypeError for an unknown kind, for a parameter that the kind does not have or misses, and for values that make
     no sense: an odd r, a ramp that does not rise, a list of other than r/2 factors.

@@ -263,7 +263,7 @@ class Runner:
 
 
 def _unknown_cause(task: Explain, why: str) -> tuple[Cause, ...]:
-    """One cause of all violations of a task, of which is known why it could not be searched for."""
+    """One cause of all violations of a task, with a note that says why no cause was searched for."""
     first = task.violations[0]
     example = replace(first, notes=(*first.notes, why)).without_calls()
     return (Cause(example.implementation, tuple(v.law_id for v in task.violations), example, searched=False),)

@@ -76,7 +76,7 @@ RESULTS = {
 
 
 def each(change, found):
-    """Results, each array of which is changed."""
+    """The results with every array changed."""
     if isinstance(found, tuple):
         return tuple(x if x is None else change(np.asarray(x)) for x in found)
     return change(np.asarray(found))
